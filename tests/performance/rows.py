@@ -1,0 +1,18 @@
+"""One row of the README's performance table. Every module of tests/performance offers `measure() -> list[Row]`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A measured figure beside the baseline taken in the same run on the same machine.
+
+    `ratio` is measured / baseline in the same unit; `goal` says in words what was aimed at; `met` whether it was reached.
+    """
+
+    what: str
+    measured: str
+    baseline: str
+    ratio: float
+    goal: str
+    met: bool
