@@ -1,0 +1,226 @@
+"""Case configs: a plain Python file of assignments, checked against the pydantic model of the benchmark it is for."""
+
+import ast
+import difflib
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+OVERRIDE = "override"
+
+
+class CaseConfig(BaseModel):
+    """What every benchmark's settings have in common; a benchmark's `Config` adds its own fields.
+
+    Types are strict (an int is no bool and no string), unknown keys are errors, and an instance does not change.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+    seed: int = Field(42, ge=0, lt=2**32, description="seed of every random generator")
+    backend: Literal["nccl", "gloo"] | None = Field(None, description="process-group backend; None: the vendor's")
+    timeout_s: float = Field(600.0, gt=0, description="seconds after which a collective that hangs fails")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigProblem:
+    """One mistake: where it stands, key and value, what is wrong, what is allowed, and the nearest valid key."""
+
+    source: str
+    key: str
+    value: object
+    message: str
+    allowed: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        text = f"{self.source}: "
+        if self.key:
+            text += f"{self.key} = {self.value!r}: "
+        text += self.message
+        if self.nearest is not None:
+            text += f"; did you mean {self.nearest!r}?"
+        if self.allowed:
+            text += f"; allowed: {self.allowed}"
+        return text
+
+
+class CaseConfigError(Exception):
+    """A case config that cannot be used; `problems` holds every mistake found, not only the first."""
+
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+ConfigT = TypeVar("ConfigT", bound=CaseConfig)
+
+
+def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: Mapping[str, object]) -> ConfigT:
+    """The settings of one case: defaults of `model_class`, then the vendor's file (if any), then `overrides`.
+
+    The file is executed; its module-level assignments to lower-case names are the settings, so a later one may be
+    computed from earlier ones. Names that are imported, defined by def or class, written in upper case, or start with
+    an underscore are helpers. An override always wins, also when it is None.
+
+    Raises CaseConfigError with all mistakes of file and overrides at once.
+    """
+    from_file = {} if path is None else read_config_file(path)
+    # Upper-case names are constants of the file, unless they are a setting's name in the wrong case.
+    constants = {name for name in from_file if name != name.lower() and name.lower() not in model_class.model_fields}
+    values = {**{name: value for name, value in from_file.items() if name not in constants}, **overrides}
+
+    def source(key: str) -> str:
+        return OVERRIDE if key in overrides or path is None else str(path)
+
+    problems = []
+    for key in [key for key in values if key not in model_class.model_fields]:
+        problems.append(_unknown_key(model_class, source(key), key, values.pop(key)))
+    try:
+        config = model_class.model_validate(values)
+    except ValidationError as error:
+        problems += [_invalid_value(model_class, source, values, detail) for detail in error.errors()]
+        raise CaseConfigError(problems) from error
+    if problems:
+        raise CaseConfigError(problems)
+    return config
+
+
+def read_config_file(path: Path) -> dict[str, object]:
+    """Names and values that the plain-Python config file `path` assigns at module level (underscored ones left out).
+
+    Raises CaseConfigError for a file that is missing, does not parse or fails when executed (with the line).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaseConfigError([_unreadable(path, error)]) from error
+    namespace: dict[str, object] = {"__name__": "case_config", "__file__": str(path)}
+    try:
+        tree = ast.parse(text, filename=str(path))
+        exec(compile(tree, str(path), "exec"), namespace)
+    except (Exception, SystemExit) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else _last_line(path, error)
+        message = f"line {line}: {type(error).__name__}: {error}"
+        raise CaseConfigError(
+            [ConfigProblem(source=str(path), key="", value=None, message=message, allowed="plain Python assignments")]
+        ) from error
+    return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
+
+
+def parse_override(text: str) -> tuple[str, object]:
+    """Key and value of a `key=value` argument; the value is JSON or a Python literal, otherwise a string.
+
+    Raises ValueError for a text without `=` or without a key.
+    """
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text!r} is not of the form key=value")
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return key.strip(), parse(raw)
+        except (ValueError, SyntaxError):
+            continue
+    return key.strip(), raw
+
+
+def format_override(key: str, value: object) -> str:
+    """The `key=value` argument that `parse_override` turns back into the same key and value; `value` must be JSON."""
+    return f"{key}={json.dumps(value, allow_nan=False)}"
+
+
+def _assigned_names(tree: ast.Module) -> list[str]:
+    names: dict[str, None] = {}
+    pending: list[ast.AST] = list(reversed(tree.body))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = [node.target]
+        for target in targets:
+            leaves = (leaf for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
+            names.update((leaf.id, None) for leaf in leaves if isinstance(leaf.ctx, ast.Store))
+        pending.extend(reversed(list(ast.iter_child_nodes(node))))
+    return list(names)
+
+
+def _last_line(path: Path, error: BaseException) -> int | None:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> ConfigProblem:
+    siblings = sorted(file.name for file in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    return ConfigProblem(
+        source=str(path),
+        key="",
+        value=None,
+        message=f"cannot be read: {error}",
+        allowed=f"a config file; in its folder are {', '.join(siblings)}" if siblings else "a config file",
+        nearest=_nearest(path.name, siblings),
+    )
+
+
+def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> ConfigProblem:
+    known = sorted(model_class.model_fields)
+    message = "unknown setting" if key == key.lower() else "settings are written in lower case"
+    return ConfigProblem(
+        source=source,
+        key=key,
+        value=value,
+        message=message,
+        allowed=", ".join(known),
+        nearest=_nearest(key.lower(), known),
+    )
+
+
+def _invalid_value(
+    model_class: type[CaseConfig], source_of: Callable[[str], str], values: Mapping[str, object], detail: ErrorDetails
+) -> ConfigProblem:
+    key = str(detail["loc"][0]) if detail["loc"] else ""
+    inner = ".".join(str(part) for part in detail["loc"][1:] if isinstance(part, int))
+    message = detail["msg"].removeprefix("Value error, ")
+    return ConfigProblem(
+        source=source_of(key),
+        key=key,
+        value=values.get(key),
+        message=f"at {inner}: {message}" if inner else message,
+        allowed=_allowed(model_class, key),
+    )
+
+
+def _allowed(model_class: type[CaseConfig], key: str) -> str:
+    schema = model_class.model_json_schema()
+    properties = schema["properties"].get(key)
+    if properties is None:
+        return ""
+    description = properties.get("description", "")
+    return f"{_type_in_words(properties)} ({description})" if description else _type_in_words(properties)
+
+
+def _type_in_words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_type_in_words(option) for option in schema["anyOf"])
+    if "enum" in schema:
+        return "one of " + ", ".join(repr(value) for value in schema["enum"])
+    if "const" in schema:
+        return repr(schema["const"])
+    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    limits = " and ".join(f"{sign} {schema[name]}" for name, sign in bounds.items() if name in schema)
+    return f"{schema.get('type', 'a value')} {limits}".replace("null", "None").strip()
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return matches[0] if matches else None
