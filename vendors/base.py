@@ -1,0 +1,96 @@
+"""What a vendor is to the rest: a few names and options, image parameters, and a probe that reads its accelerators."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
+    """The host has no such accelerator, driver or library; `reason` says which, for people."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceleratorSample:
+    """One device at one moment. A field is None where the device or its driver does not offer it.
+
+    Units are in the names; percentages run from 0 to 100, power is in watts, clocks are in MHz.
+    `throttle_reasons` names why the clocks are held down (empty: they are not). `ecc_corrected` and `ecc_uncorrected`
+    count errors since the driver was loaded. `error` is set where the device itself failed to answer: the others
+    on the host are still sampled.
+    """
+
+    index: int
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_reasons: Sequence[str] | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    error: str | None = None
+
+
+class AcceleratorProbe(Protocol):
+    """Reads all accelerators of one host through one handle. No call may start a process."""
+
+    def describe(self) -> dict[str, Any]:
+        """{"driver": str, "devices": [{"index", "name", "uuid", "memory_bytes", ...}]}, plus what else identifies them."""
+        ...
+
+    def sample(self) -> list[AcceleratorSample]:
+        """One sample a device, in index order."""
+        ...
+
+    def energy_joules(self) -> Mapping[int, float] | None:
+        """Energy counter a device index, in joules since an arbitrary start; None where the devices have no counter."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageParameters:
+    """How the image of one framework is made.
+
+    template: file name of the Dockerfile template, searched in vendors/<vendor>/, then container/templates/<vendor>/.
+    base_image: what it starts from unless the user names another.
+    python: interpreter inside the finished image that has the framework and our packages.
+    options: further values for the template alone; the image_spec caller may override them by name.
+    """
+
+    template: str
+    base_image: str
+    python: str
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vendor:
+    """One kind of host.
+
+    visible_devices_env: variable that limits a process to some devices ("" if there is none).
+    backend: torch.distributed backend, e.g. "nccl" or "gloo".
+    container_options: what a container needs to reach the devices, in the syntax of `docker run`; the controller parses it.
+    environment: defaults for every task; a case's own variables win.
+    images: image parameters by framework name, e.g. "pytorch".
+    open_probe: opens the accelerators of this host, or raises ProbeUnavailable. Runs on the host, never on the head node.
+    device_files: globs of device nodes that prove a device on a host without any tool (() if there are none).
+    monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
+    """
+
+    name: str
+    visible_devices_env: str
+    backend: str
+    container_options: str
+    environment: Mapping[str, str]
+    images: Mapping[str, ImageParameters]
+    open_probe: Callable[[], AcceleratorProbe]
+    device_files: tuple[str, ...] = ()
+    monitor_name: str = ""

@@ -1,0 +1,98 @@
+"""What a case brings besides its configs: packages (requirements.txt) and environment variables (an env file)."""
+
+import re
+from pathlib import Path
+
+REQUIREMENTS = "requirements.txt"
+ENVIRONMENT = Path("config") / "environment_variables.env"
+
+# A distribution name with optional extras (PEP 508), then anything: versions and markers are pip's to judge.
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(?P<rest>[<>=!~;@(].*)?$"
+)
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_REFUSED = {
+    "apex": "PyPI's apex is a web-login toolkit, not NVIDIA's; use a base image that carries NVIDIA's, or build_apex"
+}
+
+
+class CaseFileError(ValueError):
+    """A file of a case is wrong: names the file, the line, what is there and what is allowed."""
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(f"{path}, line {line}: {problem}")
+        self.path = path
+        self.line = line
+
+
+def case_requirements(directory: Path) -> tuple[Path, ...]:
+    """(directory/requirements.txt,) if the case has one, else (); checked line by line.
+
+    The file travels into an image build alone, so it may name distributions only: no pip options, no other files.
+    Raises CaseFileError.
+    """
+    path = directory / REQUIREMENTS
+    if not path.is_file():
+        return ()
+    for number, name in requirement_names(path):
+        if name in _REFUSED:
+            raise CaseFileError(path, number, f"{name!r} is refused: {_REFUSED[name]}")
+    return (path,)
+
+
+def requirement_names(path: Path) -> list[tuple[int, str]]:
+    """(line number, normalised distribution name) of each requirement in a pip requirements file. Raises CaseFileError."""
+    names = []
+    for number, raw in enumerate(_lines(path), start=1):
+        line = re.sub(r"(^|\s)#.*$", "", raw).strip()
+        if not line:
+            continue
+        if line.startswith("-"):
+            raise CaseFileError(
+                path, number, f"{line!r} is a pip option; only distributions are allowed, e.g. 'h5py==3.16.0'"
+            )
+        match = _REQUIREMENT.match(line)
+        if match is None:
+            raise CaseFileError(path, number, f"{line!r} is no requirement; expected e.g. 'h5py==3.16.0'")
+        names.append((number, normalised(match["name"])))
+    return names
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as PEP 503 compares it: lower case, runs of `-_.` as one `-`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def case_environment(directory: Path) -> dict[str, str]:
+    """Variables of directory/config/environment_variables.env, in the file's order; {} if the case has none.
+
+    Docker's env-file syntax: `KEY=VALUE`, the value verbatim to the end of the line, `#` starts a comment line. A bare
+    `KEY` (Docker would take the caller's value) is an error: a run must not depend on the head node's environment.
+    Raises CaseFileError.
+    """
+    path = directory / ENVIRONMENT
+    if not path.is_file():
+        return {}
+    variables: dict[str, str] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, separator, value = line.lstrip().partition("=")
+        if not separator:
+            raise CaseFileError(path, number, f"{line!r} sets no value; expected KEY=VALUE")
+        if not _VARIABLE.match(key):
+            raise CaseFileError(
+                path, number, f"{key!r} is no variable name; expected letters, digits and _, as in KEY=VALUE"
+            )
+        if key in variables:
+            raise CaseFileError(path, number, f"{key!r} is set twice")
+        variables[key] = value
+    return variables
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise CaseFileError(path, line, f"not UTF-8: {error.reason}") from error

@@ -1,0 +1,26 @@
+"""Vendor `cpu`: hosts without accelerators; gloo carries the collectives."""
+
+from typing import NoReturn
+
+from vendors.base import ImageParameters, ProbeUnavailable, Vendor
+
+
+def _open_probe() -> NoReturn:
+    raise ProbeUnavailable("vendor cpu has no accelerator")
+
+
+VENDOR = Vendor(
+    name="cpu",
+    visible_devices_env="",
+    backend="gloo",
+    container_options="",
+    environment={},
+    images={
+        "pytorch": ImageParameters(
+            template="pytorch.Dockerfile.j2",
+            base_image="python:3.11-slim",
+            python="/opt/clusterdyno/bin/python",
+        )
+    },
+    open_probe=_open_probe,
+)

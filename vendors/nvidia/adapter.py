@@ -1,0 +1,30 @@
+"""Vendor `nvidia`: GPUs seen through NVML, NCCL between them, images on top of NGC's PyTorch."""
+
+from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+
+
+def _open_probe() -> AcceleratorProbe:
+    from vendors.nvidia.probe import open_nvml_probe  # the head node has no pynvml
+
+    return open_nvml_probe()
+
+
+VENDOR = Vendor(
+    name="nvidia",
+    visible_devices_env="CUDA_VISIBLE_DEVICES",
+    backend="nccl",
+    container_options="--gpus all",
+    # What NVIDIA's container runtime mounts: `utility` brings libnvidia-ml, which a plain base image does not ask for.
+    environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
+    images={
+        "pytorch": ImageParameters(
+            template="pytorch.Dockerfile.j2",
+            base_image="nvcr.io/nvidia/pytorch:25.12-py3",
+            python="/opt/clusterdyno/bin/python",
+            options={"build_flash_attn": False, "build_apex": False},
+        )
+    },
+    open_probe=_open_probe,
+    device_files=("/dev/nvidia[0-9]*",),
+    monitor_name="nvidia",
+)
