@@ -41,7 +41,7 @@ class AcceleratorProbe(Protocol):
     """Reads all accelerators of one host through one handle. No call may start a process."""
 
     def describe(self) -> dict[str, Any]:
-        """{"driver": str, "devices": [{"index", "name", "uuid", "memory_bytes", ...}]}, plus what else identifies them."""
+        """{"driver": str, "devices": [{"index", "name", "uuid", "memory_bytes", ...}]}, and what else there is."""
         ...
 
     def sample(self) -> list[AcceleratorSample]:
@@ -77,10 +77,10 @@ class Vendor:
 
     visible_devices_env: variable that limits a process to some devices ("" if there is none).
     backend: torch.distributed backend, e.g. "nccl" or "gloo".
-    container_options: what a container needs to reach the devices, in the syntax of `docker run`; the controller parses it.
+    container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
-    open_probe: opens the accelerators of this host, or raises ProbeUnavailable. Runs on the host, never on the head node.
+    open_probe: opens the accelerators of this host, or raises ProbeUnavailable; called on the hosts only.
     device_files: globs of device nodes that prove a device on a host without any tool (() if there are none).
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
     """

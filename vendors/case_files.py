@@ -41,7 +41,7 @@ def case_requirements(directory: Path) -> tuple[Path, ...]:
 
 
 def requirement_names(path: Path) -> list[tuple[int, str]]:
-    """(line number, normalised distribution name) of each requirement in a pip requirements file. Raises CaseFileError."""
+    """(line number, normalised distribution name) of each line in a pip requirements file. Raises CaseFileError."""
     names = []
     for number, raw in enumerate(_lines(path), start=1):
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()

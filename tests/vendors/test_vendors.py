@@ -1,0 +1,100 @@
+"""Finding and loading vendors, and the shipped ones."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vendors
+from training.benchmarks.driver.config import load_case_config
+from training.benchmarks.network.pytorch.config import Config
+from vendors import BrokenVendor, UnknownVendor
+
+ROOT = Path(vendors.__file__).parent
+
+
+@pytest.fixture
+def more_vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that the package `vendors` also looks into; modules loaded from it are forgotten at the end."""
+    monkeypatch.setattr(vendors, "__path__", [str(ROOT), str(tmp_path)])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("vendors.")]:
+        if (tmp_path / name.split(".")[1]).is_dir():
+            del sys.modules[name]
+
+
+def adapter(root: Path, name: str, text: str) -> Path:
+    path = root / name / "adapter.py"
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_shipped_vendors_load() -> None:
+    assert vendors.available() == ["cpu", "nvidia"]
+    cpu, nvidia = vendors.load("cpu"), vendors.load("nvidia")
+    assert (cpu.backend, cpu.visible_devices_env, cpu.container_options, cpu.device_files) == ("gloo", "", "", ())
+    assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
+    assert nvidia.images["pytorch"].base_image.startswith("nvcr.io/nvidia/pytorch:")
+
+
+def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:
+
+    code = "import sys, vendors; vendors.load('nvidia'); vendors.load('cpu'); sys.exit('pynvml' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
+
+
+def test_unknown_vendor_names_what_there_is_and_the_nearest() -> None:
+    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has cpu, nvidia; did you mean 'nvidia'\?"):
+        vendors.load("nvdia")
+    with pytest.raises(UnknownVendor, match=r"has cpu, nvidia$"):
+        vendors.case_dir("zzz", "network", "pytorch")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../vendors", "base"])
+def test_names_that_are_no_folder_are_unknown(name: str) -> None:
+    with pytest.raises(UnknownVendor):
+        vendors.load(name)
+
+
+def test_a_folder_is_a_vendor(more_vendors: Path) -> None:
+    text = (ROOT / "cpu" / "adapter.py").read_text(encoding="utf-8").replace('name="cpu"', 'name="abacus"')
+    adapter(more_vendors, "abacus", text)
+    assert vendors.available() == ["abacus", "cpu", "nvidia"]
+    assert vendors.load("abacus").backend == "gloo"
+    assert vendors.case_dir("abacus", "network", "pytorch") == more_vendors / "abacus" / "network-pytorch"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import a_module_nobody_has", "does not import: ModuleNotFoundError"),
+        ("VENDOR = (", "does not import: SyntaxError"),
+        ("", "must export VENDOR, a vendors.base.Vendor; found NoneType"),
+        ("VENDOR = 'mine'", "found str"),
+        ("from vendors.cpu.adapter import VENDOR", "VENDOR.name is 'cpu', but its folder is called 'broken'"),
+        ("from vendors import Vendor\nVENDOR = Vendor(name='broken')", "does not import: TypeError"),
+    ],
+)
+def test_a_broken_adapter_is_named(more_vendors: Path, text: str, problem: str) -> None:
+    path = adapter(more_vendors, "broken", text)
+    with pytest.raises(BrokenVendor) as error:
+        vendors.load("broken")
+    assert str(path) in str(error.value)
+    assert problem in str(error.value)
+
+
+def test_case_dir_is_where_the_shipped_configs_are() -> None:
+    names = {path.name for path in (vendors.case_dir("nvidia", "network", "pytorch") / "config").glob("*.py")}
+    assert names == {f"config_{gpu}x{size}.py" for gpu in ("A100", "H100", "H200") for size in ("1x1", "1x8", "2x8")}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*/network-pytorch/config/*.py")), ids=lambda path: path.stem)
+def test_shipped_network_configs_are_valid(path: Path) -> None:
+    config = load_case_config(Config, path, ())
+    assert config.check
+    assert config.size_list[0] == 8
+    gpu = path.is_relative_to(ROOT / "nvidia")
+    assert config.size_list[-1] == (16 << 30 if gpu else 16 << 20)

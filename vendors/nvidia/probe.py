@@ -1,0 +1,169 @@
+"""NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample, no process-list query."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from vendors.base import AcceleratorProbe, AcceleratorSample, ProbeUnavailable
+
+T = TypeVar("T")
+
+# NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by the names people search for.
+_REASONS = {
+    "gpu_idle": 0x001,
+    "applications_clocks_setting": 0x002,
+    "sw_power_cap": 0x004,
+    "hw_slowdown": 0x008,
+    "sync_boost": 0x010,
+    "sw_thermal_slowdown": 0x020,
+    "hw_thermal_slowdown": 0x040,
+    "hw_power_brake_slowdown": 0x080,
+    "display_clock_setting": 0x100,
+}
+
+
+def open_nvml_probe() -> AcceleratorProbe:
+    """The probe of this host. Raises ProbeUnavailable where the library, the driver or every device is missing."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise ProbeUnavailable(f"Python package nvidia-ml-py is not installed: {error}") from error
+    return NvmlProbe(pynvml)
+
+
+def throttle_names(mask: int) -> list[str]:
+    """Names of the bits set in NVML's mask of clock event reasons; a bit we know no name for reads `unknown_0x...`."""
+    names = [name for name, bit in _REASONS.items() if mask & bit]
+    rest = mask & ~sum(_REASONS.values())
+    return [*names, f"unknown_{rest:#x}"] if rest else names
+
+
+class NvmlProbe:
+    """All GPUs that NVML shows on this host or in this container; CUDA_VISIBLE_DEVICES does not hide any from it.
+
+    Args:
+        nvml: the module `pynvml` of nvidia-ml-py.
+
+    Raises ProbeUnavailable where NVML does not start or sees no device.
+    """
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._without: set[tuple[int, str]] = set()
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            raise ProbeUnavailable(f"NVML does not start: {error}") from error
+        try:
+            count = nvml.nvmlDeviceGetCount()
+            if count == 0:
+                raise ProbeUnavailable("NVML runs but shows no device")
+            self._handles = {index: nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)}
+        except nvml.NVMLError as error:
+            nvml.nvmlShutdown()
+            raise ProbeUnavailable(f"NVML does not give its devices: {error}") from error
+        except ProbeUnavailable:
+            nvml.nvmlShutdown()
+            raise
+
+    def describe(self) -> dict[str, Any]:
+        """Driver, NVML and CUDA versions of the driver, and per device what identifies it and limits its power."""
+        nvml = self._nvml
+        cuda = self._optional(-1, "cuda driver version", nvml.nvmlSystemGetCudaDriverVersion_v2)
+        return {
+            "driver": self._optional(-1, "driver version", nvml.nvmlSystemGetDriverVersion),
+            "nvml": self._optional(-1, "nvml version", nvml.nvmlSystemGetNVMLVersion),
+            "cuda_driver": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            "devices": [self._describe_device(index, handle) for index, handle in self._handles.items()],
+        }
+
+    def _describe_device(self, index: int, handle: Any) -> dict[str, Any]:
+        try:
+            return self._identity(index, handle)
+        except self._nvml.NVMLError as error:
+            return {"index": index, "error": f"NVML: {error}"}
+
+    def _identity(self, index: int, handle: Any) -> dict[str, Any]:
+        nvml = self._nvml
+        memory = self._read(index, handle, nvml.nvmlDeviceGetMemoryInfo)
+        limit = self._read(index, handle, nvml.nvmlDeviceGetEnforcedPowerLimit)
+        pci = self._read(index, handle, nvml.nvmlDeviceGetPciInfo)
+        return {
+            "index": index,
+            "name": self._read(index, handle, nvml.nvmlDeviceGetName),
+            "uuid": self._read(index, handle, nvml.nvmlDeviceGetUUID),
+            "memory_bytes": None if memory is None else memory.total,
+            "power_limit_w": None if limit is None else limit / 1000,
+            "pci_bus_id": None if pci is None else _text(pci.busId),
+            "vbios": self._read(index, handle, nvml.nvmlDeviceGetVbiosVersion),
+            "max_sm_clock_mhz": self._read(index, handle, nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        }
+
+    def sample(self) -> list[AcceleratorSample]:
+        """One sample a device. A device that fails (fell off the bus, reset) yields a sample with `error` alone."""
+        samples = []
+        for index, handle in self._handles.items():
+            try:
+                samples.append(self._sample_device(index, handle))
+            except self._nvml.NVMLError as error:
+                samples.append(AcceleratorSample(index=index, error=f"NVML: {error}"))
+        return samples
+
+    def _sample_device(self, index: int, handle: Any) -> AcceleratorSample:
+        nvml = self._nvml
+        read = functools.partial(self._read, index, handle)
+        utilization = read(nvml.nvmlDeviceGetUtilizationRates)
+        memory = read(nvml.nvmlDeviceGetMemoryInfo)
+        power_mw = read(nvml.nvmlDeviceGetPowerUsage)
+        reasons = read(nvml.nvmlDeviceGetCurrentClocksEventReasons)
+        if reasons is None:  # drivers before 535 know the same mask by its older name
+            reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        ecc = functools.partial(read, nvml.nvmlDeviceGetTotalEccErrors)
+        return AcceleratorSample(
+            index=index,
+            utilization_percent=None if utilization is None else float(utilization.gpu),
+            memory_used_bytes=None if memory is None else memory.used,
+            memory_total_bytes=None if memory is None else memory.total,
+            temperature_c=read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            power_w=None if power_mw is None else power_mw / 1000,
+            sm_clock_mhz=read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+            throttle_reasons=None if reasons is None else throttle_names(reasons),
+            ecc_corrected=ecc(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC),
+            ecc_uncorrected=ecc(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
+        )
+
+    def energy_joules(self) -> Mapping[int, float] | None:
+        """NVML's total energy (mJ since the driver was loaded; Volta and newer) in joules, by device that has it."""
+        energies = {}
+        for index, handle in self._handles.items():
+            try:
+                millijoules = self._read(index, handle, self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+            except self._nvml.NVMLError:
+                continue  # sample() reports the device
+            if millijoules is not None:
+                energies[index] = millijoules / 1000
+        return energies or None
+
+    def close(self) -> None:
+        """Releases NVML."""
+        self._nvml.nvmlShutdown()
+
+    def _read(self, index: int, handle: Any, function: Callable[..., T], *arguments: Any) -> T | None:
+        key = " ".join([function.__name__, *map(str, arguments)])
+        return self._optional(index, key, functools.partial(function, handle, *arguments))
+
+    def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
+        """The call's answer, or None where the device cannot give it; that is asked once, not at every sample."""
+        nvml = self._nvml
+        if (index, key) in self._without:
+            return None
+        try:
+            return call()
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NoPermission):
+            self._without.add((index, key))
+            return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
