@@ -93,7 +93,7 @@ def test_case_dir_is_where_the_shipped_configs_are() -> None:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("*/network-pytorch/config/*.py")), ids=lambda path: path.stem)
 def test_shipped_network_configs_are_valid(path: Path) -> None:
-    config = load_case_config(Config, path, ())
+    config = load_case_config(Config, path, {})
     assert config.check
     assert config.size_list[0] == 8
     gpu = path.is_relative_to(ROOT / "nvidia")
