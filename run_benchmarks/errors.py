@@ -1,0 +1,95 @@
+"""The controller's exceptions: one root, a class for each kind, each with the facts a person needs to act on it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TAIL_LINES = 50
+
+
+class ClusterDynoError(Exception):
+    """Root of every error the controller raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a user's input: where it is, what was found and what is allowed there."""
+
+    file: str
+    key: str
+    value: object
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.key} = {self.value!r}: {self.allowed}"
+
+
+class ConfigError(ClusterDynoError):
+    """Mistakes in the files a user edits, all of them at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class HostError(ClusterDynoError):
+    """Something went wrong on or on the way to one host."""
+
+    def __init__(self, host: str, message: str) -> None:
+        self.host = host
+        super().__init__(f"{host}: {message}")
+
+
+class ConnectError(HostError):
+    """No connection to the host: unreachable, refused, or the log-in was not accepted."""
+
+
+class HostKeyError(ConnectError):
+    """The host's key is unknown or another than the one recorded."""
+
+
+class LinkLostError(HostError):
+    """The connection broke; what ran on the host may still be running there."""
+
+
+class CommandError(HostError):
+    """A command on a host ended with a non-zero exit code."""
+
+    def __init__(self, host: str, argv: Sequence[str], exit_code: int, output: str) -> None:
+        self.argv = tuple(argv)
+        self.exit_code = exit_code
+        self.output = output
+        super().__init__(host, f"`{shlex.join(argv)[:300]}` exited {exit_code}: {tail(output) or 'no output'}")
+
+
+class DeadlineError(HostError):
+    """A command on a host did not end within its deadline; it was killed there."""
+
+    def __init__(self, host: str, argv: Sequence[str], seconds: float, output: str) -> None:
+        self.argv = tuple(argv)
+        self.seconds = seconds
+        self.output = output
+        super().__init__(host, f"`{shlex.join(argv)[:300]}` did not end within {seconds:g} s and was killed")
+
+
+class TaskError(HostError):
+    """A node's task (container or process tree) could not be created, started or stopped."""
+
+
+class CollectError(HostError):
+    """Files of a host could not be brought to the head node whole."""
+
+
+class CheckError(ClusterDynoError):
+    """At least one host failed the check; the findings were printed."""
+
+
+class InterruptedRunError(ClusterDynoError):
+    """SIGINT, SIGTERM or SIGHUP asked the run to end."""
+
+
+def tail(text: str, lines: int = TAIL_LINES) -> str:
+    """Return the last `lines` lines of `text`, without trailing white space."""
+    return "\n".join(text.rstrip().splitlines()[-lines:])

@@ -1,0 +1,154 @@
+"""What a host is: one POSIX shell script, one round trip, read by the check and by the launch of a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.base import Host
+
+SECONDS = 20.0
+INFINIBAND = "/dev/infiniband"
+# Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none),
+# then "--", names to resolve, "--", device globs, "--", data folders.
+SCRIPT = r"""
+say() { printf '%s\t%s\n' "$1" "$2"; }
+say clock_ns "$(date +%s%N)"
+say kernel "$(uname -srm)"; say hostname "$(uname -n)"
+say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
+deploy=$1; log=$2; code=$3; python=$4; master=$5; shift 6
+for folder in "$deploy" "$log"; do
+  if problem=$(mkdir -p "$folder" 2>&1 && chmod 0750 "$folder" 2>&1 && [ -w "$folder" ]); then
+    say writable "$folder"; say free "$folder	$(df -Pk "$folder" | awk 'NR==2 {print $4 * 1024}')"
+  else say unwritable "$folder	${problem:-no permission to write}"; fi
+done
+if [ -d "$code" ]; then say code present; fi
+if command -v docker >/dev/null 2>&1; then say docker "$(command -v docker)"; fi
+if [ -n "$python" ]; then
+  if version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>&1); then say python "$version"
+  else say no_python "$(printf %s "$version" | tail -n 1)"; fi
+fi
+if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
+if [ "$(id -u)" = 0 ]; then say drop_caches 1; fi
+while [ "$1" != -- ]; do
+  address=$(getent ahosts "$1" 2>/dev/null | awk 'NR==1 {print $1}')
+  [ -z "$address" ] || say resolves "$1	$address"
+  if [ "$1" = "$master" ] && [ -n "$address" ] && command -v ip >/dev/null 2>&1; then
+    say route "$(ip -o route get "$address" 2>&1 | head -n 1)"
+    say own "$(ip -o addr show to "$address" 2>/dev/null | awk 'NR==1 {print $2}')"
+  fi
+  shift
+done
+shift
+while [ "$1" != -- ]; do
+  for device in $1; do if [ -e "$device" ]; then say device "$device"; fi; done
+  shift
+done
+shift
+for folder in "$@"; do if [ -r "$folder" ]; then say data "$folder"; fi; done
+cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}'
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """One host as the script saw it. Sizes in bytes; `clock_offset` in seconds (host minus head node), known to `clock_error`."""
+
+    kernel: str
+    hostname: str
+    user: str
+    uid: int
+    gid: int
+    clock_offset: float
+    clock_error: float
+    writable: frozenset[str]
+    unwritable: dict[str, str]
+    free: dict[str, int]
+    has_code: bool
+    has_docker_client: bool
+    python: str | None
+    no_python: str | None
+    has_infiniband: bool
+    can_drop_caches: bool
+    resolves: dict[str, str]
+    interface: str | None
+    devices: tuple[str, ...]
+    data: frozenset[str]
+    listening: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What to ask every host."""
+
+    deploy: str
+    log_root: str
+    code_dir: str
+    python: str | None
+    master: str | None
+    names: Sequence[str]
+    device_globs: Sequence[str]
+    data: Sequence[str]
+
+
+def gather(host: Host, questions: Questions) -> HostFacts:
+    """Ask one host. Raises HostError where the script itself fails."""
+    argv = [
+        *("sh", "-c", SCRIPT, "sh"),
+        *(questions.deploy, questions.log_root, questions.code_dir, questions.python or "", questions.master or ""),
+        *("--", *questions.names, "--", *questions.device_globs, "--", *questions.data),
+    ]
+    asked = time.time()
+    completed = host.run(argv, deadline=SECONDS)
+    answered = time.time()
+    try:
+        return _parse(completed.stdout, asked, answered)
+    except (KeyError, ValueError, IndexError) as error:
+        raise HostError(host.name, f"unreadable answer to the fact script ({error}): {completed.stdout[:500]!r}") from error
+
+
+def _parse(text: str, asked: float, answered: float) -> HostFacts:
+    pairs = [line.split("\t", 1) for line in text.splitlines() if "\t" in line]
+    one = dict((pair[0], pair[1]) for pair in pairs)
+
+    def many(key: str) -> list[str]:
+        return [pair[1] for pair in pairs if pair[0] == key]
+
+    def table(key: str) -> dict[str, str]:
+        return dict((value.split("\t", 1)[0], value.split("\t", 1)[1]) for value in many(key))
+
+    # The script reads the clock first, some time between our two readings.
+    offset = int(one["clock_ns"]) / 1e9 - asked
+    return HostFacts(
+        kernel=one["kernel"],
+        hostname=one["hostname"],
+        user=one["user"],
+        uid=int(one["uid"]),
+        gid=int(one["gid"]),
+        clock_offset=offset,
+        clock_error=answered - asked,
+        writable=frozenset(many("writable")),
+        unwritable=table("unwritable"),
+        free={folder: int(float(size)) for folder, size in table("free").items()},
+        has_code="code" in one,
+        has_docker_client="docker" in one,
+        python=one.get("python"),
+        no_python=one.get("no_python"),
+        has_infiniband="infiniband" in one,
+        can_drop_caches="drop_caches" in one,
+        resolves=table("resolves"),
+        interface=_interface(one.get("own"), one.get("route")),
+        devices=tuple(many("device")),
+        data=frozenset(many("data")),
+        listening=frozenset(int(port, 16) for port in many("listening")),
+    )
+
+
+def _interface(own: str | None, route: str | None) -> str | None:
+    """The interface that holds the master's address (on the master itself), or the one the route to it leaves by."""
+    if own:
+        return own
+    words = (route or "").split()
+    return words[words.index("dev") + 1] if "dev" in words[:-1] else None

@@ -1,0 +1,91 @@
+"""What the controller can ask of a host, wherever it is: run a command, move files, talk to its Docker engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+import docker
+
+MAX_CAPTURED_BYTES = 32 << 20
+CANCELLED = 128 + 9
+POLL_SECONDS = 0.05
+
+
+class CancelledError(Exception):
+    """The caller's `cancel` was set; hosts catch it themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A command that ended by itself. `stdout` is empty where the caller took it as a stream."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class Host(Protocol):
+    """One machine, reached in one way.
+
+    Methods raise the errors of run_benchmarks.errors, each naming the host. A host is used from several threads at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """The host's name as it stands in HOSTS."""
+
+    @property
+    def address(self) -> str:
+        """The IP address under which the head node talks to it."""
+
+    def connect(self) -> None:
+        """Open the connection; on an open one, nothing happens; on a lost one, a new one is made."""
+
+    def close(self) -> None:
+        """Let go of the connection and of everything opened on it."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: IO[bytes] | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        check: bool = True,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
+        """Run a command to its end; after `deadline` seconds it is killed on the host with its whole process group.
+
+        Setting `cancel` kills it too; it then counts as ended, with exit code CANCELLED, and is not an error.
+
+        Raises:
+            CommandError: `check` is set and the exit code is not 0.
+            DeadlineError: the deadline passed.
+            LinkLostError: the connection broke; nothing is known of the command.
+        """
+
+    def docker(self) -> docker.APIClient:
+        """The host's Docker engine; the client is made once and shared."""
+
+
+class Capture:
+    """Collects a stream up to a limit, keeping its end, so that a flood of output cannot fill the controller's memory."""
+
+    def __init__(self, limit: int = MAX_CAPTURED_BYTES) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._limit = limit
+
+    def add(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) > self._limit:
+            self._size -= len(self._chunks.pop(0))
+
+    def text(self) -> str:
+        return b"".join(self._chunks).decode("utf-8", errors="replace")

@@ -1,0 +1,94 @@
+"""The Docker SDK over a host's own SSH connection: each HTTP connection is one `docker system dial-stdio` channel.
+
+docker-py's `ssh://` opens a second SSH connection and as many channels as it likes; here they count against the host's
+bound and are kept alive, since opening one costs about 0.2 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import docker
+import requests.adapters
+import urllib3
+import urllib3.connection
+
+from run_benchmarks.errors import LinkLostError
+
+if TYPE_CHECKING:
+    from run_benchmarks.hosts.ssh import SshHost
+
+BASE_URL = "http://docker"
+MAX_CONNECTIONS = 3
+DIAL = "exec docker system dial-stdio"
+
+
+class _ChannelConnection(urllib3.connection.HTTPConnection):
+    """An HTTP connection whose socket is a channel; it holds one of the host's channel slots as long as it is open."""
+
+    host_ssh: SshHost
+
+    def connect(self) -> None:
+        self._slot = contextlib.ExitStack()
+        self._slot.enter_context(self.host_ssh.slot())
+        try:
+            channel = self.host_ssh.open_channel(DIAL)
+        except LinkLostError:
+            self._slot.close()
+            raise
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None
+        channel.settimeout(timeout)
+        self.sock = channel  # type: ignore[assignment]
+
+    def close(self) -> None:
+        super().close()
+        if (slot := getattr(self, "_slot", None)) is not None:
+            slot.close()
+
+
+class _ChannelPool(urllib3.HTTPConnectionPool):
+    def __init__(self, host: SshHost) -> None:
+        super().__init__("docker", maxsize=MAX_CONNECTIONS, block=True)
+        self._host_ssh = host
+
+    def _new_conn(self) -> _ChannelConnection:
+        connection = _ChannelConnection("docker")
+        connection.host_ssh = self._host_ssh
+        return connection
+
+
+class _ChannelAdapter(requests.adapters.HTTPAdapter):
+    """Sends every request of a session through one host's pool of channels."""
+
+    def __init__(self, host: SshHost) -> None:
+        self._pool = _ChannelPool(host)
+        super().__init__()
+
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> urllib3.HTTPConnectionPool:
+        return self._pool
+
+    def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
+        return str(request.path_url)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class ChannelAPIClient(docker.APIClient):
+    """A Docker client of a remote engine. Its methods raise docker.errors and requests' errors, as the local one's do."""
+
+    def __init__(self, host: SshHost, *, timeout: float) -> None:
+        self._channel_adapter = _ChannelAdapter(host)
+        super().__init__(base_url=BASE_URL, version="auto", timeout=timeout)
+
+    def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
+        """The channel adapter, whatever the URL."""
+        return self._channel_adapter
+
+    def close(self) -> None:
+        """Close the session and every channel."""
+        self._channel_adapter.close()
+        super().close()
+
+

@@ -1,0 +1,60 @@
+"""The same thing done on many hosts at once, bounded, with nobody's result lost when somebody fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from run_benchmarks.errors import ClusterDynoError
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+MAX_PARALLEL = 64
+
+
+@dataclass(frozen=True)
+class FleetResult(Generic[ResultT]):
+    """Per key either a result or the error; keys in the order they were asked."""
+
+    succeeded: dict[str, ResultT]
+    failed: dict[str, ClusterDynoError]
+
+    def raise_first(self) -> dict[str, ResultT]:
+        """The results, or the first host's error where one failed."""
+        for error in self.failed.values():
+            raise error
+        return self.succeeded
+
+
+def for_each(
+    items: Mapping[str, ItemT],
+    action: Callable[[ItemT], ResultT],
+    *,
+    concurrency: int = MAX_PARALLEL,
+    on_done: Callable[[str], None] | None = None,
+) -> FleetResult[ResultT]:
+    """Call `action` on every value in parallel threads and wait for all.
+
+    ClusterDynoErrors are kept per key; any other exception is a defect of ours and is raised after all have ended.
+    """
+    if not items:
+        return FleetResult({}, {})
+    results: dict[str, ResultT] = {}
+    errors: dict[str, ClusterDynoError] = {}
+    with ThreadPoolExecutor(min(concurrency, len(items)), thread_name_prefix="fleet") as pool:
+        futures = {pool.submit(action, value): key for key, value in items.items()}
+        for future in as_completed(futures):
+            key = futures[future]
+            try:
+                results[key] = future.result()
+            except ClusterDynoError as error:
+                errors[key] = error
+            if on_done is not None:
+                on_done(key)
+    return FleetResult(_ordered(results, items), _ordered(errors, items))
+
+
+def _ordered(values: dict[str, ResultT], order: Iterable[str]) -> dict[str, ResultT]:
+    return {key: values[key] for key in order if key in values}

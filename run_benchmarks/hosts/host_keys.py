@@ -1,0 +1,78 @@
+"""Host keys: an unknown one is refused, `run.py trust` records it, in OpenSSH's known_hosts format."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import paramiko
+
+from run_benchmarks.errors import ConnectError, HostKeyError
+
+SCAN_SECONDS = 10.0
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """The key's type and SHA256 fingerprint, written as `ssh-keygen -l` does."""
+    digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+    return f"{key.get_name()} SHA256:{digest}"
+
+
+class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
+    """Refuses a host whose key is not recorded, saying what it showed and how to trust it."""
+
+    def __init__(self, known_hosts: Path) -> None:
+        self._known_hosts = known_hosts
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        """Raise HostKeyError; `hostname` is `[name]:port` for another port than 22."""
+        raise HostKeyError(
+            hostname,
+            f"unknown host key {fingerprint(key)}: it is not in {self._known_hosts}. Compare it with the host's own "
+            f"(ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
+        )
+
+
+def known_name(host: str, port: int) -> str:
+    """The host's name in a known_hosts file."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def scan(host: str, port: int) -> paramiko.PKey:
+    """Ask a host for its key, without logging in. Raises ConnectError."""
+    transport = None
+    try:
+        import socket
+
+        transport = paramiko.Transport(socket.create_connection((host, port), timeout=SCAN_SECONDS))
+        transport.start_client(timeout=SCAN_SECONDS)
+        return transport.get_remote_server_key()
+    except (OSError, paramiko.SSHException) as error:
+        raise ConnectError(host, f"no SSH server shows its key on port {port}: {error}") from error
+    finally:
+        if transport is not None:
+            transport.close()
+
+
+def recorded(known_hosts: Path, host: str, port: int) -> list[paramiko.PKey]:
+    """The keys recorded for a host, hashed names included."""
+    if not known_hosts.exists():
+        return []
+    entries = paramiko.HostKeys(str(known_hosts)).lookup(known_name(host, port))
+    return list(entries.values()) if entries else []
+
+
+def record(known_hosts: Path, host: str, port: int, key: paramiko.PKey) -> None:
+    """Append a key to the file (mode 0600, made if missing), leaving every other line as it is; the change is atomic."""
+    known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    existing = known_hosts.read_text(encoding="utf-8") if known_hosts.exists() else ""
+    if existing and not existing.endswith("\n"):
+        existing += "\n"
+    line = f"{known_name(host, port)} {key.get_name()} {key.get_base64()}\n"
+    handle, name = tempfile.mkstemp(dir=known_hosts.parent, prefix=known_hosts.name)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(existing + line)
+    Path(name).replace(known_hosts)

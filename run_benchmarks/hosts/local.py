@@ -1,0 +1,157 @@
+"""The head node itself as a host: neither ssh nor, for the process runtime, Docker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import docker
+from docker.errors import DockerException
+
+from run_benchmarks.errors import CommandError, ConnectError, DeadlineError
+from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture, Completed
+
+CHUNK = 1 << 18
+
+
+class LocalHost:
+    """Runs commands as child processes, each in a session of its own so that a deadline takes the whole group."""
+
+    def __init__(self, name: str, *, docker_timeout: float = 60) -> None:
+        self.name = name
+        self.address = "127.0.0.1"
+        self._docker_timeout = docker_timeout
+        self._docker: docker.APIClient | None = None
+        self._lock = threading.Lock()
+
+    def connect(self) -> None:
+        """Nothing to connect."""
+
+    def close(self) -> None:
+        """Close the Docker client, where one was made."""
+        with self._lock:
+            if self._docker is not None:
+                self._docker.close()
+                self._docker = None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: IO[bytes] | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        check: bool = True,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
+        """See Host.run."""
+        started = time.monotonic()
+        out, err = Capture(), Capture()
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            if check:
+                raise CommandError(self.name, argv, 127, str(error)) from error
+            return Completed(argv=tuple(argv), exit_code=127, stdout="", stderr=str(error), seconds=0.0)
+        feeder = _feed(process, stdin)
+        try:
+            _drain(process, on_stdout or out.add, err.add, started + deadline, cancel)
+        except CancelledError:
+            check = False
+        except TimeoutError as error:
+            raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
+        finally:
+            _end(process)
+            if feeder is not None:
+                feeder.join()
+        completed = Completed(
+            argv=tuple(argv),
+            exit_code=process.returncode if process.returncode >= 0 else 128 - process.returncode,
+            stdout=out.text(),
+            stderr=err.text(),
+            seconds=time.monotonic() - started,
+        )
+        if check and completed.exit_code != 0:
+            raise CommandError(self.name, argv, completed.exit_code, completed.stderr or completed.stdout)
+        return completed
+
+    def docker(self) -> docker.APIClient:
+        """The engine that DOCKER_HOST names, or the local socket's."""
+        with self._lock:
+            if self._docker is None:
+                try:
+                    self._docker = docker.APIClient(version="auto", timeout=self._docker_timeout, **docker.utils.kwargs_from_env())
+                except DockerException as error:
+                    raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
+            return self._docker
+
+
+def _feed(process: subprocess.Popen[bytes], stdin: IO[bytes] | None) -> threading.Thread | None:
+    if stdin is None:
+        return None
+
+    def copy() -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            while chunk := stdin.read(CHUNK):
+                pipe.write(chunk)
+
+    thread = threading.Thread(target=copy, name="local-stdin", daemon=True)
+    thread.start()
+    return thread
+
+
+def _drain(
+    process: subprocess.Popen[bytes],
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+    deadline: float,
+    cancel: threading.Event | None,
+) -> None:
+    """Read both pipes until both are closed and the process has ended; TimeoutError at the deadline (monotonic)."""
+    assert process.stdout is not None and process.stderr is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, on_stdout)
+        selector.register(process.stderr, selectors.EVENT_READ, on_stderr)
+        while selector.get_map():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            if cancel is not None:
+                remaining = min(remaining, POLL_SECONDS)
+                if cancel.is_set():
+                    raise CancelledError
+            for key, _ in selector.select(remaining):
+                chunk = os.read(key.fd, CHUNK)
+                if chunk:
+                    key.data(chunk)
+                else:
+                    selector.unregister(key.fileobj)
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError from error
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group where it still runs, reap the process, close the pipes."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -1,0 +1,289 @@
+"""What will happen, as pure data: per case, round and node the image, mounts, environment and argv. No I/O.
+
+Three things are known only when a round starts, and stand in the plan by name: MASTER_PORT_SLOT, a port that is free on the
+master (the first at or above MASTER_PORT), the addresses of hosts that a host cannot resolve itself, and the numeric user.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from run_benchmarks.container_options import ContainerOptions, Volume
+from run_benchmarks.resolve import Resolved, ResolvedCase
+from run_benchmarks.settings import LOCAL_NAMES, ClusterConf, Settings
+
+MASTER_PORT_SLOT = "{master_port}"
+LABEL = "org.clusterdyno"
+MONITOR_SLACK_SECONDS = 120
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(_Data):
+    """One container or process tree on one host."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    labels: dict[str, str]
+
+
+class NodePlan(_Data):
+    """What one host does in one round. Paths: `*_host` as on the host, the others as the task sees them."""
+
+    host: str
+    node_rank: int
+    ranks: tuple[int, ...]
+    image: str | None
+    workdir: str
+    log_dir_host: str
+    mounts: tuple[Volume, ...]
+    options: ContainerOptions
+    workload: Task
+    monitor: Task
+
+
+class RoundPlan(_Data):
+    """One round: a fresh task on every node. `port_from`: the first master port to try."""
+
+    index: int
+    master: str
+    port_from: int
+    nodes: tuple[NodePlan, ...]
+
+
+class CasePlan(_Data):
+    """One case and its rounds. `folder` is its name as a folder of the result tree."""
+
+    name: str
+    folder: str
+    model: str
+    framework: str
+    backend: str
+    config_file: str
+    config: dict[str, object]
+    nnodes: int
+    nproc: int
+    time_limit: float
+    data_dir_host: str | None
+    requirements: tuple[str, ...]
+    rounds: tuple[RoundPlan, ...]
+
+
+class Plan(_Data):
+    """The whole run."""
+
+    run_id: str
+    runtime: Literal["docker", "process"]
+    vendor: str
+    hosts: tuple[str, ...]
+    code_digest: str
+    code_dir_host: str
+    log_root_host: str
+    clear_caches: bool
+    cases: tuple[CasePlan, ...]
+
+
+def deploy_path(cluster: ClusterConf) -> str:
+    """Where our files live on the hosts by default: a hidden folder of the user's home, by convention of its name."""
+    if cluster.HOSTS[0] in LOCAL_NAMES:
+        home = str(Path.home())
+    else:
+        home = "/root" if cluster.SSH_USER == "root" else f"/home/{cluster.SSH_USER}"
+    return f"{home}/.clusterdyno"
+
+
+def nested_mount_points(settings: Settings) -> tuple[str, ...]:
+    """The log folder's path inside the code folder, where the user nested them as the seed does."""
+    code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
+    log = PurePosixPath(settings.test.FLAGPERF_LOG_PATH_CONTAINER)
+    if settings.test.RUNTIME != "docker" or log == code or not log.is_relative_to(code):
+        return ()
+    return (log.relative_to(code).as_posix(),)
+
+
+def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str) -> Plan:
+    """Lay out every case, round and node."""
+    base = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
+    log_root = f"{settings.test.FLAGPERF_LOG_PATH_HOST or base + '/result'}/.hosts/{run_id}"
+    plan = Plan(
+        run_id=run_id,
+        runtime=settings.test.RUNTIME,
+        vendor=resolved.vendor.name,
+        hosts=settings.cluster.HOSTS,
+        code_digest=code_digest,
+        code_dir_host=f"{base}/code/{code_digest}",
+        log_root_host=log_root,
+        clear_caches=settings.test.CLEAR_CACHES,
+        cases=(),
+    )
+    cases = tuple(_case_plan(plan, settings, resolved, case) for case in resolved.cases)
+    return plan.model_copy(update={"cases": cases})
+
+
+def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase) -> CasePlan:
+    return CasePlan(
+        name=case.name,
+        folder=case.name.replace(":", "_"),
+        model=case.benchmark.model,
+        framework=case.settings.framework,
+        backend=case.config.backend or resolved.vendor.backend,
+        config_file=_relative_config(case),
+        config=case.config.model_dump(mode="json"),
+        nnodes=case.settings.nnodes,
+        nproc=case.settings.nproc,
+        time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
+        data_dir_host=case.settings.data_dir_host,
+        requirements=tuple(_requirement_lines(case)),
+        rounds=tuple(
+            _round_plan(plan, settings, resolved, case, index) for index in range(1, case.settings.repeat + 1)
+        ),
+    )
+
+
+def _relative_config(case: ResolvedCase) -> str:
+    """vendors/<vendor>/<model>-<framework>/config/<config>.py, whatever folder the repository lies in."""
+    return Path(*case.config_file.parts[-5:]).as_posix()
+
+
+def _requirement_lines(case: ResolvedCase) -> list[str]:
+    lines = [line.split("#")[0].strip() for path in case.requirements for line in path.read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+def _round_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int) -> RoundPlan:
+    hosts = settings.cluster.HOSTS[: case.settings.nnodes]
+    return RoundPlan(
+        index=index,
+        master=hosts[0],
+        port_from=settings.cluster.MASTER_PORT,
+        nodes=tuple(_node_plan(plan, settings, resolved, case, index, rank, host) for rank, host in enumerate(hosts)),
+    )
+
+
+def _node_plan(
+    plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int, node_rank: int, host: str
+) -> NodePlan:
+    in_docker = settings.test.RUNTIME == "docker"
+    folder = case.name.replace(":", "_")
+    log_dir_host = f"{plan.log_root_host}/{folder}/round{index}/{host}_noderank{node_rank}"
+    code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_docker else plan.code_dir_host
+    log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
+    data_dir = case.settings.data_dir_container if in_docker else case.settings.data_dir_host
+    labels = {
+        f"{LABEL}.run": plan.run_id,
+        f"{LABEL}.case": case.name,
+        f"{LABEL}.round": str(index),
+        f"{LABEL}.node": str(node_rank),
+    }
+    stem = f"clusterdyno-{plan.run_id}-{folder}-r{index}-n{node_rank}".lower()
+    environment = _environment(resolved, settings, case, code_dir)
+    first = node_rank * case.settings.nproc
+    return NodePlan(
+        host=host,
+        node_rank=node_rank,
+        ranks=tuple(range(first, first + case.settings.nproc)),
+        image=(case.image.tag if case.image else settings.test.IMAGE) if in_docker else None,
+        workdir=code_dir,
+        log_dir_host=log_dir_host,
+        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_docker else (),
+        options=_options(settings, resolved) if in_docker else ContainerOptions(),
+        workload=Task(
+            name=stem,
+            argv=_workload_argv(settings, resolved, case, node_rank, code_dir, log_dir, data_dir),
+            environment=environment,
+            labels={**labels, f"{LABEL}.task": "workload"},
+        ),
+        monitor=Task(
+            name=f"{stem}-monitor",
+            argv=_monitor_argv(settings, resolved, case, log_dir),
+            environment=environment,
+            labels={**labels, f"{LABEL}.task": "monitor"},
+        ),
+    )
+
+
+def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
+    if settings.test.SHM_SIZE is None:
+        return resolved.options
+    return resolved.options.model_copy(update={"shm_size": settings.test.SHM_SIZE})
+
+
+def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, code_dir: str) -> dict[str, str]:
+    """Vendor's defaults, then the case's variables, then the options' -e; ours last, since the launch depends on them."""
+    name = settings.test.ACCE_VISIBLE_DEVICE_ENV_NAME
+    visible = resolved.vendor.visible_devices_env if name is None else name
+    devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}
+    ours = {"PYTHONPATH": code_dir, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    return {**resolved.vendor.environment, **devices, **case.environment, **resolved.options.environment, **ours}
+
+
+def _mounts(plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str) -> tuple[Volume, ...]:
+    mounts = [
+        Volume(source=plan.code_dir_host, target=code_dir, read_only=True),
+        Volume(source=log_dir_host, target=log_dir),
+    ]
+    if case.settings.data_dir_host and case.settings.data_dir_container:
+        data = Volume(source=case.settings.data_dir_host, target=case.settings.data_dir_container, read_only=True)
+        mounts.append(data)
+    return tuple(mounts)
+
+
+def _workload_argv(
+    settings: Settings,
+    resolved: Resolved,
+    case: ResolvedCase,
+    node_rank: int,
+    code_dir: str,
+    log_dir: str,
+    data_dir: str | None,
+) -> tuple[str, ...]:
+    nnodes = case.settings.nnodes
+    master = settings.cluster.HOSTS[0] if nnodes > 1 else "127.0.0.1"
+    torchrun = {
+        "--nnodes": str(nnodes),
+        "--node_rank": str(node_rank),
+        "--nproc_per_node": str(case.settings.nproc),
+        "--master_addr": master,
+        "--master_port": MASTER_PORT_SLOT,
+        "--max_restarts": "0",
+    }
+    entry = {
+        "--config_file": f"{code_dir}/{_relative_config(case)}",
+        "--vendor": resolved.vendor.name,
+        "--case": case.name,
+        **({"--data_dir": data_dir} if data_dir else {}),
+    }
+    launch = {"--log_dir": log_dir, "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto"}
+    return (
+        case.python,
+        "-m",
+        "training.benchmarks.driver.launch",
+        *_flat(launch),
+        *_flat(torchrun),
+        "--",
+        "-m",
+        case.benchmark.entry_module,
+        *_flat(entry),
+    )
+
+
+def _monitor_argv(settings: Settings, resolved: Resolved, case: ResolvedCase, log_dir: str) -> tuple[str, ...]:
+    limit = (case.settings.time_limit or settings.test.TIME_LIMIT) + MONITOR_SLACK_SECONDS
+    options = {
+        "--log_dir": log_dir,
+        "--vendor": resolved.vendor.name,
+        "--interval": f"{settings.test.MONITOR_INTERVAL:g}",
+        "--max_seconds": f"{limit:g}",
+        "--lock": f"{log_dir}/workload.lock",
+    }
+    return (case.python, "-m", "monitors", *_flat(options))
+
+
+def _flat(options: dict[str, str]) -> list[str]:
+    return [word for pair in options.items() for word in pair]

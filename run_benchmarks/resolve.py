@@ -1,0 +1,188 @@
+"""Looks up what the settings name: vendor, benchmark, config file, image; everything that is missing is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from container.image import ImageSpec, image_spec
+from run_benchmarks.conf_file import nearest, problems_of
+from run_benchmarks.container_options import ContainerOptions, parse_container_options
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.settings import LOCAL_NAMES, CaseSettings, Settings
+from training.benchmarks.driver.catalog import Benchmark, UnknownBenchmark, benchmark
+from training.benchmarks.driver.config import CaseConfig, CaseConfigError, load_case_config
+from vendors import (
+    CaseFileError,
+    UnknownVendor,
+    Vendor,
+    case_dir,
+    case_environment,
+    case_requirements,
+)
+from vendors import load as load_vendor
+
+ValueT = TypeVar("ValueT")
+DOCKER_ONLY = (
+    "ACCE_CONTAINER_OPT",
+    "PIP_SOURCE",
+    "FLAGPERF_PATH_CONTAINER",
+    "FLAGPERF_LOG_PATH_CONTAINER",
+    "SHM_SIZE",
+    "BASE_IMAGE",
+    "WHEELHOUSE",
+    "IMAGE",
+)
+BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE")
+REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedCase:
+    """A case with all that its name stands for. `image` is None for the process runtime or a named image."""
+
+    name: str
+    settings: CaseSettings
+    benchmark: Benchmark
+    config_file: Path
+    config: CaseConfig
+    environment: dict[str, str]
+    requirements: tuple[Path, ...]
+    image: ImageSpec | None
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Vendor, container options and cases, ready to be planned; `warnings` names settings that will have no effect."""
+
+    vendor: Vendor
+    options: ContainerOptions
+    cases: tuple[ResolvedCase, ...]
+    warnings: tuple[str, ...]
+
+
+def resolve(settings: Settings, *, local_python: str) -> Resolved:
+    """Look everything up.
+
+    Args:
+        local_python: interpreter for the process runtime on localhost where PYTHON is not set.
+
+    Raises:
+        ConfigError: every name that stands for nothing, with what there is instead.
+    """
+    file = str(settings.test_file)
+    try:
+        vendor = load_vendor(settings.test.VENDOR)
+    except (UnknownVendor, ValueError) as error:
+        raise ConfigError([Problem(file, "VENDOR", settings.test.VENDOR, str(error))]) from error
+    problems = [
+        Problem(file, "CASES", name, f"no definition in this file; {nearest(name, settings.cases)}")
+        for name in settings.undefined_cases
+    ]
+    cases = []
+    for name, case in settings.cases.items():
+        try:
+            cases.append(_case(name, case, settings, vendor, local_python))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    options = settings.test.ACCE_CONTAINER_OPT
+    return Resolved(
+        vendor=vendor,
+        options=parse_container_options(vendor.container_options) if options is None else options,
+        cases=tuple(cases),
+        warnings=tuple(_without_effect(settings)),
+    )
+
+
+def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, local_python: str) -> ResolvedCase:
+    file = str(settings.test_file)
+    problems: list[Problem] = []
+
+    def attempt(key: str, value: object, action: Callable[[], ValueT]) -> ValueT | None:
+        try:
+            return action()
+        except CaseConfigError as error:
+            problems.extend(problems_of(error))
+        except (UnknownBenchmark, CaseFileError, ValueError) as error:
+            problems.append(Problem(file, f"{name}.{key}", value, str(error)))
+        return None
+
+    if case.nnodes > len(settings.cluster.HOSTS):
+        allowed = f"at most {len(settings.cluster.HOSTS)}, the number of HOSTS in {settings.cluster_file}"
+        problems.append(Problem(file, f"{name}.nnodes", case.nnodes, allowed))
+    target = f"{case.model}:{case.framework}"
+    found = attempt("model:framework", target, lambda: benchmark(case.model, case.framework))
+    if found is None:
+        raise ConfigError(problems)
+    directory = case_dir(vendor.name, found.model, found.framework)
+    config_file = directory / "config" / f"{case.config}.py"
+    config = attempt("config", case.config, lambda: _load_config(found, config_file))
+    environment = attempt("config", case.config, lambda: case_environment(directory))
+    requirements = attempt("config", case.config, lambda: case_requirements(directory))
+    image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
+    if problems or config is None or environment is None or requirements is None:
+        raise ConfigError(problems)
+    return ResolvedCase(
+        name=name,
+        settings=case,
+        benchmark=found,
+        config_file=config_file,
+        config=config,
+        environment=environment,
+        requirements=requirements,
+        image=image,
+        python=_python(case, settings, vendor, local_python),
+    )
+
+
+def _load_config(found: Benchmark, file: Path) -> CaseConfig:
+    if not file.is_file():
+        there = sorted(path.stem for path in file.parent.glob("*.py"))
+        raise ValueError(f"no file {file.name} in {file.parent}; {nearest(file.stem, there)}")
+    return load_case_config(found.config_class, file, {})
+
+
+def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:
+    if settings.test.RUNTIME != "docker":
+        return None
+    if case.framework not in vendor.images:
+        raise ValueError(f"vendor {vendor.name} has no image for it; {nearest(case.framework, vendor.images)}")
+    if settings.test.IMAGE is not None:
+        return None
+    return image_spec(
+        vendor,
+        case.framework,
+        base_image=settings.test.BASE_IMAGE,
+        pip_source=settings.test.PIP_SOURCE,
+        wheelhouse=settings.test.WHEELHOUSE,
+        requirements=requirements,
+    )
+
+
+def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python: str) -> str:
+    if settings.test.PYTHON is not None:
+        return settings.test.PYTHON
+    if settings.test.RUNTIME == "docker":
+        return vendor.images[case.framework].python if settings.test.IMAGE is None else "python3"
+    return local_python if settings.cluster.HOSTS[0] in LOCAL_NAMES else "python3"
+
+
+def _without_effect(settings: Settings) -> list[str]:
+    """Settings that the user wrote and that nothing will read; a set value is never silently ignored."""
+    written = settings.test.model_fields_set
+    warnings = []
+    if settings.test.RUNTIME == "process":
+        warnings += [f"{key} has no effect with RUNTIME 'process'" for key in DOCKER_ONLY if key in written]
+    elif settings.test.IMAGE is not None:
+        warnings += [f"{key} has no effect: IMAGE names a finished image" for key in BUILD_ONLY if key in written]
+    if settings.cluster.HOSTS[0] in LOCAL_NAMES:
+        touched = settings.cluster.model_fields_set
+        warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
+    if settings.test.ACCE_CONTAINER_OPT is not None and settings.test.ACCE_CONTAINER_OPT.privileged:
+        warnings.append("ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)")
+    return warnings

@@ -1,0 +1,150 @@
+"""From what was collected of a round to its verdict, its first failure and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import ValidationError
+
+from run_benchmarks.errors import tail
+from run_benchmarks.plan import NodePlan
+from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
+from run_benchmarks.results.records import FirstFailure, Verdict
+from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
+from training.benchmarks.driver.perflog import Event
+
+
+@dataclass(kw_only=True)
+class NodeOutcome:
+    """One node after a round. `exit_code` is the task's own; None where it never ran or was lost (`error` says why)."""
+
+    node: NodePlan
+    folder: Path
+    exit_code: int | None = None
+    error: str | None = None
+    output: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    clock_offset: float = 0.0
+    stopped: bool = False
+
+    def exit_record(self) -> NodeExit | None:
+        """node_exit.json, where it is there and whole."""
+        try:
+            return NodeExit.read(self.folder)
+        except (OSError, ValidationError):
+            return None
+
+    def rank_logs(self) -> list[RankLog]:
+        """The logs of this node's ranks."""
+        return [read_rank_log(self.folder, rank) for rank in self.node.ranks]
+
+    def missing(self) -> list[str]:
+        """Files every node must have brought and this one did not."""
+        expected = [*(rank_log_name(rank) for rank in self.node.ranks), NODE_EXIT_FILE, "monitor.jsonl", "sys_info.json"]
+        return [name for name in expected if not (self.folder / name).is_file()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a round came to."""
+
+    verdict: Verdict
+    reason: str
+    first_failure: FirstFailure | None
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]
+
+
+def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None) -> Judgement:
+    """Judge a round.
+
+    Args:
+        ended_early: verdict and reason where the controller itself ended the round (time limit, interruption).
+    """
+    logs = {log.rank: log for outcome in outcomes for log in outcome.rank_logs()}
+    rank0 = logs.get(0)
+    metrics = (rank0.value(Event.FINISHED) if rank0 else None) or {}
+    steps = rank0.values(Event.STEP_END) if rank0 else []
+    failure = _first_failure(outcomes, logs)
+    if ended_early is not None:
+        verdict, reason = ended_early
+    elif failure is not None:
+        verdict, reason = Verdict.FAIL, _describe(failure)
+    else:
+        verdict, reason = _by_content(outcomes, logs)
+    return Judgement(verdict=verdict, reason=reason, first_failure=failure, metrics=metrics, steps=steps)
+
+
+def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> FirstFailure | None:
+    """The earliest failure by the head node's clock; a node that was only stopped because of another is no cause."""
+    candidates: list[tuple[float, FirstFailure]] = []
+    for outcome in outcomes:
+        record = outcome.exit_record()
+        causes = [failure for failure in record.failures if not failure.stopped] if record else []
+        for cause in causes:
+            rank_tail = logs[cause.rank].tail if cause.rank in logs else ""
+            failure = FirstFailure(
+                host=outcome.node.host,
+                rank=cause.rank,
+                exit_code=cause.exit_code,
+                signal=cause.signal,
+                message=cause.message,
+                log_tail=rank_tail or tail(outcome.output),
+            )
+            candidates.append((cause.time_ms / 1000 - outcome.clock_offset, failure))
+        if not causes and not outcome.stopped and (outcome.error or outcome.exit_code != 0):
+            message = outcome.error or (record.error if record and record.error else "the task failed before its ranks ran")
+            failure = FirstFailure(
+                host=outcome.node.host,
+                rank=None,
+                exit_code=outcome.exit_code,
+                signal=None,
+                message=message,
+                log_tail=tail(outcome.output),
+            )
+            candidates.append((float("inf"), failure))
+    return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+
+
+def _describe(failure: FirstFailure) -> str:
+    where = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
+    if failure.signal:
+        how = f"ended by {failure.signal}"
+    elif failure.exit_code is not None:
+        how = f"exit code {failure.exit_code}"
+    else:
+        how = "no exit code"
+    last = failure.message.strip().splitlines()
+    return f"{where}: {how}" + (f": {last[-1]}" if last else "")
+
+
+def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> tuple[Verdict, str]:
+    """Every task ended with 0: are the logs whole, are the rules kept, and does the workload itself say it succeeded?"""
+    for outcome in outcomes:
+        if missing := outcome.missing():
+            return Verdict.FAIL, f"{outcome.node.host}: not collected: {', '.join(missing)}"
+    for rank, log in sorted(logs.items()):
+        if log.problems:
+            return Verdict.FAIL, f"rank {rank}: PerfLog: {log.problems[0]}"
+        finished = log.value(Event.FINISHED) or {}
+        if finished.get("correct") == "fail":
+            return Verdict.FAIL, f"rank {rank}: received data is wrong"
+        if finished.get("converged") is False:
+            return Verdict.FAIL, f"rank {rank}: the target was not reached"
+    return Verdict.PASS, "all ranks finished"
+
+
+def mean_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Metric by metric over several rounds: the mean of numbers, the value where all agree, else the list of values."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for metrics in rounds for name in metrics):
+        values = [metrics[name] for metrics in rounds if name in metrics]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            merged[name] = values[0] if len(set(values)) == 1 else fmean(values)
+        else:
+            merged[name] = values[0] if all(value == values[0] for value in values) else values
+    return merged

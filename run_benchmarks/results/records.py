@@ -1,0 +1,160 @@
+"""round.json and run.json: what a run found, for programs. Versioned; times are epoch ms, durations seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
+MASK = "***"
+
+
+class Verdict(StrEnum):
+    """How a round, case or run ended. A case has the worst verdict of its rounds, a run that of its cases."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    SKIPPED = "skipped"
+    FAIL = "fail"
+    TIMEOUT = "timeout"
+    ABORTED = "aborted"
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The worst of several verdicts in the order of Verdict; PASS for none."""
+    order = list(Verdict)
+    return max(verdicts, key=order.index, default=Verdict.PASS)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class FirstFailure(_Record):
+    """Where a round broke first. `rank` is None where a node failed before or beside its ranks."""
+
+    host: str
+    rank: int | None
+    exit_code: int | None
+    signal: str | None
+    message: str
+    log_tail: str
+
+
+class NodeRecord(_Record):
+    """One host's part of a round: what was started, how it ended, what was collected (path: sha256)."""
+
+    host: str
+    node_rank: int
+    ranks: list[int]
+    exit_code: int | None
+    argv: list[str]
+    environment: dict[str, str]
+    image: str | None
+    image_id: str | None
+    interface: str | None
+    clock_offset_seconds: float
+    files: dict[str, str]
+    missing: list[str]
+    monitor: dict[str, Any] | None
+
+
+class RoundRecord(_Record):
+    """One round of a case."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    case: str
+    round: int
+    verdict: Verdict
+    reason: str
+    first_failure: FirstFailure | None = None
+    warnings: list[str] = []
+    started_ms: int
+    finished_ms: int
+    phase_seconds: dict[str, float]
+    master_port: int | None
+    world_size: int
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]
+    nodes: list[NodeRecord]
+
+
+class CaseRecord(_Record):
+    """One case: its verdict, its rounds' verdicts, and the mean of each numeric metric over the rounds that passed."""
+
+    name: str
+    folder: str
+    model: str
+    framework: str
+    config_file: str
+    config: dict[str, Any]
+    nnodes: int
+    nproc: int
+    verdict: Verdict
+    reason: str
+    rounds: list[Verdict]
+    metrics: dict[str, Any]
+
+
+class HostRecord(_Record):
+    """A host as the check found it."""
+
+    name: str
+    address: str
+    kernel: str
+    hostname: str
+    user: str
+    docker_version: str | None
+    devices: list[str]
+    interface: str | None
+    clock_offset_seconds: float
+
+
+class RunRecord(_Record):
+    """The whole run."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    verdict: Verdict
+    exit_code: int
+    started_ms: int
+    finished_ms: int
+    command: list[str]
+    runtime: str
+    vendor: str
+    code_digest: str
+    git_revision: str | None
+    versions: dict[str, str]
+    hosts: list[HostRecord]
+    cases: list[CaseRecord]
+
+
+def mask_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the values of telling names replaced."""
+    return {name: MASK if SECRET_NAME.search(name) else value for name, value in environment.items()}
+
+
+def write_record(path: Path, record: BaseModel) -> None:
+    """Write a record as JSON, whole or not at all."""
+    write_text(path, record.model_dump_json(indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all (mode 0640)."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o640)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,55 @@
+"""What every runtime offers: a node's task is created, started, awaited, stopped and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.plan import NodePlan, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What a plan leaves open until a round starts on one node.
+
+    Attributes:
+        master_port: free on the master.
+        user: numeric "uid:gid" that the task runs as in a container.
+        extra_hosts: addresses of the names that the host cannot resolve itself.
+        devices: optional device folders that the host really has.
+        facts: what the monitor writes into sys_info.json beside its own findings.
+    """
+
+    master_port: int
+    user: str = ""
+    extra_hosts: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunningTask(Protocol):
+    """One task on one host. Every method raises the errors of run_benchmarks.errors; LinkLostError may be retried."""
+
+    def start(self) -> None:
+        """Start it."""
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code (0..255), or None where it still runs after `seconds`."""
+
+    def stop(self, grace: float) -> None:
+        """Ask it to end, kill it with all its processes after `grace` seconds; nothing where it has ended."""
+
+    def output(self) -> str:
+        """What it wrote to stdout and stderr."""
+
+    def remove(self) -> None:
+        """Remove what is left of it on the host, running or not."""
+
+
+class Runtime(Protocol):
+    """Starts tasks in one way."""
+
+    def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
+        """Create a task without starting it. Raises TaskError."""

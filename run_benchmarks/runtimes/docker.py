@@ -1,0 +1,174 @@
+"""Tasks as containers, through the Engine API: one container a task, its command as the main process under an init."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import docker
+import docker.errors
+import docker.types
+import requests
+
+from run_benchmarks.container_options import ContainerOptions
+from run_benchmarks.errors import LinkLostError, TaskError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.plan import MASTER_PORT_SLOT, NodePlan, Task
+from run_benchmarks.runtimes.base import Bound, RunningTask
+
+ValueT = TypeVar("ValueT")
+WAIT_SLACK_SECONDS = 5.0
+LIMIT_REFUSED = ("rlimit", "operation not permitted")
+
+
+class DockerRuntime:
+    """Creates containers with what a task needs and nothing more (docs/security.md).
+
+    `warn` is told what a host would not grant.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+
+    def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
+        """See Runtime.create."""
+        return _Container(host, node, task, bound, self._warn)
+
+
+def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
+    """Run one request; Docker's answer becomes a TaskError, a broken connection a LinkLostError."""
+    try:
+        return action()
+    except docker.errors.APIError as error:
+        raise TaskError(host.name, f"{what}: {error.explanation or error}") from error
+    except (docker.errors.DockerException, requests.RequestException, OSError, EOFError) as error:
+        raise LinkLostError(host.name, f"{what}: the Docker engine did not answer: {error}") from error
+
+
+class _Container:
+    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound, warn: Callable[[str], None]) -> None:
+        self._host, self._node, self._task, self._bound, self._warn = host, node, task, bound, warn
+        self._create(node.options)
+
+    def _create(self, options: ContainerOptions) -> None:
+        task, node, bound = self._task, self._node, self._bound
+        client = self._host.docker()
+        home = {"HOME": "/tmp", "USER": "clusterdyno", "LOGNAME": "clusterdyno"}  # the uid has no passwd entry there
+        facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in bound.facts.items()}
+        port = str(bound.master_port)
+
+        def create() -> Any:
+            return client.create_container(
+                image=node.image,
+                command=[word.replace(MASTER_PORT_SLOT, port) for word in task.argv],
+                entrypoint=[],
+                name=task.name,
+                environment={**home, **facts, **task.environment},
+                labels=task.labels,
+                user=bound.user,
+                working_dir=node.workdir,
+                host_config=_host_config(client, node, options, bound),
+            )
+
+        self._call(f"creating container {task.name} from {node.image}", create)
+
+    def _call(self, what: str, action: Callable[[], ValueT]) -> ValueT:
+        return call(self._host, what, action)
+
+    def start(self) -> None:
+        """Start; where the host may not raise a resource limit, start without it and say so."""
+        name = self._task.name
+        try:
+            self._call(f"starting container {name}", lambda: self._host.docker().start(name))
+        except TaskError as error:
+            refused = any(word in str(error).lower() for word in LIMIT_REFUSED)
+            if not refused or not self._node.options.ulimits:
+                raise
+            limits = ", ".join(limit.name for limit in self._node.options.ulimits)
+            self._warn(f"{self._host.name}: the host does not let a container raise {limits}; started without")
+            self.remove()
+            self._create(self._node.options.model_copy(update={"ulimits": ()}))
+            self._call(f"starting container {name}", lambda: self._host.docker().start(name))
+
+    def wait(self, seconds: float) -> int | None:
+        """See RunningTask.wait."""
+        client = self._host.docker()
+        try:
+            answer = self._call(
+                f"waiting for container {self._task.name}", lambda: client.wait(self._task.name, timeout=seconds)
+            )
+        except LinkLostError as error:
+            if _timed_out(error):
+                return None
+            raise
+        return int(answer["StatusCode"])
+
+    def stop(self, grace: float) -> None:
+        """See RunningTask.stop."""
+        client = self._host.docker()
+        with _ignore_gone():
+            client.stop(self._task.name, timeout=int(grace))
+
+    def output(self) -> str:
+        """See RunningTask.output."""
+        client = self._host.docker()
+        data = self._call(f"reading the output of {self._task.name}", lambda: client.logs(self._task.name))
+        return bytes(data).decode("utf-8", errors="replace")
+
+    def remove(self) -> None:
+        """See RunningTask.remove."""
+        client = self._host.docker()
+        with _ignore_gone():
+            self._call(
+                f"removing container {self._task.name}", lambda: client.remove_container(self._task.name, force=True, v=True)
+            )
+
+
+def _timed_out(error: LinkLostError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, requests.Timeout) or "timed out" in str(cause).lower()
+
+
+@contextlib.contextmanager
+def _ignore_gone() -> Any:
+    try:
+        yield
+    except docker.errors.NotFound:
+        pass
+    except TaskError as error:
+        if not isinstance(error.__cause__, docker.errors.NotFound):
+            raise
+
+
+def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOptions, bound: Bound) -> Any:
+    mounts = [
+        docker.types.Mount(volume.target, volume.source, type="bind", read_only=volume.read_only)
+        for volume in (*node.mounts, *options.volumes)
+    ]
+    return client.create_host_config(
+        init=True,
+        network_mode="host",
+        mounts=mounts,
+        extra_hosts=dict(bound.extra_hosts) or None,
+        cap_drop=["ALL"],
+        cap_add=list(options.cap_add) or None,
+        security_opt=["no-new-privileges", *options.security_opt],
+        devices=[*options.devices, *bound.devices],
+        device_requests=_device_requests(options.gpus),
+        group_add=list(options.group_add) or None,
+        runtime=options.runtime,
+        ipc_mode=options.ipc,
+        shm_size=options.shm_size if options.ipc is None else None,
+        ulimits=[docker.types.Ulimit(name=u.name, soft=u.soft, hard=u.hard) for u in options.ulimits],
+        privileged=options.privileged,
+    )
+
+
+def _device_requests(gpus: str | None) -> list[docker.types.DeviceRequest] | None:
+    if gpus is None:
+        return None
+    if gpus.startswith("device="):
+        ids = gpus.removeprefix("device=").split(",")
+        return [docker.types.DeviceRequest(device_ids=ids, capabilities=[["gpu"]])]
+    return [docker.types.DeviceRequest(count=-1 if gpus == "all" else int(gpus), capabilities=[["gpu"]])]
