@@ -1,0 +1,269 @@
+"""One host of the test bed: its own network, host name, root file system, process ids, sshd and Docker engine.
+
+To the controller it is a machine like any other. A test can hurt it: pull its cable, stop sshd or the engine, kill it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import docker
+
+from tests.cluster import engine as engines
+from tests.cluster.guest import Guest
+from tests.cluster.network import NETNS_FOLDER, Network
+from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SSH_PORT = 22
+SSHD_SECONDS = 15.0
+SSHD_CONFIG = """\
+Port {port}
+ListenAddress {address}
+HostKey /etc/ssh/ssh_host_ed25519_key
+PidFile /run/sshd.pid
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+PrintMotd no
+Subsystem sftp internal-sftp
+"""
+# A look-up that no file answers ends at once instead of waiting for a name server that does not exist.
+RESOLV_CONF = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a host lets in and how it shows who it is: text of /etc/hosts, the client's public key, its own key pair."""
+
+    etc_hosts: str
+    client_public_key: str
+    host_private_key: str
+
+
+class Host:
+    """Host `number` (from 1) of a bed; `folder` holds its disk. `engine` says whether it has Docker at all."""
+
+    def __init__(self, network: Network, number: int, folder: Path, *, engine: bool) -> None:
+        self.name = f"node{number}"
+        self.address = network.address(number)
+        self.folder = folder
+        self.has_engine = engine
+        self._network = network
+        self._number = number
+        self._guest = Guest(folder, "host_init.sh")
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of its init as seen from here, None while it is switched off."""
+        return self._guest.pid
+
+    @property
+    def docker_socket(self) -> Path:
+        """The engine's socket as this process can reach it, without ssh."""
+        return self._guest.path(engines.SOCKET)
+
+    def connect_docker(self, *, timeout: int = 60) -> docker.DockerClient:
+        """A client of the host's engine that goes past ssh; close it."""
+        return engines.connect(self.docker_socket, timeout=timeout)
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 30.0,
+        check: bool = True,
+        text_input: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> CompletedProcess[str]:
+        """Run a command on the host as root without ssh.
+
+        Raises:
+            TestBedError: the host is off, the deadline passed, or (with `check`) the exit code is not 0.
+        """
+        return self._guest.exec(argv, timeout=timeout, check=check, text_input=text_input, env=env)
+
+    def path(self, inside: str) -> Path:
+        """A path of the host as this process can read and write it."""
+        return self._guest.path(inside)
+
+    def pids(self, *names: str) -> list[int]:
+        """Processes of the host outside containers with one of these names, numbered as seen from here."""
+        return self._guest.pids(*names)
+
+    def boot(self, access: Access) -> None:
+        """Switch the host on with an empty disk (only its images stay), start sshd and, if it has one, its engine.
+
+        Raises:
+            TestBedError: it did not come up; what failed and the end of its log are in the message.
+        """
+        self._prepare_disk(access)
+        launcher = ["nsenter", f"--net={NETNS_FOLDER / self._network.netns(self._number)}"]
+        launcher += [
+            "unshare",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+        ]
+        self._guest.start(launcher, [self.name, *map(str, shared_paths())])
+        self.start_sshd()
+        if self.has_engine:
+            self.start_engine()
+
+    def _prepare_disk(self, access: Access) -> None:
+        for name in ("root", "upper", "work", "home", "tmp", "vartmp"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir(parents=True, mode=0o755)
+        (self.folder / "docker").mkdir(mode=0o710, exist_ok=True)
+        for name in ("tmp", "vartmp"):
+            (self.folder / name).chmod(0o1777)
+        (self.folder / "home").chmod(0o700)
+        etc = self.folder / "upper/etc"
+        files = {
+            "hostname": (f"{self.name}\n", 0o644),
+            "hosts": (access.etc_hosts, 0o644),
+            "resolv.conf": (RESOLV_CONF, 0o644),
+            # On many machines root's password is locked ("!"), which makes sshd refuse keys, too.
+            "shadow": ("root:*:19000:0:99999:7:::\nsshd:!:19000::::::\n", 0o640),
+            "ssh/sshd_config": (SSHD_CONFIG.format(port=SSH_PORT, address=self.address), 0o644),
+            "ssh/ssh_host_ed25519_key": (access.host_private_key, 0o600),
+            "docker/clusterdyno.json": ("{}\n", 0o644),
+        }
+        for name, (text, mode) in files.items():
+            _write(etc / name, text, mode)
+        _write(self.folder / "home/.ssh/authorized_keys", access.client_public_key, 0o600)
+        (self.folder / "home/.ssh").chmod(0o700)
+        if not self.has_engine:
+            self._hide("docker", "dockerd", "containerd", "podman")
+
+    def _hide(self, *programs: str) -> None:
+        """Make programs of the machine absent on the host: an overlay's whiteout is a character device 0/0."""
+        for program in programs:
+            found = shutil.which(program)
+            if found is not None:
+                place = self.folder / "upper" / Path(found).resolve().relative_to("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.mknod(place, stat.S_IFCHR | 0o000, os.makedev(0, 0))
+
+    def kill(self) -> None:
+        """Switch it off as a power cut does: nothing of it runs or answers any more. boot() brings it back."""
+        self.link_down()
+        self._guest.kill()
+
+    def shut_down(self) -> None:
+        """Stop its engine in order, so that its images stay whole, and then everything else."""
+        if self._guest.pid is not None:
+            engines.stop_dockerd(self._guest)
+        self._guest.kill()
+
+    def link_down(self) -> None:
+        """Pull its network cable: neither the head node nor the other hosts reach it."""
+        run(["ip", "link", "set", self._network.veth(self._number), "down"])
+
+    def link_up(self) -> None:
+        """Plug its network cable in again."""
+        run(["ip", "link", "set", self._network.veth(self._number), "up"])
+
+    def drop_head(self) -> None:
+        """Lose every packet to the head node; the hosts still reach each other."""
+        self._head_route("replace")
+
+    def rejoin_head(self) -> None:
+        """End drop_head()."""
+        self._head_route("delete")
+
+    def _head_route(self, action: str) -> None:
+        netns = self._network.netns(self._number)
+        run(["ip", "-netns", netns, "route", action, "blackhole", f"{self._network.head_address}/32"])
+
+    def start_sshd(self) -> None:
+        """Start sshd and wait until it greets.
+
+        Raises:
+            TestBedError: it did not.
+        """
+        self.exec([shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"])
+        wait_until(self.sshd_answers, timeout=SSHD_SECONDS, what=f"{self.name}: a greeting of sshd on {self.address}")
+
+    def stop_sshd(self, *, sessions: bool = True) -> None:
+        """Kill sshd; with `sessions` the connections it serves, too (what they started may live on)."""
+        listener = self.path("/run/sshd.pid")
+        names = ("sshd", "sshd-session", "sshd-auth") if sessions else ()
+        inside = int(listener.read_text()) if listener.exists() else None
+        found = self.pids("sshd")
+        kill_and_wait([pid for pid in found if _pid_inside(pid) == inside] + (self.pids(*names) if names else []))
+
+    def sshd_answers(self) -> bool:
+        """Whether its sshd greets who connects from here."""
+        try:
+            with socket.create_connection((self.address, SSH_PORT), timeout=1) as connection:
+                return connection.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def start_engine(self) -> None:
+        """Start its Docker engine and wait until it answers.
+
+        Raises:
+            TestBedError: it did not, or this is a host without Docker.
+        """
+        if not self.has_engine:
+            raise TestBedError(f"{self.name}: is a host without Docker")
+        engines.start_dockerd(
+            self._guest,
+            data_root="/var/lib/docker",
+            config_file="/etc/docker/clusterdyno.json",
+            cgroup_parent=f"/{engines.CGROUP_ROOT}/{self._network.bed}/{self.name}",
+            log="/var/log/dockerd.log",
+        )
+
+    def stop_engine(self, *, kill: bool = False) -> None:
+        """Stop its Docker engine, in order or (with `kill`) as a crash does."""
+        engines.stop_dockerd(self._guest, kill=kill)
+
+    def signal(self, kind: signal.Signals, *names: str) -> None:
+        """Send a signal to its processes of these names, for example SIGSTOP to "sshd"."""
+        for pid in self.pids(*names):
+            os.kill(pid, kind)
+
+
+def shared_paths() -> list[Path]:
+    """What every host sees read-only, live, at the machine's own paths: this checkout and the Python that runs here.
+
+    The rest of the machine's root file system a host sees as a copy of its own; separate file systems among what
+    programs need come along, too.
+    """
+    wanted = [REPOSITORY, Path(sys.prefix), Path(sys.base_prefix), *filter(Path.is_mount, (Path("/usr"), Path("/opt")))]
+    paths = {path.resolve() for path in wanted}
+    paths = {path for path in paths if path.is_mount() or not path.is_relative_to("/usr")}
+    return sorted(path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths))
+
+
+def _pid_inside(pid: int) -> int | None:
+    """A process's id in its own PID namespace."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return next((int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:")), None)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)

@@ -1,0 +1,126 @@
+"""What containers of the tests are made of, without a registry: a Debian base image and the wheels of the workloads.
+
+A site without Internet access makes both on a machine that has it and carries them over:
+
+    python -m tests.cluster base-image      # a tar: docker import FILE TAG, BASE_IMAGE = "TAG" in test_conf.py
+    python -m tests.cluster wheelhouse      # a folder: WHEELHOUSE = "FOLDER" in test_conf.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster import engine
+from tests.cluster.system import TestBedError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / ".cache"
+WHEELHOUSE = CACHE / "wheelhouse"
+REQUIREMENTS = REPOSITORY / "requirements" / "workload.txt"
+
+SUITE = "bookworm"
+SUITE_PYTHON = "3.11"
+PACKAGES = ("ca-certificates", "python3", "python3-venv")
+BASE_IMAGE = f"clusterdyno-test/base:{SUITE}"
+LABEL = "clusterdyno.recipe"
+# What an image does not need of a fresh Debian: package lists and the downloaded packages.
+LEFT_OUT = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./dev/*", "./proc/*", "./sys/*", "./run/*")
+
+
+def recipe_hash() -> str:
+    """Twelve hexadecimal digits of all that decides what is in the base image."""
+    return hashlib.sha256(json.dumps([SUITE, PACKAGES, LEFT_OUT]).encode()).hexdigest()[:12]
+
+
+def base_image_tar(cache: Path = CACHE) -> Path:
+    """The base image's root file system as a tar (about 250 MB), made by debootstrap the first time (half a minute).
+
+    The mirror is debootstrap's default, or the environment variable DEBIAN_MIRROR.
+
+    Raises:
+        TestBedError: debootstrap or tar is missing or failed; their output is on stderr.
+    """
+    tar = cache / f"base-{SUITE}-{recipe_hash()}.tar"
+    if tar.is_file():
+        return tar
+    if shutil.which("debootstrap") is None:
+        raise TestBedError("debootstrap makes the base image and is missing (apt-get install debootstrap)")
+    cache.mkdir(parents=True, exist_ok=True)
+    print(f"base image: debootstrap of {SUITE} with {', '.join(PACKAGES)}, about a minute", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="base-", dir=cache) as temporary:
+        root = Path(temporary) / "root"
+        made = Path(temporary) / "base.tar"
+        # In mount namespaces of its own, so that what debootstrap mounts can never outlive it.
+        command = ["unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase"]
+        mirror = os.environ.get("DEBIAN_MIRROR")
+        _show([*command, f"--include={','.join(PACKAGES)}", SUITE, str(root), *([mirror] if mirror else [])])
+        excluded = [f"--exclude={pattern}" for pattern in LEFT_OUT]
+        _show(["tar", "--numeric-owner", "--sort=name", *excluded, "-C", str(root), "-cf", str(made), "."])
+        made.replace(tar)
+    return tar
+
+
+def load_base_image(socket: Path, cache: Path = CACHE) -> None:
+    """Import the base image into the engine behind a socket under the tag BASE_IMAGE, unless it is there already.
+
+    Raises:
+        TestBedError: the tar could not be made or the engine refused it.
+    """
+    tar = base_image_tar(cache)
+    client = engine.connect(socket, timeout=300)
+    try:
+        known = client.images.list(filters={"reference": BASE_IMAGE, "label": f"{LABEL}={recipe_hash()}"})
+        if known:
+            return
+        repository, _, tag = BASE_IMAGE.rpartition(":")
+        changes = [f"LABEL {LABEL}={recipe_hash()}", 'CMD ["/bin/bash"]']
+        answer = client.api.import_image_from_file(str(tar), repository=repository, tag=tag, changes=changes)
+        errors = [line for line in str(answer).splitlines() if "error" in line]
+        if errors:
+            raise TestBedError(f"import of {tar}: {errors[0]}")
+    finally:
+        client.close()
+
+
+def make_wheelhouse(folder: Path = WHEELHOUSE, pip_args: Sequence[str] = ()) -> Path:
+    """Download the wheels of requirements/workload.txt for the base image's Python; done once for a requirements file.
+
+    `pip_args` go to pip, for example an index with CPU builds of torch; the environment's PIP_ARGS come first.
+
+    Raises:
+        TestBedError: pip failed; its output is on stderr.
+    """
+    arguments = [*shlex.split(os.environ.get("PIP_ARGS", "")), *pip_args]
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + SUITE_PYTHON.encode()).hexdigest()
+    stamp = folder / "requirements.sha256"
+    if stamp.is_file() and stamp.read_text().strip() == wanted:
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="wheelhouse-", dir=folder.parent) as temporary:
+        made = Path(temporary) / "wheels"
+        command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", f"--python-version={SUITE_PYTHON}"]
+        _show([*command, f"--dest={made}", "-r", str(REQUIREMENTS), *arguments])
+        (made / stamp.name).write_text(f"{wanted}\n")
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        made.rename(folder)
+    return folder
+
+
+def _show(argv: Sequence[str]) -> None:
+    """Run a command that takes a while, its output on stderr."""
+    try:
+        done = subprocess.run(argv, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
+    except FileNotFoundError as error:
+        raise TestBedError(f"{argv[0]}: no such program on this machine") from error
+    if done.returncode != 0:
+        raise TestBedError(f"{shlex.join(argv)}: exit code {done.returncode}")
