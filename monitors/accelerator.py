@@ -1,0 +1,116 @@
+"""The vendor's accelerators, read by its probe in a thread of its own: a hanging driver takes nothing else with it."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from monitors.power import PowerMeter, Reading
+from monitors.sampler import Sampler, Unavailable, Values, Worker
+from vendors.base import AcceleratorProbe, AcceleratorSample, ProbeUnavailable
+
+OPEN_DEADLINE_S = 10.0
+SAMPLE_DEADLINE_S = 0.5
+MIB = 1 << 20
+
+
+class AcceleratorSampler(Sampler):
+    """All devices of the host at every tick. Raises Unavailable where the vendor's probe does."""
+
+    source = "accelerator"
+    columns: ClassVar[Sequence[str]] = (
+        "device",
+        "temperature_c",
+        "power_w",
+        "memory_used_mib",
+        "memory_total_mib",
+        "utilization_percent",
+    )
+
+    def __init__(self, open_probe: Callable[[], AcceleratorProbe], log: str, deadline_s: float) -> None:
+        self.log = log
+        self._deadline_s = deadline_s
+        self._worker = Worker("accelerator")
+        self.latest: list[AcceleratorSample] | None = None
+        self.energy_j: dict[int, float] | None = None
+        try:
+            self._probe = self._worker.call(open_probe, OPEN_DEADLINE_S)
+            energy = self._worker.call(self._probe.energy_joules, OPEN_DEADLINE_S)
+        except ProbeUnavailable as error:
+            raise Unavailable(error.reason) from error
+        except Exception as error:
+            raise Unavailable(f"the driver does not start: {type(error).__name__}: {error}") from error
+        self._first = dict(energy or {})
+
+    def describe(self) -> dict[str, Any]:
+        """The probe's description of driver and devices; {"error": ...} where the driver does not answer."""
+        try:
+            return self._worker.call(self._probe.describe, OPEN_DEADLINE_S)
+        except Exception as error:  # noqa: BLE001 - a vendor's probe may raise anything; the samples may still come
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def sample(self) -> Values:
+        """{"devices": [the fields of AcceleratorSample, and "energy_j" since the start where there is a counter]}"""
+        self.latest = None
+        samples, energy = self._worker.call(self._read, self._deadline_s)
+        if energy is not None:
+            known = self.energy_j or {}
+            self.energy_j = known | {i: joules - self._first.setdefault(i, joules) for i, joules in energy.items()}
+        self.latest = samples
+        return {"devices": [self._device(sample) for sample in samples]}
+
+    def _read(self) -> tuple[list[AcceleratorSample], Mapping[int, float] | None]:
+        return self._probe.sample(), self._probe.energy_joules()
+
+    def _device(self, sample: AcceleratorSample) -> dict[str, Any]:
+        device = asdict(sample)
+        if device["error"] is None:
+            del device["error"]
+        if self.energy_j is not None and sample.index in self.energy_j:
+            device["energy_j"] = round(self.energy_j[sample.index], 3)
+        return device
+
+    def rows(self, values: Values) -> list[Sequence[Any]]:
+        """One line a device, in the order of the seed: temperature, power, memory used, memory size, utilisation."""
+        return [
+            [
+                device["index"],
+                device["temperature_c"],
+                device["power_w"],
+                _mib(device["memory_used_bytes"]),
+                _mib(device["memory_total_bytes"]),
+                device["utilization_percent"],
+            ]
+            for device in values["devices"]
+        ]
+
+    def close(self) -> None:
+        """Closes the probe, unless it hangs: the process ends with it or without."""
+        with contextlib.suppress(Exception):
+            self._worker.call(self._probe.close, self._deadline_s)
+
+
+class AcceleratorMeter(PowerMeter):
+    """Power of all accelerators together, from the sample the AcceleratorSampler took at the same tick."""
+
+    meter = "accelerator"
+
+    def __init__(self, sampler: AcceleratorSampler) -> None:
+        super().__init__()
+        self._sampler = sampler
+
+    def read(self) -> Reading | None:
+        """The sum over devices. Raises Unavailable where no device knows its power."""
+        if self._sampler.latest is None:
+            return None
+        watts = [sample.power_w for sample in self._sampler.latest if sample.power_w is not None]
+        if not watts:
+            if any(sample.error is None for sample in self._sampler.latest):
+                raise Unavailable("no device reports its power")
+            return None
+        energy = self._sampler.energy_j
+        return Reading(sum(watts), None if energy is None else sum(energy.values()))
+
+
+def _mib(size: int | None) -> int | None:
+    return None if size is None else size // MIB

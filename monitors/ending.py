@@ -1,0 +1,85 @@
+"""When a monitor ends: a signal, the workload's lock that is free again, or its time. And how it waits for that."""
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+# The lock is looked at this often, whatever the interval of the samples is.
+_LOOK_S = 0.5
+
+
+def block_signals() -> None:
+    """Holds the ending signals back until `Ending.wait` takes them: no handler runs in the middle of a sample.
+
+    To be called before any thread starts; threads inherit it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+
+
+class Ending:
+    """Waits for the next tick and says why to stop instead, if there is a reason.
+
+    Args:
+        lock: file on which the workload holds an exclusive flock while it lives; None: there is none to watch.
+        deadline: time.monotonic() at which the monitor ends in any case.
+    """
+
+    def __init__(self, lock: Path | None, deadline: float) -> None:
+        self._lock = None if lock is None else _WorkloadLock(lock)
+        self._deadline = deadline
+
+    def wait(self, until: float) -> str | None:
+        """Sleeps until time.monotonic() is `until`; returns at once with the reason where there is one to end."""
+        while True:
+            now = time.monotonic()
+            if now >= self._deadline:
+                return "max_seconds are over"
+            if self._lock is not None and self._lock.released():
+                return "the workload's lock is free again"
+            pause = max(0.0, min(until, now + _LOOK_S, self._deadline) - now)
+            received = signal.sigtimedwait(ENDING_SIGNALS, pause)
+            if received is not None:
+                return signal.Signals(received.si_signo).name
+            if time.monotonic() >= until:
+                return None
+
+    def close(self) -> None:
+        """Closes the lock file."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+class _WorkloadLock:
+    """Watches a flock held by another process, which may live in another container: only the lock itself tells."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._taken = False
+
+    def released(self) -> bool:
+        """Whether the lock was once seen held and is free now."""
+        held = self._held()
+        self._taken = self._taken or held
+        return self._taken and not held
+
+    def _held(self) -> bool:
+        if self._descriptor is None:
+            try:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)

@@ -1,0 +1,69 @@
+"""The files of one monitor: text logs in the seed's form for people, monitor.jsonl for programs."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+SCHEMA_VERSION = 1
+JSONL = "monitor.jsonl"
+
+
+class Stamp(NamedTuple):
+    """One moment on both clocks: epoch milliseconds (comparable with PerfLog) and monotonic seconds (no steps)."""
+
+    t_ms: int
+    monotonic_s: float
+
+
+def now() -> Stamp:
+    """This moment."""
+    return Stamp(time.time_ns() // 1_000_000, time.monotonic())
+
+
+class Sink:
+    """Writes into one folder, each line whole and at once: whoever kills the monitor loses at most the last line.
+
+    Raises FileExistsError where another monitor has written: every round has a folder of its own.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._logs: dict[str, TextIO] = {}
+        self._jsonl = _create(directory / JSONL)
+
+    def record(self, stamp: Stamp, source: str, **fields: Any) -> None:
+        """Adds {"schema", "t_ms", "monotonic_s", "source", **fields} to monitor.jsonl."""
+        line = {"schema": SCHEMA_VERSION, "t_ms": stamp.t_ms, "monotonic_s": round(stamp.monotonic_s, 6)}
+        self._jsonl.write(json.dumps(line | {"source": source} | fields, separators=(",", ":")) + "\n")
+
+    def header(self, log: str, columns: Sequence[str]) -> None:
+        """Opens a text log, once, with a comment that names its columns."""
+        if log and log not in self._logs:
+            self._logs[log] = _create(self._directory / log)
+            self._logs[log].write("\t".join(["# time", *columns]) + "\n")
+
+    def rows(self, stamp: Stamp, log: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Adds `time<TAB>value<TAB>...` lines; a value that a device does not have reads n/a."""
+        if not log:
+            return
+        moment = datetime.fromtimestamp(stamp.t_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+        for row in rows:
+            cells = ("n/a" if value is None else str(value) for value in row)
+            self._logs[log].write("\t".join([moment, *cells]) + "\n")
+
+    def comment(self, log: str, text: str) -> None:
+        """Adds a `# text` line to a text log."""
+        if log:
+            self._logs[log].write(f"# {text}\n")
+
+    def close(self) -> None:
+        """Closes every file."""
+        for stream in [*self._logs.values(), self._jsonl]:
+            stream.close()
+
+
+def _create(path: Path) -> TextIO:
+    return path.open("x", encoding="utf-8", buffering=1)

@@ -1,0 +1,197 @@
+"""What a monitor.jsonl comes to, for round.json. Needs the standard library alone: the head node reads with it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class SummaryError(ValueError):
+    """A monitor.jsonl that this version cannot read; names the file, the line and the schema found."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Statistic:
+    """Mean and maximum of what was sampled; both None where nothing was."""
+
+    mean: float | None = None
+    max: float | None = None
+    count: int = 0
+
+    def add(self, value: float | None) -> None:
+        """Takes one more value; None stands for a device that did not say."""
+        if value is None:
+            return
+        self.count += 1
+        self.mean = value if self.mean is None else self.mean + (value - self.mean) / self.count
+        self.max = value if self.max is None else max(self.max, value)
+
+
+@dataclass(kw_only=True, slots=True)
+class PowerSummary:
+    """One power meter: watts, and joules over the whole round by `method` ("counter" or "integrated power")."""
+
+    watts: Statistic = field(default_factory=Statistic)
+    joules: float | None = None
+    method: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class DeviceSummary:
+    """One accelerator. ECC counts are the last ones read.
+
+    throttled: by reason, in how many of the `samples` that tell the reasons it held.
+    """
+
+    index: int
+    samples: int = 0
+    utilization_percent: Statistic = field(default_factory=Statistic)
+    memory_used_bytes: Statistic = field(default_factory=Statistic)
+    memory_total_bytes: int | None = None
+    temperature_c: Statistic = field(default_factory=Statistic)
+    power_w: Statistic = field(default_factory=Statistic)
+    sm_clock_mhz: Statistic = field(default_factory=Statistic)
+    energy_j: float | None = None
+    throttled: dict[str, int] = field(default_factory=dict)
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, slots=True)
+class MonitorSummary:
+    """One host during one round.
+
+    complete: the monitor ended by itself and wrote its own figures (`reason`, `lateness_ms`, `monitor_cpu_percent`).
+    samples: ticks of the clock seen. damaged_lines: lines that are no record (a killed monitor tears at most the last).
+    power: by meter, e.g. "rapl", "ipmi", "accelerator". unavailable and errors: by source, or "source/meter".
+    monitor_cpu_percent: CPU time of the monitor itself in percent of one core.
+    """
+
+    vendor: str | None = None
+    interval_s: float | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    samples: int = 0
+    complete: bool = False
+    reason: str | None = None
+    damaged_lines: int = 0
+    cpu_percent: Statistic = field(default_factory=Statistic)
+    memory_percent: Statistic = field(default_factory=Statistic)
+    memory_used_bytes: Statistic = field(default_factory=Statistic)
+    memory_total_bytes: int | None = None
+    power: dict[str, PowerSummary] = field(default_factory=dict)
+    devices: list[DeviceSummary] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    lateness_ms: dict[str, float] | None = None
+    monitor_cpu_percent: float | None = None
+
+
+def summarize(path: Path) -> MonitorSummary:
+    """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
+
+    Raises OSError where the file cannot be read, SummaryError where its schema is another.
+    """
+    summary = MonitorSummary()
+    for record in _records(path, summary):
+        source, moment = record["source"], record["t_ms"]
+        summary.started_ms = moment if summary.started_ms is None else summary.started_ms
+        summary.ended_ms = moment
+        if source == "monitor":
+            _take_monitor(summary, record)
+        elif "values" in record:
+            _TAKE.get(source, _take_nothing)(summary, record["values"])
+        else:
+            _take_lack(summary, record)
+    summary.devices.sort(key=lambda device: device.index)
+    return summary
+
+
+def _records(path: Path, summary: MonitorSummary) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                record = None
+            if not isinstance(record, dict) or not {"schema", "source", "t_ms"} <= record.keys():
+                summary.damaged_lines += 1
+                continue
+            if record["schema"] != SCHEMA_VERSION:
+                raise SummaryError(f"{path}, line {number}: schema {record['schema']!r}, expected {SCHEMA_VERSION}")
+            yield record
+
+
+def _take_monitor(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
+    if "start" in record:
+        summary.vendor = record["start"]["vendor"]
+        summary.interval_s = record["start"]["interval_s"]
+    if "summary" in record:
+        own = record["summary"]
+        summary.complete = True
+        summary.reason = own["reason"]
+        summary.lateness_ms = own["lateness_ms"]
+        summary.monitor_cpu_percent = own["cpu_percent_of_core"]
+
+
+def _take_lack(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
+    name = f"{record['source']}/{record['meter']}" if "meter" in record else record["source"]
+    if "unavailable" in record:
+        summary.unavailable[name] = record["unavailable"]
+    if "error" in record:
+        summary.errors.setdefault(name, []).append(record["error"])
+
+
+def _take_cpu(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    summary.samples += 1
+    summary.cpu_percent.add(values["utilization_percent"])
+
+
+def _take_memory(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    summary.memory_percent.add(values["used_percent"])
+    summary.memory_used_bytes.add(values["used_bytes"])
+    summary.memory_total_bytes = values["total_bytes"]
+
+
+def _take_power(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    meter = summary.power.setdefault(values["meter"], PowerSummary())
+    meter.watts.add(values["watts"])
+    meter.joules, meter.method = values["joules"], values["method"]
+
+
+def _take_accelerator(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    known = {device.index: device for device in summary.devices}
+    for sample in values["devices"]:
+        device = known.get(sample["index"])
+        if device is None:
+            device = DeviceSummary(index=sample["index"])
+            summary.devices.append(device)
+        _take_device(device, sample)
+
+
+def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
+    error = sample.get("error")
+    if error is not None:
+        if error not in device.errors:
+            device.errors.append(error)
+        return
+    for name in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz"):
+        getattr(device, name).add(sample[name])
+    device.memory_total_bytes = sample["memory_total_bytes"]
+    device.energy_j = sample.get("energy_j", device.energy_j)
+    device.ecc_corrected, device.ecc_uncorrected = sample["ecc_corrected"], sample["ecc_uncorrected"]
+    if sample["throttle_reasons"] is not None:
+        device.samples += 1
+        for reason in sample["throttle_reasons"]:
+            device.throttled[reason] = device.throttled.get(reason, 0) + 1
+
+
+def _take_nothing(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    """A source of a later version within the same schema adds records, and changes none."""
+
+
+_TAKE = {"cpu": _take_cpu, "mem": _take_memory, "power": _take_power, "accelerator": _take_accelerator}

@@ -1,0 +1,117 @@
+"""sys_info.json: what this host and its Python are, for the provenance of a round."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+FILE = "sys_info.json"
+SCHEMA_VERSION = 1
+
+# What the controller knows and the host cannot see, e.g. CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".
+CONTROLLER_PREFIX = "CLUSTERDYNO_SYS_"
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "pydantic",
+    "psutil",
+    "nvidia-ml-py",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "triton",
+    "flash-attn",
+    "apex",
+    "transformer-engine",
+)
+# Base images put the versions of what they carry outside pip into their environment.
+IMAGE_VARIABLES = ("NVIDIA_PYTORCH_VERSION", "PYTORCH_BUILD_VERSION", "CUDA_VERSION", "NCCL_VERSION")
+
+
+def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Everything about this host. Imports neither torch nor any other package it reports.
+
+    accelerator: what the probe describes, or {"unavailable": reason}.
+    environment: of this process.
+    """
+    memory = psutil.virtual_memory()
+    info: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "hostname": socket.gethostname(),
+        "os": _os_name(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": {
+            "model": _cpu_model(Path("/proc/cpuinfo")),
+            "cores": psutil.cpu_count(logical=False),
+            "threads": psutil.cpu_count(logical=True),
+        },
+        "memory_bytes": memory.total,
+        "interfaces": {name: _interface(stats) for name, stats in sorted(psutil.net_if_stats().items())},
+        "accelerator": dict(accelerator),
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "features": features(),
+        "image": {name: environment[name] for name in IMAGE_VARIABLES if name in environment},
+    }
+    given = {key: value for key, value in environment.items() if key.startswith(CONTROLLER_PREFIX)}
+    return info | {key.removeprefix(CONTROLLER_PREFIX).lower(): value for key, value in given.items()}
+
+
+def features() -> dict[str, bool]:
+    """Which optional kernels are installed. Presence only: that they import is the workload's to find out.
+
+    apex counts only where it is NVIDIA's: the distribution of that name on PyPI is something else.
+    """
+    apex = importlib.util.find_spec("apex")
+    folders = list(apex.submodule_search_locations or []) if apex else []
+    return {
+        "flash_attn": importlib.util.find_spec("flash_attn") is not None,
+        "flash_attn_3": importlib.util.find_spec("flash_attn_interface") is not None,
+        "apex": any((Path(folder) / "optimizers").is_dir() for folder in folders),
+        "transformer_engine": importlib.util.find_spec("transformer_engine") is not None,
+    }
+
+
+def write(directory: Path, info: Mapping[str, Any]) -> None:
+    """Writes sys_info.json whole or not at all."""
+    temporary = directory / f".{FILE}.{os.getpid()}"
+    try:
+        temporary.write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(directory / FILE)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _cpu_model(cpuinfo: Path) -> str | None:
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model"):
+            return value.strip()
+    return platform.processor() or None
+
+
+def _interface(stats: Any) -> dict[str, Any]:
+    """Speed is 0 in psutil where the driver does not know it (virtual devices): no speed then."""
+    return {"up": stats.isup, "mtu": stats.mtu} | ({"speed_mbit_s": stats.speed} if stats.speed else {})
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
