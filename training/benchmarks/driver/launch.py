@@ -1,0 +1,219 @@
+"""Starts the workload of one node: torchrun's agent, with all that the controller and the monitor rely on.
+
+    python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] <torchrun options> \\
+        -- -m <module> <arguments>
+
+Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
+D/rank<global rank>.out.log, and writes D/node_exit.json at the end, however it comes. Its exit code is 0 or the first
+failing rank's (128 + signal).
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import fcntl
+import importlib.util
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from training.benchmarks.driver import interface as interfaces
+from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
+from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
+
+USAGE_EXIT_CODE = 2
+_SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+class LaunchError(Exception):
+    """The launch cannot begin; the message says what was found and what is needed."""
+
+
+class Stopped(BaseException):
+    """A signal told the launcher to stop. No Exception, so that nothing on the way takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal_name(number))
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """One launch: its command and, as it goes on, what becomes of it."""
+
+    log_dir: Path
+    interface_option: str
+    torchrun_options: list[str]
+    command: list[str]
+    started_ms: int = field(default_factory=now_ms)
+    interface: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    torch: str | None = None
+    failures: list[RankFailure] = field(default_factory=list)
+    error: str | None = None
+    stopped_by: int | None = None
+
+    def exit_code(self) -> int:
+        """The exit code that tells what happened: to the launch, by a signal, or to the first failing rank."""
+        if self.error is not None:
+            return USAGE_EXIT_CODE
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        return self.failures[0].shell_code if self.failures else 0
+
+    def record(self) -> NodeExit:
+        """What node_exit.json holds."""
+        return NodeExit(
+            exit_code=self.exit_code(),
+            error=self.error,
+            signal=None if self.stopped_by is None else signal_name(self.stopped_by),
+            failures=self.failures,
+            argv=sys.orig_argv,
+            interface=self.interface,
+            environment=self.environment,
+            started_ms=self.started_ms,
+            finished_ms=now_ms(),
+            torch=self.torch,
+        )
+
+
+def main() -> int:
+    """Run the launch that sys.argv describes; returns the exit code. Usage errors leave with 2."""
+    faulthandler.enable()
+    launch = _parse(sys.argv[1:])
+    _stop_on_signals()
+    try:
+        launch.log_dir.mkdir(parents=True, exist_ok=True)
+        with _workload_lock(launch.log_dir):
+            (launch.log_dir / NODE_EXIT_FILE).unlink(missing_ok=True)
+            _run(launch)
+            launch.record().write(launch.log_dir)
+    except (LaunchError, OSError) as error:
+        _say(str(error))
+        return USAGE_EXIT_CODE
+    except Stopped as stop:  # before the lock was held: there is nothing to record
+        return 128 + stop.number
+    return launch.exit_code()
+
+
+def _parse(argv: Sequence[str]) -> Launch:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.benchmarks.driver.launch",
+        usage="%(prog)s --log_dir DIR [--interface auto|NAME] TORCHRUN_OPTIONS -- -m MODULE ARGUMENTS",
+        description="Run one node's ranks under torchrun. TORCHRUN_OPTIONS are those of `torchrun --help`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--log_dir", type=Path, required=True, help="folder for rank logs, workload.lock, node_exit.json"
+    )
+    parser.add_argument("--interface", default="auto", help="interface that reaches the master (auto: by its route)")
+    split = list(argv).index("--") if "--" in argv else len(argv)
+    options, torchrun_options = parser.parse_known_args(argv[:split])
+    command = list(argv[split + 1 :])
+    if len(command) < 2 or command[0] != "-m":
+        parser.error("after the options must follow: -- -m MODULE ARGUMENTS")
+    return Launch(
+        log_dir=options.log_dir.absolute(),
+        interface_option=options.interface,
+        torchrun_options=torchrun_options,
+        command=command[1:],
+    )
+
+
+def _run(launch: Launch) -> None:
+    """Launch and note in `launch` how it ends; raises nothing that belongs into the record."""
+    try:
+        _check_module(launch.command[0])
+        _run_ranks(launch)
+    except (LaunchError, OSError) as error:
+        launch.error = str(error)
+        _say(launch.error)
+    except Stopped as stop:
+        launch.stopped_by = stop.number
+        _say(f"stopped by {stop}; all ranks of this node are gone")
+    for failure in launch.failures:
+        what = failure.signal or f"exit code {failure.exit_code}"
+        _say(f"rank {failure.rank}: {what}{' (stopped by the launcher)' if failure.stopped else ''}\n{failure.message}")
+
+
+def _run_ranks(launch: Launch) -> None:
+    try:
+        # torch takes seconds to import: the lock and the signal handlers are there before it.
+        from training.benchmarks.driver import agent
+    except ImportError as error:
+        raise LaunchError(f"torch cannot be used on this host: {error}") from error
+    launch.torch = agent.TORCH_VERSION
+    with tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch, RankWatch(Path(scratch)) as watch:
+        command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
+        try:
+            arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
+            _prepare_environment(launch, *agent.master(arguments), agent.local_world_size(arguments))
+            os.environ[SOCKET_ENV] = str(watch.path)
+            failures = agent.run(arguments, watch, launch.log_dir)
+        except (agent.TorchrunError, interfaces.InterfaceError) as error:
+            raise LaunchError(str(error)) from error
+    launch.failures = failures
+
+
+def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:
+    """Set what the ranks inherit. A variable that is set already stays as it is; both cases are recorded."""
+    chosen = launch.interface_option
+    name = interfaces.interface_to(address, port) if chosen == "auto" else interfaces.check_interface(chosen)
+    launch.interface = name
+    cores = len(os.sched_getaffinity(0))
+    wanted = {"OMP_NUM_THREADS": str(max(1, cores // local_world_size)), "PYTHONUNBUFFERED": "1"}
+    wanted["GLOO_SOCKET_IFNAME"] = name
+    if not interfaces.is_loopback(name):
+        wanted["NCCL_SOCKET_IFNAME"] = name
+    for key, value in wanted.items():
+        if key in _SOCKET_IFNAMES and chosen != "auto" and os.environ.get(key, value) != value:
+            _say(f"{key} is set to {os.environ[key]!r} and stays so, although --interface says {value!r}")
+        os.environ.setdefault(key, value)
+    launch.environment = {key: os.environ[key] for key in (*wanted, *_SOCKET_IFNAMES) if key in os.environ}
+
+
+def _check_module(module: str) -> None:
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        raise LaunchError(f"the entry module {module!r} cannot be found: {error}") from error
+    if found is None:
+        raise LaunchError(f"there is no entry module {module!r} on {os.pathsep.join(path or '.' for path in sys.path)}")
+
+
+@contextlib.contextmanager
+def _workload_lock(log_dir: Path) -> Iterator[None]:
+    """Hold D/workload.lock; the kernel frees it with this process, whatever ends that, and the monitor sees it."""
+    with (log_dir / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held") from error
+        yield
+
+
+def _stop_on_signals() -> None:
+    """The first SIGTERM, SIGINT or SIGHUP raises Stopped; later ones change nothing, the end is under way."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(number)
+
+    for number in numbers:
+        signal.signal(number, stop)
+
+
+def _say(text: str) -> None:
+    print(f"launch: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What torchrun starts for each rank: `python -m training.benchmarks.driver.rank --log_dir D -- <module> <arguments>`.
+
+Sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and runs the module.
+"""
+
+import argparse
+import ctypes
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from training.benchmarks.driver import rank_watch
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def log_name(rank: int) -> str:
+    """File name of a rank's log."""
+    return f"rank{rank}.out.log"
+
+
+def main() -> None:
+    """Entry point; returns or raises as the module does."""
+    parser = argparse.ArgumentParser(prog="driver.rank", allow_abbrev=False)
+    parser.add_argument("--log_dir", type=Path, required=True)
+    parser.add_argument("module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    _end_with_launcher()
+    _redirect(options.log_dir / log_name(int(os.environ["RANK"])))
+    rank_watch.announce()
+    _run(options.module, options.arguments)
+
+
+def _end_with_launcher() -> None:
+    """Have the kernel kill this rank when its launcher dies, were it by SIGKILL: a rank must not outlive the round."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _redirect(path: Path) -> None:
+    """Append stdout and stderr, also those of native libraries, to `path`; SIGUSR1 dumps all threads' stacks there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(all_threads=True)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            _record(f"the module left with {error.code!r}" if isinstance(error.code, int) else str(error.code), error)
+        raise
+    except BaseException as error:
+        _record(traceback.format_exc(), error)
+        raise
+
+
+def _record(report: str, error: BaseException) -> None:
+    """Write torchrun's error file (errors.ErrorHandler defines its form), with time in ms and exit code besides.
+
+    The time counts: peers fail within a millisecond of losing this rank, and leaving may take much longer than that.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path is None:
+        return
+    time_ms = rank_watch.now_ms()
+    exit_code = error.code & 0xFF if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+    extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
+    data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
+    Path(path).write_text(json.dumps(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
