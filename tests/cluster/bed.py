@@ -128,8 +128,8 @@ class TestBed:
             images.base_image_tar()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._acquire()
+        self._take_down_leftover()
         try:
-            self._take_down_leftover()
             self._bring_up()
         except BaseException:
             self.down()
@@ -142,7 +142,11 @@ class TestBed:
         if state is not None and state.persistent and network.namespaces(self.bed):
             self._release()
             raise BedIsUpError(f"{self.folder}: its bed is up; python -m tests.cluster down --dir {self.folder}")
-        _remove(self.folder, purge=False)
+        try:
+            _remove(self.folder, purge=False)
+        except BaseException:
+            self._release()
+            raise
 
     def _bring_up(self) -> None:
         subnet = network.choose_subnet(self.bed)

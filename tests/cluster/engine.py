@@ -48,24 +48,16 @@ def start_dockerd(guest: Guest, *, data_root: str, config_file: str, cgroup_pare
         "--iptables=false",
         "--shutdown-timeout=2",
     ]
-    guest.start_daemon(argv, log)
+    runs = guest.start_daemon(argv, log)
     socket = guest.path(SOCKET)
     try:
-        wait_until(
-            lambda: answers(socket) or not _starting(guest),
-            timeout=START_SECONDS,
-            what="an answer of dockerd",
-            pause=0.1,
-        )
-        if not answers(socket):
+        what = "an answer of dockerd"
+        wait_until(lambda: answers(socket) or not runs(), timeout=START_SECONDS, what=what, pause=0.1)
+        if not runs():
             raise TestBedError("dockerd ended")
     except TestBedError as error:
         raise TestBedError(f"{guest.folder}: {error}; its log ends with: {tail(guest.path(log))}") from error
     return socket
-
-
-def _starting(guest: Guest) -> bool:
-    return bool(guest.pids("dockerd"))
 
 
 def stop_dockerd(guest: Guest, *, kill: bool = False) -> None:

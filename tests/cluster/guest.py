@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
+import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cluster.system import (
@@ -94,11 +97,23 @@ class Guest:
         enter = ["nsenter", f"--target={self._require()}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
         bounded = ["timeout", "--signal=KILL", f"{timeout:g}", *argv]
         environment = GUEST_ENVIRONMENT | (env or {})
-        return run([*enter, *bounded], timeout=timeout + 5, check=check, text_input=text_input, env=environment)
+        begin = time.monotonic()
+        done = run([*enter, *bounded], timeout=timeout + 5, check=False, text_input=text_input, env=environment)
+        if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL) and time.monotonic() - begin >= timeout:
+            raise TestBedError(f"{self.folder.name}: {shlex.join(argv)}: no end within {timeout:g} s")
+        if check and done.returncode != 0:
+            printed = (done.stderr.strip() or done.stdout.strip() or "no output")[-2000:]
+            raise TestBedError(f"{self.folder.name}: {shlex.join(argv)}: exit code {done.returncode}: {printed}")
+        return done
 
-    def start_daemon(self, argv: Sequence[str], log: str) -> None:
-        """Start a command inside as a child of the init, its output appended to the guest's file `log`."""
-        self.exec(["sh", "-c", 'setsid "$@" >>"$0" 2>&1 </dev/null &', log, *argv])
+    def start_daemon(self, argv: Sequence[str], log: str) -> Callable[[], bool]:
+        """Start a command inside as a child of the init, its output appended to the guest's file `log`.
+
+        Returns a function that says whether it still runs.
+        """
+        launch = 'setsid "$@" >>"$0" 2>&1 </dev/null & echo $!'
+        inside = self.exec(["sh", "-c", launch, log, *argv]).stdout.strip()
+        return self.path(f"/proc/{inside}").exists
 
     def path(self, inside: str) -> Path:
         """The guest's absolute path `inside`, as this process can open it (for a socket, too: it stays short)."""

@@ -19,7 +19,7 @@ from subprocess import CompletedProcess
 import docker
 
 from tests.cluster import engine as engines
-from tests.cluster.guest import Guest
+from tests.cluster.guest import GUEST_PATH, Guest
 from tests.cluster.network import NETNS_FOLDER, Network
 from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
 
@@ -153,12 +153,12 @@ class Host:
 
     def _hide(self, *programs: str) -> None:
         """Make programs of the machine absent on the host: an overlay's whiteout is a character device 0/0."""
-        for program in programs:
-            found = shutil.which(program)
-            if found is not None:
-                place = self.folder / "upper" / Path(found).resolve().relative_to("/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.mknod(place, stat.S_IFCHR | 0o000, os.makedev(0, 0))
+        for folder in {Path(entry).resolve() for entry in GUEST_PATH.split(":")}:
+            for program in programs:
+                if (folder / program).exists():
+                    place = self.folder / "upper" / folder.relative_to("/") / program
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
 
     def kill(self) -> None:
         """Switch it off as a power cut does: nothing of it runs or answers any more. boot() brings it back."""

@@ -1,0 +1,75 @@
+"""Fixtures of all tests, and the rule for those marked `cluster`.
+
+They need root, Docker's programs and sshd. Where that is missing they are skipped with a line that says what; with
+CI=true a cluster test that is skipped, for whatever reason, is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import images
+from tests.cluster.bed import TestBed
+from tests.cluster.engine import Engine
+from tests.cluster.needs import missing
+
+FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a cluster test on a machine that cannot run it."""
+    if item.get_closest_marker("cluster") is not None:
+        lacking = missing()
+        if lacking:
+            pytest.skip(f"cluster tests need {'; '.join(lacking)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn the skip of a cluster test into a failure where CI=true."""
+    report = yield
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if skipped and item.get_closest_marker("cluster") is not None and os.environ.get("CI") == "true":
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"CI=true, and this cluster test did not run: {reason}"
+    return report
+
+
+def testbed_folder() -> Path:
+    """Where the session's hosts live: $CLUSTERDYNO_TESTBED_DIR or .cache/testbed, used by one session at a time."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or images.CACHE / "testbed")
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[TestBed]:
+    """Two hosts, node1 and node2, with Docker engines that hold the base image; up once a session, when first needed.
+
+    A test that breaks something of them mends it.
+    """
+    with TestBed(2, testbed_folder() / "bed", base_image=True) as bed:
+        yield bed
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Engine]:
+    """A Docker engine of its own on this machine's file system and network, without hosts; it holds the base image."""
+    engine = Engine(testbed_folder() / "engine")
+    engine.start()
+    try:
+        images.load_base_image(engine.socket)
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.fixture(scope="session")
+def wheelhouse() -> Path:
+    """The folder of the workloads' wheels for images that are built without an index."""
+    return images.make_wheelhouse()
