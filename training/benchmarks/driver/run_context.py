@@ -1,0 +1,117 @@
+"""What every workload does first: arguments, case config, PerfLog, process group.
+
+Arguments of every workload: `--config_file F --vendor V --case C --data_dir D --set key=value ...`, all optional.
+"""
+
+import argparse
+import contextlib
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+import torch
+
+import vendors
+from training.benchmarks.driver import process_group
+from training.benchmarks.driver.config import CaseConfigError, ConfigT, load_case_config, parse_override
+from training.benchmarks.driver.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.process_group import Placement, ProcessGroup, ProcessGroupError
+
+USAGE_EXIT_CODE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext(Generic[ConfigT]):
+    """A workload's surroundings: its settings (backend resolved), PerfLog, open process group, and data folder."""
+
+    config: ConfigT
+    logger: PerfLogger
+    group: ProcessGroup
+    data_dir: Path | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Arguments:
+    config_file: Path | None
+    vendor: str | None
+    case: str | None
+    data_dir: Path | None
+    overrides: Mapping[str, object]
+
+
+@contextlib.contextmanager
+def open_run(
+    model: str, framework: str, config_class: type[ConfigT], argv: Sequence[str] | None = None
+) -> Iterator[RunContext[ConfigT]]:
+    """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
+
+    The workload logs from INIT_END on. What is wrong with arguments, config or devices is printed and ends the process
+    with exit code 2. The group is left when the block ends.
+    """
+    arguments = _parse(model, sys.argv[1:] if argv is None else argv)
+    try:
+        placement = Placement.from_environment()
+        config = load_case_config(config_class, arguments.config_file, arguments.overrides)
+        backend = config.backend or _backend_of(arguments.vendor)
+        device = process_group.device_for(backend, placement.local_rank)
+    except (CaseConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
+        print(f"{model}: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(USAGE_EXIT_CODE) from error
+    config = config.model_copy(update={"backend": backend})
+    logger = PerfLogger(placement.rank)
+    info = SubmitInfo(
+        vendor=arguments.vendor,
+        model=model,
+        framework=framework,
+        case=arguments.case,
+        config=config.model_dump(mode="json"),
+        world_size=placement.world_size,
+        nnodes=placement.nnodes,
+        torch=str(torch.__version__),
+        backend=backend,
+    )
+    logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
+    logger.log(Event.INIT_START)
+    with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
+        yield RunContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
+
+
+def _parse(model: str, argv: Sequence[str]) -> _Arguments:
+    parser = argparse.ArgumentParser(prog=model, allow_abbrev=False)
+    parser.add_argument("--config_file", type=Path, help="the case's config file: plain Python assignments")
+    parser.add_argument("--vendor", help="a folder of vendors/; decides the backend unless the config does")
+    parser.add_argument("--case", help="name of the case, for the record")
+    parser.add_argument("--data_dir", type=Path, help="folder of the case's data")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="a setting")
+    # torchrun leaves the `--` between its options and the workload's in place.
+    options = parser.parse_args(argv[1:] if argv and argv[0] == "--" else argv)
+    try:
+        overrides = dict(parse_override(text) for text in options.overrides)
+    except ValueError as error:
+        parser.error(f"--set {error}")
+    return _Arguments(
+        config_file=options.config_file,
+        vendor=options.vendor,
+        case=options.case,
+        data_dir=options.data_dir,
+        overrides=overrides,
+    )
+
+
+def _backend_of(vendor: str | None) -> str:
+    return process_group.default_backend() if vendor is None else vendors.load(vendor).backend
+
+
+def _surroundings(device: torch.device, data_dir: Path | None) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "host": platform.node(),
+        "device": str(device),
+        "data_dir": None if data_dir is None else str(data_dir),
+    }
+    if device.type == "cuda":
+        facts["device_name"] = torch.cuda.get_device_name(device)
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return facts

@@ -1,0 +1,64 @@
+"""Bandwidth as nccl-tests defines it (its doc/PERFORMANCE.md): one convention for every record of this project.
+
+S is the size of a message in bytes, t the time of one operation in seconds, n the number of ranks, GB = 1e9 bytes.
+algbw = S / t. busbw = algbw * factor(n) compares with the speed of the hardware's links whatever n is.
+"""
+
+from collections.abc import Callable
+
+GB = 1e9
+CONVENTION = (
+    "nccl-tests: algbw = S / t, busbw = algbw * factor(world_size); GB = 1e9 bytes; "
+    "t = p50 over iterations of the slowest rank's time"
+)
+
+
+def _reduce_and_spread(world_size: int) -> float:
+    return 2 * (world_size - 1) / world_size
+
+
+def _all_but_own(world_size: int) -> float:
+    return (world_size - 1) / world_size
+
+
+def _whole(world_size: int) -> float:
+    return 1.0 if world_size > 1 else 0.0
+
+
+# S is: all_reduce, broadcast, reduce, send_recv: one rank's buffer; all_gather: the whole output; reduce_scatter: the
+# whole input; all_to_all: one rank's input, all chunks; gather, scatter: all chunks at the root.
+_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": _reduce_and_spread,
+    "all_gather": _all_but_own,
+    "reduce_scatter": _all_but_own,
+    "all_to_all": _all_but_own,
+    "gather": _all_but_own,
+    "scatter": _all_but_own,
+    "broadcast": _whole,
+    "reduce": _whole,
+    "send_recv": _whole,
+}
+
+
+def bus_factor(collective: str, world_size: int) -> float:
+    """busbw / algbw of `collective` among `world_size` ranks; 0 for one rank, which moves nothing over any link.
+
+    Raises ValueError for an unknown collective or a world size below 1.
+    """
+    if collective not in _FACTORS:
+        raise ValueError(f"unknown collective {collective!r}; allowed: {', '.join(sorted(_FACTORS))}")
+    if world_size < 1:
+        raise ValueError(f"world_size = {world_size}; allowed: 1 or more")
+    return _FACTORS[collective](world_size)
+
+
+def algbw_gbps(size_bytes: int, seconds: float) -> float:
+    """GB/s (1e9 bytes) of a message of `size_bytes` in `seconds`. Raises ValueError unless seconds > 0."""
+    if seconds <= 0:
+        raise ValueError(f"seconds = {seconds}; allowed: above 0")
+    return size_bytes / seconds / GB
+
+
+def busbw_gbps(collective: str, size_bytes: int, seconds: float, world_size: int) -> float:
+    """Bus bandwidth in GB/s (1e9 bytes); see the module. Raises ValueError as `bus_factor` and `algbw_gbps` do."""
+    return algbw_gbps(size_bytes, seconds) * bus_factor(collective, world_size)

@@ -1,0 +1,76 @@
+"""Test data whose reduction is known exactly: integers that differ per rank and element and repeat with a prime period.
+
+The period is prime, so that a block which lands a power of two too far is seen; the integers are small enough for the
+sum over all ranks, and every partial sum, to be exact in the element type.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+PERIOD = 8191
+_MAX_VALUE = 1 << 20
+# The largest N such that the type holds every integer of 0..N exactly: 2**(significand bits) for floating point.
+_EXACT_UP_TO = {
+    torch.float64: 1 << 53,
+    torch.float32: 1 << 24,
+    torch.float16: 1 << 11,
+    torch.bfloat16: 1 << 8,
+    torch.int64: (1 << 63) - 1,
+    torch.int32: (1 << 31) - 1,
+    torch.int8: (1 << 7) - 1,
+    torch.uint8: (1 << 8) - 1,
+}
+# A pattern of fewer than three values would not tell ranks apart.
+_MIN_VALUES = 3
+
+
+def sent(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """What `rank` contributes: one period, shape (PERIOD,), values 0 <= v, on the CPU."""
+    return torch.from_numpy(_values(rank, world_size, dtype, seed)).to(dtype)
+
+
+def summed(world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """The sum of `sent` over all ranks: one period, shape (PERIOD,), exact in `dtype`, on the CPU."""
+    total = np.zeros(PERIOD, dtype=np.int64)
+    for rank in range(world_size):
+        total += _values(rank, world_size, dtype, seed)
+    return torch.from_numpy(total).to(dtype)
+
+
+def fill(buffer: torch.Tensor, period: torch.Tensor) -> None:
+    """Write the pattern `period` (1-D, same type and device) over the flat `buffer`, over and over."""
+    rows, tail = _rows(buffer, period)
+    rows.copy_(period.expand_as(rows))
+    tail.copy_(period[: tail.numel()])
+
+
+def count_wrong(buffer: torch.Tensor, period: torch.Tensor, chunk_elements: int) -> torch.Tensor:
+    """How many elements of the flat `buffer` differ from the repeated `period`: 0-d int64 on the buffer's device.
+
+    Compares `chunk_elements` at a time, so that the comparison takes that many bytes of memory besides.
+    """
+    rows, tail = _rows(buffer, period)
+    wrong = torch.count_nonzero(tail != period[: tail.numel()])
+    step = max(1, chunk_elements // period.numel())
+    for begin in range(0, rows.shape[0], step):
+        wrong += torch.count_nonzero(rows[begin : begin + step] != period)
+    return wrong
+
+
+def _rows(buffer: torch.Tensor, period: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    length = period.numel()
+    whole = buffer.numel() // length * length
+    return buffer[:whole].view(-1, length), buffer[whole:]
+
+
+def _values(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> NDArray[np.int64]:
+    """Integers of one period. In small types of many ranks only every `stride`-th rank adds to an element."""
+    limit = _EXACT_UP_TO[dtype]
+    stride = -(-world_size // (limit // _MIN_VALUES))
+    adding = -(-world_size // stride)
+    values = min(limit // adding, _MAX_VALUE)
+    index = np.arange(PERIOD, dtype=np.int64)
+    result = (index * (2 * rank + 1) + 7 * rank + seed) % values
+    result[index % stride != rank % stride] = 0
+    return result
