@@ -1,0 +1,56 @@
+# make run    a virtual environment, what run.py needs, and the shipped benchmark on this machine
+# make test   everything set up and every check and test run, as .ci/run does
+# make bench  the measurements of tests/performance, written into README.md
+# make lint   style, types and import contracts only
+# make clean  test hosts, caches and the virtual environment away; results stay
+#
+# VENV=.venv      where the virtual environment is
+# PYTHON=python3  the Python it is made with; without it the newest-tested one of 3.11 or later is looked for
+# PIP_ARGS=...    arguments for pip install and download, for example an index with CPU builds of torch:
+#                 make run PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# ARGS=...        arguments for run.py (make run) or names of measurements (make bench)
+
+VENV ?= .venv
+PYTHON ?=
+PIP_ARGS ?=
+ARGS ?=
+
+RUN_FILES := requirements.txt requirements/controller.txt requirements/workload.txt
+DEV_FILES := $(RUN_FILES) requirements/dev.txt
+
+export PIP_ARGS
+
+.PHONY: help run test bench lint clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+run: $(VENV)/.installed-run
+	$(VENV)/bin/python run_benchmarks/run.py $(ARGS)
+
+test:
+	tests/cluster/setup.sh
+	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	scripts/check.sh $(VENV) all
+
+lint: $(VENV)/.installed-dev
+	scripts/check.sh $(VENV) lint
+
+bench:
+	tests/cluster/setup.sh
+	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.performance $(ARGS)
+
+$(VENV)/bin/pip:
+	scripts/make_venv.sh $(VENV) $(PYTHON)
+
+$(VENV)/.installed-run: $(RUN_FILES) | $(VENV)/bin/pip
+	$(VENV)/bin/python -m pip install $(PIP_ARGS) -r requirements.txt
+	touch $@
+
+$(VENV)/.installed-dev: $(DEV_FILES) | $(VENV)/bin/pip
+	$(VENV)/bin/python -m pip install $(PIP_ARGS) -r requirements/dev.txt
+	touch $@ $(VENV)/.installed-run
+
+clean:
+	scripts/clean.sh $(VENV)

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of programs that the cluster tests need and this machine lacks. Starts nothing itself.
+# Without root or apt-get it changes nothing: the tests say themselves what they lack.
+set -euo pipefail
+
+declare -A package=(
+    [dockerd]=docker.io
+    [docker]=docker.io
+    [sshd]=openssh-server
+    [ssh]=openssh-client
+    [ssh-keygen]=openssh-client
+    [ip]=iproute2
+    [iptables]=iptables
+    [nsenter]=util-linux
+    [debootstrap]=debootstrap
+    [ps]=procps
+)
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    exit 0
+fi
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+missing=()
+for program in "${!package[@]}"; do
+    if ! command -v "$program" >/dev/null; then
+        missing+=("${package[$program]}")
+    fi
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+echo "installing: ${missing[*]}"
+apt-get update
+# From Debian 13 on the docker command is a package of its own.
+if [[ " ${missing[*]} " == *" docker.io "* ]] && apt-cache show docker-cli >/dev/null 2>&1; then
+    missing+=(docker-cli)
+fi
+DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"

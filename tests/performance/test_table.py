@@ -1,0 +1,96 @@
+"""The tables of README.md, and the command that writes them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.performance import __main__ as command
+from tests.performance.rows import Row
+from tests.performance.table import BEGIN, END, describe_machine, read_blocks, render_block, replace_blocks
+
+DAY = datetime.date(2026, 11, 21)
+ROW = Row(what="a | b", measured="1.5 s", baseline="3 s", ratio=0.5, goal="half", met=True)
+
+
+@pytest.fixture
+def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "README.md"
+    file.write_text(f"# Title\n\n{BEGIN}\n{END}\n\nThe end.\n")
+    monkeypatch.setattr(command, "README", file)
+    return file
+
+
+def fail() -> list[Row]:
+    raise RuntimeError("no network")
+
+
+def test_a_block_is_a_markdown_table_with_date_and_machine() -> None:
+    block = render_block("orchestration", [ROW], "a CPU, 2 cores", today=DAY).splitlines()
+    assert block[:2] == ["<!-- performance:orchestration -->", "**orchestration**, 2026-11-21, a CPU, 2 cores"]
+    assert block[-1] == "| a \\| b | 1.5 s | 3 s | 0.50 | half | yes |"
+    assert block[-3].count("|") == block[-2].count("|") == 7
+
+
+def test_blocks_come_back_as_written_and_the_rest_stays(readme: Path) -> None:
+    blocks = {name: render_block(name, [ROW], "machine", today=DAY) for name in ("first", "second")}
+    replace_blocks(readme, blocks)
+    assert read_blocks(readme) == blocks
+    replace_blocks(readme, blocks)
+    text = readme.read_text()
+    assert read_blocks(readme) == blocks
+    assert text.startswith("# Title\n\n" + BEGIN) and text.endswith(END + "\n\nThe end.\n")
+
+
+@pytest.mark.parametrize("text", ["no markers", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}{BEGIN}{END}"])
+def test_a_readme_without_its_markers_is_refused_before_measuring(
+    readme: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
+    readme.write_text(text)
+    assert command.main([]) == 2
+    assert "README.md" in capsys.readouterr().err and readme.read_text() == text
+
+
+def test_one_measurement_alone_leaves_the_others_tables(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [ROW], "second": lambda: [ROW, ROW]})
+    assert command.main([]) == 0
+    before = read_blocks(readme)
+    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [], "second": fail})
+    assert command.main(["first"]) == 0
+    after = read_blocks(readme)
+    assert after["second"] == before["second"] and after["first"] != before["first"]
+
+
+def test_a_failed_measurement_keeps_its_table_and_shows_in_the_exit_code(
+    readme: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [ROW], "second": lambda: [ROW]})
+    assert command.main([]) == 0
+    before = read_blocks(readme)
+    monkeypatch.setattr(command, "measurements", lambda: {"first": fail, "second": lambda: [ROW, ROW]})
+    assert command.main([]) == 1
+    after = read_blocks(readme)
+    assert after["first"] == before["first"] and after["second"] != before["second"]
+    captured = capsys.readouterr().err
+    assert "no network" in captured and "failed: first" in captured
+
+
+def test_an_unknown_measurement_is_refused_with_the_known_ones(
+    readme: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
+    assert command.main(["frist"]) == 2
+    assert "frist; known: first" in capsys.readouterr().err
+
+
+def test_measurements_are_found_by_their_function() -> None:
+    found = command.measurements()
+    assert not {"rows", "table", "test_table"} & set(found)
+    assert all(callable(measure) for measure in found.values())
+
+
+def test_the_machine_is_named() -> None:
+    assert " cores, " in describe_machine() and "Linux" in describe_machine()
