@@ -1,4 +1,4 @@
-"""Reads the Python files a user edits: executes them (by design, docs/security.md) and checks their names against a model."""
+"""Reads the Python files a user edits: executes them (by design, docs/security.md) and checks their names."""
 
 from __future__ import annotations
 

@@ -11,14 +11,22 @@ from run_benchmarks.hosts.base import Host
 
 SECONDS = 20.0
 INFINIBAND = "/dev/infiniband"
-# Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none),
-# then "--", names to resolve, "--", device globs, "--", data folders.
+# Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
+# (blank-separated), then "--", names to resolve, "--", device globs, "--", data folders.
 SCRIPT = r"""
+PROBE='
+import sys
+from importlib.metadata import PackageNotFoundError, version
+def absent(name):
+    try: version(name)
+    except PackageNotFoundError: return True
+print("%d.%d.%d" % sys.version_info[:3], *filter(absent, sys.argv[1:]))
+'
 say() { printf '%s\t%s\n' "$1" "$2"; }
 say clock_ns "$(date +%s%N)"
 say kernel "$(uname -srm)"; say hostname "$(uname -n)"
 say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
-deploy=$1; log=$2; code=$3; python=$4; master=$5; shift 6
+deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; shift 7
 for folder in "$deploy" "$log"; do
   if problem=$(mkdir -p "$folder" 2>&1 && chmod 0750 "$folder" 2>&1 && [ -w "$folder" ]); then
     say writable "$folder"; say free "$folder	$(df -Pk "$folder" | awk 'NR==2 {print $4 * 1024}')"
@@ -27,7 +35,7 @@ done
 if [ -d "$code" ]; then say code present; fi
 if command -v docker >/dev/null 2>&1; then say docker "$(command -v docker)"; fi
 if [ -n "$python" ]; then
-  if version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>&1); then say python "$version"
+  if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
 fi
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
@@ -54,7 +62,7 @@ cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a,
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """One host as the script saw it. Sizes in bytes; `clock_offset` in seconds (host minus head node), known to `clock_error`."""
+    """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds."""
 
     kernel: str
     hostname: str
@@ -69,6 +77,7 @@ class HostFacts:
     has_code: bool
     has_docker_client: bool
     python: str | None
+    missing_packages: tuple[str, ...]
     no_python: str | None
     has_infiniband: bool
     can_drop_caches: bool
@@ -87,6 +96,7 @@ class Questions:
     log_root: str
     code_dir: str
     python: str | None
+    packages: Sequence[str]
     master: str | None
     names: Sequence[str]
     device_globs: Sequence[str]
@@ -98,6 +108,7 @@ def gather(host: Host, questions: Questions) -> HostFacts:
     argv = [
         *("sh", "-c", SCRIPT, "sh"),
         *(questions.deploy, questions.log_root, questions.code_dir, questions.python or "", questions.master or ""),
+        " ".join(questions.packages),
         *("--", *questions.names, "--", *questions.device_globs, "--", *questions.data),
     ]
     asked = time.time()
@@ -106,18 +117,20 @@ def gather(host: Host, questions: Questions) -> HostFacts:
     try:
         return _parse(completed.stdout, asked, answered)
     except (KeyError, ValueError, IndexError) as error:
-        raise HostError(host.name, f"unreadable answer to the fact script ({error}): {completed.stdout[:500]!r}") from error
+        raise HostError(
+            host.name, f"unreadable answer to the fact script ({error}): {completed.stdout[:500]!r}"
+        ) from error
 
 
 def _parse(text: str, asked: float, answered: float) -> HostFacts:
     pairs = [line.split("\t", 1) for line in text.splitlines() if "\t" in line]
-    one = dict((pair[0], pair[1]) for pair in pairs)
+    one = {pair[0]: pair[1] for pair in pairs}
 
     def many(key: str) -> list[str]:
         return [pair[1] for pair in pairs if pair[0] == key]
 
     def table(key: str) -> dict[str, str]:
-        return dict((value.split("\t", 1)[0], value.split("\t", 1)[1]) for value in many(key))
+        return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
 
     # The script reads the clock first, some time between our two readings.
     offset = int(one["clock_ns"]) / 1e9 - asked
@@ -134,7 +147,8 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         free={folder: int(float(size)) for folder, size in table("free").items()},
         has_code="code" in one,
         has_docker_client="docker" in one,
-        python=one.get("python"),
+        python=(one.get("python") or "").split(" ")[0] or None,
+        missing_packages=tuple((one.get("python") or "").split(" ")[1:]),
         no_python=one.get("no_python"),
         has_infiniband="infiniband" in one,
         can_drop_caches="drop_caches" in one,

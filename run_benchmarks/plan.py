@@ -1,7 +1,7 @@
 """What will happen, as pure data: per case, round and node the image, mounts, environment and argv. No I/O.
 
-Three things are known only when a round starts, and stand in the plan by name: MASTER_PORT_SLOT, a port that is free on the
-master (the first at or above MASTER_PORT), the addresses of hosts that a host cannot resolve itself, and the numeric user.
+Three things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
+above MASTER_PORT), the addresses of hosts that a host cannot resolve itself, and the numeric user of a container.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class Task(_Data):
     argv: tuple[str, ...]
     environment: dict[str, str]
     labels: dict[str, str]
+
+    def bound_argv(self, master_port: int) -> tuple[str, ...]:
+        """The command with the round's master port in it."""
+        return tuple(word.replace(MASTER_PORT_SLOT, str(master_port)) for word in self.argv)
 
 
 class NodePlan(_Data):
@@ -209,13 +213,14 @@ def _node_plan(
 
 
 def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
-    if settings.test.SHM_SIZE is None:
+    """The vendor's or user's options; a --shm-size in them wins over SHM_SIZE only where that is not set."""
+    if resolved.options.shm_size is not None and "SHM_SIZE" not in settings.test.model_fields_set:
         return resolved.options
     return resolved.options.model_copy(update={"shm_size": settings.test.SHM_SIZE})
 
 
 def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, code_dir: str) -> dict[str, str]:
-    """Vendor's defaults, then the case's variables, then the options' -e; ours last, since the launch depends on them."""
+    """Vendor's defaults, the case's variables, the options' -e; ours last, since the launch depends on them."""
     name = settings.test.ACCE_VISIBLE_DEVICE_ENV_NAME
     visible = resolved.vendor.visible_devices_env if name is None else name
     devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}

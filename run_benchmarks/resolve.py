@@ -1,4 +1,4 @@
-"""Looks up what the settings name: vendor, benchmark, config file, image; everything that is missing is said at once."""
+"""Looks up what the settings name: vendor, benchmark, config file, image; all that is missing is said at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from run_benchmarks.conf_file import nearest, problems_of
 from run_benchmarks.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.settings import LOCAL_NAMES, CaseSettings, Settings
-from training.benchmarks.driver.catalog import Benchmark, UnknownBenchmark, benchmark
+from training.benchmarks.driver.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.config import CaseConfig, CaseConfigError, load_case_config
 from vendors import (
     CaseFileError,
@@ -108,7 +108,7 @@ def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, loc
             return action()
         except CaseConfigError as error:
             problems.extend(problems_of(error))
-        except (UnknownBenchmark, CaseFileError, ValueError) as error:
+        except (UnknownBenchmarkError, CaseFileError, ValueError) as error:
             problems.append(Problem(file, f"{name}.{key}", value, str(error)))
         return None
 
@@ -184,5 +184,7 @@ def _without_effect(settings: Settings) -> list[str]:
         touched = settings.cluster.model_fields_set
         warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
     if settings.test.ACCE_CONTAINER_OPT is not None and settings.test.ACCE_CONTAINER_OPT.privileged:
-        warnings.append("ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)")
+        warnings.append(
+            "ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)"
+        )
     return warnings

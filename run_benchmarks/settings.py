@@ -23,7 +23,9 @@ CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
 CASE_NAME = re.compile(r"^[A-Za-z0-9][\w.+-]*$")
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Size = Annotated[int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value), Field(gt=0)]
+Size = Annotated[
+    int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value), Field(gt=0)
+]
 
 
 def _options(value: object) -> object:
@@ -139,7 +141,9 @@ class TestConf(BaseModel):
     MONITOR_INTERVAL: float = Field(1.0, ge=0.1, le=60)
     TIME_LIMIT: float = Field(86400, gt=0)
 
-    @field_validator("FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER")
+    @field_validator(
+        "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"
+    )
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         if path is None:

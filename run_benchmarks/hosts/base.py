@@ -32,7 +32,7 @@ class Completed:
 class Host(Protocol):
     """One machine, reached in one way.
 
-    Methods raise the errors of run_benchmarks.errors, each naming the host. A host is used from several threads at once.
+    Methods raise the errors of run_benchmarks.errors, each naming the host. Several threads use a host at once.
     """
 
     @property
@@ -74,7 +74,7 @@ class Host(Protocol):
 
 
 class Capture:
-    """Collects a stream up to a limit, keeping its end, so that a flood of output cannot fill the controller's memory."""
+    """Collects a stream up to a limit, keeping its end, so that no flood of output fills the memory."""
 
     def __init__(self, limit: int = MAX_CAPTURED_BYTES) -> None:
         self._chunks: list[bytes] = []

@@ -39,7 +39,7 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
             raise
         timeout = self.timeout if isinstance(self.timeout, int | float) else None
         channel.settimeout(timeout)
-        self.sock = channel  # type: ignore[assignment]
+        self.sock = channel
 
     def close(self) -> None:
         super().close()
@@ -76,9 +76,9 @@ class _ChannelAdapter(requests.adapters.HTTPAdapter):
 
 
 class ChannelAPIClient(docker.APIClient):
-    """A Docker client of a remote engine. Its methods raise docker.errors and requests' errors, as the local one's do."""
+    """A Docker client of a remote engine. It raises docker.errors and requests' errors, as a local one does."""
 
-    def __init__(self, host: SshHost, *, timeout: float) -> None:
+    def __init__(self, host: SshHost, *, timeout: int) -> None:
         self._channel_adapter = _ChannelAdapter(host)
         super().__init__(base_url=BASE_URL, version="auto", timeout=timeout)
 
@@ -90,5 +90,3 @@ class ChannelAPIClient(docker.APIClient):
         """Close the session and every channel."""
         self._channel_adapter.close()
         super().close()
-
-

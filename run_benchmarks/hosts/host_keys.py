@@ -66,7 +66,7 @@ def recorded(known_hosts: Path, host: str, port: int) -> list[paramiko.PKey]:
 
 
 def record(known_hosts: Path, host: str, port: int, key: paramiko.PKey) -> None:
-    """Append a key to the file (mode 0600, made if missing), leaving every other line as it is; the change is atomic."""
+    """Append a key to the file (mode 0600, made if missing), leaving the other lines as they are; atomic."""
     known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     existing = known_hosts.read_text(encoding="utf-8") if known_hosts.exists() else ""
     if existing and not existing.endswith("\n"):

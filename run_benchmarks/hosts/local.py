@@ -14,6 +14,7 @@ from typing import IO
 
 import docker
 from docker.errors import DockerException
+from docker.utils import kwargs_from_env
 
 from run_benchmarks.errors import CommandError, ConnectError, DeadlineError
 from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture, Completed
@@ -24,7 +25,7 @@ CHUNK = 1 << 18
 class LocalHost:
     """Runs commands as child processes, each in a session of its own so that a deadline takes the whole group."""
 
-    def __init__(self, name: str, *, docker_timeout: float = 60) -> None:
+    def __init__(self, name: str, *, docker_timeout: int = 60) -> None:
         self.name = name
         self.address = "127.0.0.1"
         self._docker_timeout = docker_timeout
@@ -93,7 +94,7 @@ class LocalHost:
         with self._lock:
             if self._docker is None:
                 try:
-                    self._docker = docker.APIClient(version="auto", timeout=self._docker_timeout, **docker.utils.kwargs_from_env())
+                    self._docker = docker.APIClient(version="auto", timeout=self._docker_timeout, **kwargs_from_env())
                 except DockerException as error:
                     raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
             return self._docker

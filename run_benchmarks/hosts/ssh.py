@@ -1,8 +1,8 @@
 """A host over SSH: one paramiko connection for the whole run, at most MAX_CHANNELS channels on it, own deadlines.
 
-paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote process
-running (anchors of the design); so each command tells its process group first, both streams are drained in one loop, and
-what passes its deadline is killed by group over a second channel.
+paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
+process running; so each command tells its process group first, both streams are drained in one loop, and what passes
+its deadline is killed by group over a second channel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONNECT_SECONDS = 10.0
 BANNER_RETRIES = 3
 CHUNK = 1 << 18
 GROUP_MARK = re.compile(r"\A__group (\d+)\n")
-# The shell stays the parent, so that a command killed by a signal shows as 128+n; paramiko would show -1, like a lost link.
+# The shell stays the parent, so that a killed command shows as 128+n; paramiko would show -1, like a lost link.
 WRAPPER = 'echo "__group $$" >&2; "$@"; exit $?'
 
 
@@ -49,7 +49,7 @@ class Endpoint:
 class SshHost:
     """One host behind one SSH connection. See Host for the meaning of the methods."""
 
-    def __init__(self, endpoint: Endpoint, *, docker_timeout: float = 60) -> None:
+    def __init__(self, endpoint: Endpoint, *, docker_timeout: int = 60) -> None:
         self.name = endpoint.host
         self.endpoint = endpoint
         self._client: paramiko.SSHClient | None = None
@@ -103,7 +103,7 @@ class SshHost:
             client.close()
             raise HostKeyError(
                 self.name,
-                f"host key CHANGED: expected {fingerprint(error.expected_key)}, the host shows {fingerprint(error.key)}; "
+                f"host key CHANGED: recorded is {fingerprint(error.expected_key)}, it shows {fingerprint(error.key)}; "
                 f"somebody may be in between. If the host was reinstalled, remove its line from {endpoint.known_hosts} "
                 f"(ssh-keygen -R) and run `run.py trust`",
             ) from error
@@ -116,7 +116,9 @@ class SshHost:
             raise
         except OSError as error:
             client.close()
-            raise ConnectError(self.name, f"port {endpoint.port} cannot be reached: {error or type(error).__name__}") from error
+            raise ConnectError(
+                self.name, f"port {endpoint.port} cannot be reached: {error or type(error).__name__}"
+            ) from error
         self._client, self._transport = client, client.get_transport()
         assert self._transport is not None
         self._transport.set_keepalive(15)
@@ -156,7 +158,9 @@ class SshHost:
             channel = transport.open_session(timeout=CONNECT_SECONDS)
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise LinkLostError(self.name, f"no channel on the SSH connection: {error or type(error).__name__}") from error
+            raise LinkLostError(
+                self.name, f"no channel on the SSH connection: {error or type(error).__name__}"
+            ) from error
         return channel
 
     def run(
@@ -183,7 +187,9 @@ class SshHost:
                 self._kill_group(err.text())
                 raise DeadlineError(self.name, argv, deadline, out.text() + _without_mark(err.text())) from error
             except (OSError, EOFError, paramiko.SSHException) as error:
-                raise LinkLostError(self.name, f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}") from error
+                raise LinkLostError(
+                    self.name, f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
+                ) from error
         if exit_code == -1:
             raise LinkLostError(self.name, f"while `{shlex.join(argv)[:200]}` ran")
         completed = Completed(
@@ -201,7 +207,10 @@ class SshHost:
         mark = GROUP_MARK.match(stderr)
         if mark is None:
             return
-        with contextlib.suppress(LinkLostError, TimeoutError, OSError), self.channel(f"kill -KILL -{mark[1]}", reserved=True) as channel:
+        with (
+            contextlib.suppress(LinkLostError, TimeoutError, OSError),
+            self.channel(f"kill -KILL -{mark[1]}", reserved=True) as channel,
+        ):
             _drain(channel, lambda _: None, lambda _: None, time.monotonic() + 1.0)
 
     @contextlib.contextmanager

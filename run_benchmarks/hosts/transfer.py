@@ -15,7 +15,7 @@ from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
 
 SPOOL_BYTES = 16 << 20
-# Unpack beside the destination and rename: whoever sees the folder sees it whole. A loser of a race leaves the winner's.
+# Unpack beside the destination and rename: whoever sees the folder sees it whole. The loser of a race yields.
 PUSH = """
 set -eu
 umask 022
@@ -29,8 +29,8 @@ chmod 0755 "$tmp"
 PULL = """
 set -eu
 cd "$1"
-find . -type f -exec sha256sum -b {} + >&2
-tar -cf - .
+find . -type f ! -name "*.lock" -exec sha256sum -b {} + >&2
+tar --exclude="*.lock" -cf - .
 """
 MANIFEST_LINE = re.compile(r"^([0-9a-f]{64}) [ *]\./(.+)$")
 
@@ -41,7 +41,7 @@ def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -
 
 
 def pull(host: Host, source: str, destination: Path, *, deadline: float) -> dict[str, str]:
-    """Bring every file below `source` into `destination` (made, mode 0750) and check it.
+    """Bring every file below `source`, lock files aside, into `destination` (made, mode 0750) and check it.
 
     Returns:
         sha256 by relative path, as computed on the host and found equal here.
@@ -57,9 +57,8 @@ def pull(host: Host, source: str, destination: Path, *, deadline: float) -> dict
         )
         spool.seek(0)
         _extract(host.name, spool, destination)
-    expected = dict(
-        reversed(match.groups()) for line in completed.stderr.splitlines() if (match := MANIFEST_LINE.match(line))
-    )
+    matches = filter(None, map(MANIFEST_LINE.match, completed.stderr.splitlines()))
+    expected = {match[2]: match[1] for match in matches}
     wrong = sorted(name for name, digest in expected.items() if _sha256(destination / name) != digest)
     if wrong:
         raise CollectError(host.name, f"these files of {source} arrived incomplete or not at all: {', '.join(wrong)}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from pydantic import ValidationError
 
+from monitors.summary import SummaryError, summarize
 from run_benchmarks.errors import tail
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
@@ -42,9 +43,21 @@ class NodeOutcome:
         """The logs of this node's ranks."""
         return [read_rank_log(self.folder, rank) for rank in self.node.ranks]
 
+    def monitor_summary(self) -> dict[str, Any] | None:
+        """The monitor's figures, or None where it left none."""
+        try:
+            return asdict(summarize(self.folder / "monitor.jsonl"))
+        except (OSError, SummaryError):
+            return None
+
     def missing(self) -> list[str]:
         """Files every node must have brought and this one did not."""
-        expected = [*(rank_log_name(rank) for rank in self.node.ranks), NODE_EXIT_FILE, "monitor.jsonl", "sys_info.json"]
+        expected = [
+            *(rank_log_name(rank) for rank in self.node.ranks),
+            NODE_EXIT_FILE,
+            "monitor.jsonl",
+            "sys_info.json",
+        ]
         return [name for name in expected if not (self.folder / name).is_file()]
 
 
@@ -97,7 +110,9 @@ def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
             )
             candidates.append((cause.time_ms / 1000 - outcome.clock_offset, failure))
         if not causes and not outcome.stopped and (outcome.error or outcome.exit_code != 0):
-            message = outcome.error or (record.error if record and record.error else "the task failed before its ranks ran")
+            message = outcome.error or (
+                record.error if record and record.error else "the task failed before its ranks ran"
+            )
             failure = FirstFailure(
                 host=outcome.node.host,
                 rank=None,
@@ -123,7 +138,7 @@ def _describe(failure: FirstFailure) -> str:
 
 
 def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> tuple[Verdict, str]:
-    """Every task ended with 0: are the logs whole, are the rules kept, and does the workload itself say it succeeded?"""
+    """All tasks ended with 0: are the logs whole, are the rules kept, does the workload say it succeeded?"""
     for outcome in outcomes:
         if missing := outcome.missing():
             return Verdict.FAIL, f"{outcome.node.host}: not collected: {', '.join(missing)}"

@@ -20,7 +20,7 @@ MASK = "***"
 class Verdict(StrEnum):
     """How a round, case or run ended. A case has the worst verdict of its rounds, a run that of its cases."""
 
-    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    PASS = "pass"
     SKIPPED = "skipped"
     FAIL = "fail"
     TIMEOUT = "timeout"

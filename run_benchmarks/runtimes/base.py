@@ -41,11 +41,8 @@ class RunningTask(Protocol):
     def stop(self, grace: float) -> None:
         """Ask it to end, kill it with all its processes after `grace` seconds; nothing where it has ended."""
 
-    def output(self) -> str:
-        """What it wrote to stdout and stderr."""
-
-    def remove(self) -> None:
-        """Remove what is left of it on the host, running or not."""
+    def finish(self, grace: float) -> str:
+        """End it as `stop` does, remove all of it from the host, and return what it wrote to stdout and stderr."""
 
 
 class Runtime(Protocol):

@@ -14,7 +14,7 @@ import requests
 from run_benchmarks.container_options import ContainerOptions
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import MASTER_PORT_SLOT, NodePlan, Task
+from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import Bound, RunningTask
 
 ValueT = TypeVar("ValueT")
@@ -56,12 +56,11 @@ class _Container:
         client = self._host.docker()
         home = {"HOME": "/tmp", "USER": "clusterdyno", "LOGNAME": "clusterdyno"}  # the uid has no passwd entry there
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in bound.facts.items()}
-        port = str(bound.master_port)
 
         def create() -> Any:
             return client.create_container(
                 image=node.image,
-                command=[word.replace(MASTER_PORT_SLOT, port) for word in task.argv],
+                command=list(task.bound_argv(bound.master_port)),
                 entrypoint=[],
                 name=task.name,
                 environment={**home, **facts, **task.environment},
@@ -87,7 +86,7 @@ class _Container:
                 raise
             limits = ", ".join(limit.name for limit in self._node.options.ulimits)
             self._warn(f"{self._host.name}: the host does not let a container raise {limits}; started without")
-            self.remove()
+            self._remove()
             self._create(self._node.options.model_copy(update={"ulimits": ()}))
             self._call(f"starting container {name}", lambda: self._host.docker().start(name))
 
@@ -96,7 +95,7 @@ class _Container:
         client = self._host.docker()
         try:
             answer = self._call(
-                f"waiting for container {self._task.name}", lambda: client.wait(self._task.name, timeout=seconds)
+                f"waiting for container {self._task.name}", lambda: client.wait(self._task.name, timeout=round(seconds))
             )
         except LinkLostError as error:
             if _timed_out(error):
@@ -106,23 +105,22 @@ class _Container:
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""
-        client = self._host.docker()
+        name, client = self._task.name, self._host.docker()
         with _ignore_gone():
-            client.stop(self._task.name, timeout=int(grace))
+            self._call(f"stopping container {name}", lambda: client.stop(name, timeout=round(grace)))
 
-    def output(self) -> str:
-        """See RunningTask.output."""
-        client = self._host.docker()
-        data = self._call(f"reading the output of {self._task.name}", lambda: client.logs(self._task.name))
-        return bytes(data).decode("utf-8", errors="replace")
+    def finish(self, grace: float) -> str:
+        """See RunningTask.finish."""
+        self.stop(grace)
+        name, client = self._task.name, self._host.docker()
+        output = self._call(f"reading the output of {name}", lambda: bytes(client.logs(name)))
+        self._remove()
+        return output.decode("utf-8", errors="replace")
 
-    def remove(self) -> None:
-        """See RunningTask.remove."""
-        client = self._host.docker()
+    def _remove(self) -> None:
+        name, client = self._task.name, self._host.docker()
         with _ignore_gone():
-            self._call(
-                f"removing container {self._task.name}", lambda: client.remove_container(self._task.name, force=True, v=True)
-            )
+            self._call(f"removing container {name}", lambda: client.remove_container(name, force=True, v=True))
 
 
 def _timed_out(error: LinkLostError) -> bool:

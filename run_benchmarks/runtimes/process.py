@@ -7,7 +7,7 @@ import json
 
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import MASTER_PORT_SLOT, NodePlan, Task
+from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import Bound, RunningTask
 
 SUPERVISE = ("-m", "training.benchmarks.driver.supervise")
@@ -19,6 +19,13 @@ pid=$(sed 's/.*"pid": \\([0-9]*\\).*/\\1/' supervisor.json)
 while [ ! -e exit.json ] && kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 [ -e exit.json ] || sleep 0.2
 cat exit.json
+"""
+# Arguments: state folder, code folder, interpreter, grace.
+FINISH = """
+cd "$1" 2>/dev/null || exit 0
+[ -e exit.json ] || PYTHONPATH=$2 "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1"
+cat output.log
+cd / && rm -rf "$1"
 """
 
 
@@ -37,7 +44,15 @@ class _Tree:
         self._state = f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
 
     def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
-        argv = ["env", f"PYTHONPATH={self._node.workdir}", self._task.argv[0], *SUPERVISE, *words, "--state", self._state]
+        argv = [
+            "env",
+            f"PYTHONPATH={self._node.workdir}",
+            self._task.argv[0],
+            *SUPERVISE,
+            *words,
+            "--state",
+            self._state,
+        ]
         try:
             self._host.run(argv, stdin=io.BytesIO(stdin), deadline=deadline)
         except CommandError as error:
@@ -47,7 +62,7 @@ class _Tree:
         """See RunningTask.start."""
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in self._bound.facts.items()}
         request = {
-            "argv": [word.replace(MASTER_PORT_SLOT, str(self._bound.master_port)) for word in self._task.argv],
+            "argv": self._task.bound_argv(self._bound.master_port),
             "environment": {**facts, **self._task.environment},
             "cwd": self._node.workdir,
         }
@@ -67,12 +82,8 @@ class _Tree:
         """See RunningTask.stop."""
         self._supervise("stop", "--grace", f"{grace:g}", deadline=grace + START_SECONDS)
 
-    def output(self) -> str:
-        """See RunningTask.output."""
-        completed = self._host.run(["cat", f"{self._state}/output.log"], deadline=START_SECONDS, check=False)
-        return completed.stdout
-
-    def remove(self) -> None:
-        """See RunningTask.remove."""
-        self.stop(1.0)
-        self._host.run(["rm", "-rf", self._state], deadline=START_SECONDS)
+    def finish(self, grace: float) -> str:
+        """See RunningTask.finish; one round trip."""
+        python = self._task.argv[0]
+        argv = ["sh", "-c", FINISH, "sh", self._state, self._node.workdir, python, f"{grace:g}"]
+        return self._host.run(argv, deadline=grace + START_SECONDS).stdout

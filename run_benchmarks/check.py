@@ -1,0 +1,244 @@
+"""The check before a run: every host in parallel; each finding says host, found, expected and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import docker.errors
+import requests
+
+from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
+from run_benchmarks.facts import HostFacts, Questions, gather
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.plan import CasePlan, Plan, deploy_path
+from run_benchmarks.settings import LOCAL_NAMES, Settings
+from vendors import Vendor
+
+MIN_DOCKER = (20, 10)
+MIN_PYTHON = (3, 11)
+MIN_FREE_BYTES = 1 << 30
+MIN_FREE_DOCKER_BYTES = 4 << 30
+CLOCK_WARN_SECONDS = 0.5
+CLOCK_FAIL_SECONDS = 5.0
+PORTS_TRIED = 200
+PACKAGES = ("torch", "numpy", "pydantic", "psutil")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing a host lacks (`failure`) or that a person should know (`warning`)."""
+
+    host: str
+    subject: str
+    found: str
+    expected: str
+    action: str
+    severity: Literal["failure", "warning"] = "failure"
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.subject}: found {self.found}; expected {self.expected}; {self.action}"
+
+
+@dataclass(kw_only=True)
+class HostReport:
+    """What the check learnt of one host. `facts` is None where it could not be reached."""
+
+    host: str
+    facts: HostFacts | None = None
+    docker_version: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the host cannot take part."""
+        return any(finding.severity == "failure" for finding in self.findings)
+
+    def add(
+        self, subject: str, found: str, expected: str, action: str, severity: Literal["failure", "warning"] = "failure"
+    ) -> None:
+        """Note a finding on this host."""
+        finding = Finding(
+            host=self.host, subject=subject, found=found, expected=expected, action=action, severity=severity
+        )
+        self.findings.append(finding)
+
+
+def free_port(listening: frozenset[int], start: int) -> int | None:
+    """The first port at or above `start` that nobody listens on; None where PORTS_TRIED in a row are taken."""
+    return next((port for port in range(start, min(start + PORTS_TRIED, 65536)) if port not in listening), None)
+
+
+def check_hosts(
+    hosts: Mapping[str, Host],
+    settings: Settings,
+    plan: Plan,
+    vendor: Vendor,
+    *,
+    on_done: Callable[[str], None] | None = None,
+) -> dict[str, HostReport]:
+    """Connect to all hosts at once and examine each; nothing is changed on them but our own folders."""
+    result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor), on_done=on_done)
+    return {name: result.succeeded[name] for name in hosts}
+
+
+def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> HostReport:
+    report = HostReport(host=host.name)
+    try:
+        host.connect()
+    except HostKeyError as error:
+        report.add("host key", str(error).partition(": ")[2], "the recorded key", "see above")
+        return report
+    except ConnectError as error:
+        action = f"try: ssh -p {settings.cluster.SSH_PORT} {settings.cluster.SSH_USER}@{host.name}"
+        report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
+        return report
+    cases = [case for case in plan.cases if host.name in plan.hosts[: case.nnodes]]
+    try:
+        report.facts = gather(host, _questions(settings, plan, vendor, cases))
+    except ClusterDynoError as error:
+        report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
+        return report
+    _check_paths(report, settings, plan)
+    _check_clock(report)
+    _check_devices(report, vendor, cases)
+    _check_data(report, cases)
+    _check_network(report, settings, plan, cases)
+    if plan.runtime == "docker":
+        _check_docker(report, host)
+    else:
+        _check_python(report, settings)
+    return report
+
+
+def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan]) -> Questions:
+    several = max((case.nnodes for case in cases), default=1)
+    python = None
+    packages: list[str] = []
+    if plan.runtime == "process" and cases:
+        python = cases[0].rounds[0].nodes[0].workload.argv[0]
+        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in cases for line in case.requirements]
+        packages = sorted({*PACKAGES, *required})
+    return Questions(
+        deploy=str(Path(plan.code_dir_host).parent),
+        log_root=str(Path(plan.log_root_host).parent),
+        code_dir=plan.code_dir_host,
+        python=python,
+        packages=packages,
+        master=plan.hosts[0] if several > 1 else None,
+        names=plan.hosts[:several] if several > 1 else (),
+        device_globs=vendor.device_files,
+        data=sorted({case.data_dir_host for case in cases if case.data_dir_host}),
+    )
+
+
+def _check_paths(report: HostReport, settings: Settings, plan: Plan) -> None:
+    facts = report.facts
+    assert facts is not None
+    keys = {
+        str(Path(plan.code_dir_host).parent): "FLAGPERF_PATH_HOST",
+        str(Path(plan.log_root_host).parent): "FLAGPERF_LOG_PATH_HOST",
+    }
+    for folder, problem in facts.unwritable.items():
+        default = deploy_path(settings.cluster)
+        action = f"give {facts.user} write access or set {keys[folder]} (default: below {default})"
+        report.add("writable path", f"{folder}: {problem}", "a folder we can write to", action)
+    needed = MIN_FREE_DOCKER_BYTES if plan.runtime == "docker" else MIN_FREE_BYTES
+    for folder, free in facts.free.items():
+        if free < needed:
+            report.add("free disk", f"{free / 1e9:.1f} GB at {folder}", f"{needed / 1e9:.1f} GB", "free some space")
+
+
+def _check_clock(report: HostReport) -> None:
+    facts = report.facts
+    assert facts is not None
+    offset = max(0.0, abs(facts.clock_offset) - facts.clock_error)
+    if offset > CLOCK_WARN_SECONDS:
+        report.add(
+            "clock",
+            f"{facts.clock_offset:+.2f} s from the head node's",
+            f"within {CLOCK_WARN_SECONDS} s",
+            "synchronise with NTP (chronyc makestep)",
+            "failure" if offset > CLOCK_FAIL_SECONDS else "warning",
+        )
+
+
+def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    needed = max((case.nproc for case in cases), default=0)
+    if vendor.device_files and len(facts.devices) < needed:
+        globs = ", ".join(vendor.device_files)
+        found = f"{len(facts.devices)} ({', '.join(facts.devices) or 'none'})"
+        action = f"install the {vendor.name} driver, lower nproc, or use another host"
+        report.add("devices", found, f"{needed} device files {globs}, one a process", action)
+
+
+def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    for case in cases:
+        if case.data_dir_host and case.data_dir_host not in facts.data:
+            action = f"copy the data there or change data_dir_host of case {case.name}"
+            report.add("data", f"no readable {case.data_dir_host}", "the case's data on every host", action)
+
+
+def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    several = max((case.nnodes for case in cases), default=1)
+    if cases and report.host == plan.hosts[0] and free_port(facts.listening, settings.cluster.MASTER_PORT) is None:
+        expected = f"one from {settings.cluster.MASTER_PORT} to {settings.cluster.MASTER_PORT + PORTS_TRIED}"
+        report.add("master port", "no free port", expected, "change MASTER_PORT")
+    if several == 1:
+        return
+    missing = [name for name in plan.hosts[:several] if name not in facts.resolves]
+    if missing and plan.runtime == "process":
+        action = "add them to /etc/hosts or write IP addresses in HOSTS"
+        report.add(
+            "names", f"{', '.join(missing)} do not resolve", "every name of HOSTS to resolve on every host", action
+        )
+    elif missing:
+        action = "the containers get the addresses that the head node uses"
+        report.add("names", f"{', '.join(missing)} do not resolve", "names that resolve", action, "warning")
+    if facts.interface == "lo" and report.host != plan.hosts[0]:
+        action = "let the master's name stand for its network address in /etc/hosts of this host"
+        report.add("interface", "the master resolves to a loopback address", "an interface that reaches it", action)
+    elif facts.interface is None and settings.cluster.NETWORK_INTERFACE == "auto" and not missing:
+        action = "it is resolved at the launch; set NETWORK_INTERFACE to be sure"
+        report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
+
+
+def _check_docker(report: HostReport, host: Host) -> None:
+    facts = report.facts
+    assert facts is not None
+    if not facts.has_docker_client and host.name not in LOCAL_NAMES:
+        report.add("docker", "no docker command", "Docker 20.10 or newer", "install Docker, or set RUNTIME = 'process'")
+        return
+    try:
+        report.docker_version = str(host.docker().version()["Version"])
+    except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError) as error:
+        cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
+        action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"
+        report.add("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
+        return
+    numbers = tuple(map(int, re.findall(r"\d+", report.docker_version)[:2]))
+    if numbers < MIN_DOCKER:
+        report.add("docker", f"version {report.docker_version}", "20.10 or newer", "upgrade Docker")
+
+
+def _check_python(report: HostReport, settings: Settings) -> None:
+    facts = report.facts
+    assert facts is not None
+    if facts.python is None:
+        report.add("python", facts.no_python or "none", "Python 3.11 or newer", "install it or set PYTHON")
+        return
+    if tuple(map(int, facts.python.split(".")[:2])) < MIN_PYTHON:
+        report.add("python", f"version {facts.python}", "3.11 or newer", "install it or set PYTHON to a newer one")
+    if facts.missing_packages:
+        action = "pip install -r requirements/workload.txt there (and the case's requirements.txt)"
+        report.add("python packages", f"without {', '.join(facts.missing_packages)}", "the workload's packages", action)

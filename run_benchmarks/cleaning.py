@@ -1,0 +1,55 @@
+"""Removes what a run left on the hosts: containers by label, process trees by their state folder; ours alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import FleetResult, for_each
+from run_benchmarks.plan import LABEL, Plan
+from run_benchmarks.runtimes.docker import call
+from run_benchmarks.runtimes.process import SUPERVISE
+
+RUN_ID = re.compile(r"^run\d{14}$")
+SECONDS = 60.0
+TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
+
+
+def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
+    """Clean every host at once; per host the names of what was removed.
+
+    Raises:
+        ConfigError: the plan's run id is not one of ours (it becomes part of a path that is removed).
+    """
+    if not RUN_ID.match(plan.run_id):
+        problem = Problem("clean", "RUN_ID", plan.run_id, "the name of a run folder, such as run20261121191924")
+        raise ConfigError([problem])
+
+    def clean_host(host: Host) -> list[str]:
+        host.connect()
+        removed = _containers(host, plan.run_id) if plan.runtime == "docker" else _trees(host, plan)
+        host.run(["rm", "-rf", plan.log_root_host], deadline=SECONDS)
+        return removed
+
+    return for_each(hosts, clean_host)
+
+
+def _containers(host: Host, run_id: str) -> list[str]:
+    client = host.docker()
+    label = f"{LABEL}.run={run_id}"
+    found = call(host, "listing containers", lambda: client.containers(all=True, filters={"label": label}))
+    for container in found:
+        call(host, "removing a container", partial(client.remove_container, container["Id"], force=True, v=True))
+    return [container["Names"][0].lstrip("/") for container in found]
+
+
+def _trees(host: Host, plan: Plan) -> list[str]:
+    states = host.run(["sh", "-c", TREES, "sh", plan.log_root_host], deadline=SECONDS).stdout.splitlines()
+    python = plan.cases[0].rounds[0].nodes[0].workload.argv[0]
+    for state in states:
+        argv = ["env", f"PYTHONPATH={plan.code_dir_host}", python, *SUPERVISE, "stop", "--grace", "2", "--state", state]
+        host.run(argv, deadline=SECONDS)
+    return [state.removeprefix(plan.log_root_host + "/") for state in states]

@@ -1,0 +1,213 @@
+"""The command line of run.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from run_benchmarks import cleaning
+from run_benchmarks.check import HostReport, check_hosts
+from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
+from run_benchmarks.errors import CheckError, ClusterDynoError, ConfigError, ConnectError
+from run_benchmarks.hosts import host_keys
+from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session import (
+    EXIT_CHECK,
+    EXIT_FAIL,
+    EXIT_PASS,
+    EXIT_USAGE,
+    ROOT,
+    Session,
+    connected,
+    new_run_id,
+    prepare,
+    result_root,
+)
+from run_benchmarks.settings import LOCAL_NAMES, Settings, load_settings
+
+CONFIG = ROOT / "run_benchmarks" / "config"
+UMASK = 0o027  # results are for the user and the group
+RUN_ID_SLOT = "run<timestamp>"
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Benchmark the cluster of cluster_conf.py with the cases of test_conf.py. Without a command: run.",
+)
+ClusterConfOption = Annotated[Path, typer.Option("--cluster-conf", help="the hosts", metavar="F", dir_okay=False)]
+TestConfOption = Annotated[Path, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
+DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
+DEFAULT_TEST = CONFIG / "test_conf.py"
+
+
+@app.callback(invoke_without_command=True)
+def default(
+    context: typer.Context, cluster_conf: ClusterConfOption = DEFAULT_CLUSTER, test_conf: TestConfOption = DEFAULT_TEST
+) -> None:
+    """Run the benchmarks, unless a command follows."""
+    context.obj = (cluster_conf, test_conf)
+    if context.invoked_subcommand is None:
+        _run(load_settings(cluster_conf, test_conf))
+
+
+def _settings(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
+    """The files named before the command, or after it."""
+    before_cluster, before_test = context.obj
+    return load_settings(cluster_conf or before_cluster, test_conf or before_test)
+
+
+AfterCluster = Annotated[Path | None, typer.Option("--cluster-conf", help="the hosts", metavar="F", dir_okay=False)]
+AfterTest = Annotated[Path | None, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
+
+
+@app.command()
+def run(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+    """Check the hosts, run every case, collect and report."""
+    _run(_settings(context, cluster_conf, test_conf))
+
+
+def _run(settings: Settings) -> None:
+    os.umask(UMASK)
+    run_id = new_run_id()
+    prepared = prepare(settings, run_id)
+    result_dir = result_root(settings) / run_id
+    try:
+        result_dir.mkdir(mode=0o750, parents=True)
+    except OSError as error:
+        complain(f"the result folder cannot be made: {error}")
+        raise typer.Exit(EXIT_USAGE) from error
+    CONSOLE.print(BANNER, markup=False)
+    start_logging(settings.test.FLAGPERF_LOG_LEVEL, result_dir / "run.log")
+    files = f"--cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
+    cleanup = f"python run_benchmarks/run.py {files} clean {run_id}"
+    try:
+        with Interruption(cleanup) as interruption:
+            record = Session(prepared, result_dir, interruption, sys.argv).run()
+        _summary(record, result_dir)
+        raise typer.Exit(record.exit_code)
+    except CheckError as error:
+        complain(str(error))
+        raise typer.Exit(EXIT_CHECK) from error
+    except ClusterDynoError as error:
+        LOG.error("%s", error)
+        raise typer.Exit(EXIT_FAIL) from error
+    finally:
+        stop_logging()
+
+
+def _summary(record: RunRecord, result_dir: Path) -> None:
+    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
+    LOG.info("Report: %s", result_dir / "report.html")
+
+
+@app.command()
+def plan(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+    """Print what a run would do, as JSON, without touching a host."""
+    settings = _settings(context, cluster_conf, test_conf)
+    prepared = prepare(settings, RUN_ID_SLOT)
+    for warning in prepared.resolved.warnings:
+        complain(f"warning: {warning}")
+    print(prepared.plan.model_dump_json(indent=2))
+
+
+@app.command()
+def check(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+    """Check every host at once, changing nothing; exit code 3 where one cannot take part."""
+    settings = _settings(context, cluster_conf, test_conf)
+    prepared = prepare(settings, new_run_id())
+    with connected(settings.cluster) as hosts:
+        reports = check_hosts(hosts, settings, prepared.plan, prepared.resolved.vendor)
+    print_table("", ("host", "verdict", "kernel", "Docker", "devices", "clock", "interface"), _host_rows(reports))
+    findings = [finding for report in reports.values() for finding in report.findings]
+    if findings:
+        rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
+        print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
+    raise typer.Exit(EXIT_CHECK if any(report.failed for report in reports.values()) else EXIT_PASS)
+
+
+def _host_rows(reports: dict[str, HostReport]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for report in reports.values():
+        facts = report.facts
+        verdict = "failed" if report.failed else "ok"
+        if facts is None:
+            rows.append((report.host, verdict, "", "", "", "", ""))
+            continue
+        clock = f"{facts.clock_offset * 1000:+.0f} ms"
+        devices = str(len(facts.devices))
+        interface = facts.interface or ""
+        rows.append((report.host, verdict, facts.kernel, report.docker_version or "", devices, clock, interface))
+    return rows
+
+
+@app.command()
+def trust(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="record without asking")] = False,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+) -> None:
+    """Show the host keys of all hosts and record those that are unknown in KNOWN_HOSTS."""
+    cluster = _settings(context, cluster_conf, test_conf).cluster
+    failed = False
+    for host in cluster.HOSTS:
+        if host in LOCAL_NAMES:
+            continue
+        try:
+            key = host_keys.scan(host, cluster.SSH_PORT)
+        except ConnectError as error:
+            complain(str(error))
+            failed = True
+            continue
+        recorded = host_keys.recorded(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT)
+        if key in recorded:
+            print(f"{host}: {host_keys.fingerprint(key)} is recorded")
+        elif any(other.get_name() == key.get_name() for other in recorded):
+            complain(
+                f"{host}: shows {host_keys.fingerprint(key)}, but another key is recorded in {cluster.KNOWN_HOSTS}"
+            )
+            failed = True
+        elif yes or typer.confirm(f"{host}: {host_keys.fingerprint(key)}: trust it?"):
+            host_keys.record(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT, key)
+            print(f"{host}: recorded in {cluster.KNOWN_HOSTS}")
+    raise typer.Exit(EXIT_CHECK if failed else EXIT_PASS)
+
+
+@app.command()
+def clean(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Argument(help="the run whose leftovers are removed, e.g. run20261121191924")],
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+) -> None:
+    """Remove what a run left on the hosts: its containers or processes and its log folders, nobody else's."""
+    settings = _settings(context, cluster_conf, test_conf)
+    prepared = prepare(settings, run_id)
+    with connected(settings.cluster) as hosts:
+        result = cleaning.clean(hosts, prepared.plan)
+    for host, removed in result.succeeded.items():
+        print(f"{host}: removed {', '.join(removed) or 'nothing'}")
+    for error in result.failed.values():
+        complain(str(error))
+    raise typer.Exit(EXIT_FAIL if result.failed else EXIT_PASS)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one readable screen and exit code 2."""
+    try:
+        app()
+    except ConfigError as error:
+        complain(
+            f"{len(error.problems)} mistake(s) in the configuration:\n" + "\n".join(f"  {p}" for p in error.problems)
+        )
+        sys.exit(EXIT_USAGE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,16 @@
+"""Cluster configs"""
+
+# Hosts to run the benchmarks on. Each item is an IP address or a host name. "localhost" needs neither ssh nor Docker.
+HOSTS = ["localhost"]
+
+# How to reach them; without effect for localhost.
+# SSH_PORT = 22
+# SSH_USER = "root"                          # default: who runs run.py
+# SSH_KEY = "~/.ssh/id_ed25519"              # default: the agent's and the default keys
+# KNOWN_HOSTS = "~/.ssh/known_hosts"         # `run.py trust` records unknown keys here
+
+# The first port to try for torchrun's master; one that is free is taken each round.
+# MASTER_PORT = 29500
+
+# The interface for NCCL and Gloo; "auto" takes the one that reaches the first host.
+# NETWORK_INTERFACE = "auto"

@@ -1,0 +1,48 @@
+"""Test configs"""
+
+# A folder of vendors/: which accelerators the hosts have.
+VENDOR = "cpu"
+
+# "docker": a fresh container on each host and round. "process": processes under the host's own Python.
+RUNTIME = "process"
+
+# It should be "debug", "info", "warning" or "error".
+FLAGPERF_LOG_LEVEL = "info"
+
+# Seconds between two samples of the host monitors, and the longest time a case may take.
+MONITOR_INTERVAL = 1.0
+TIME_LIMIT = 3600
+
+# Clean the hosts' page cache before each round (needs root there).
+CLEAR_CACHES = False
+
+# Where our files live on the hosts and in the containers. Defaults: ~/.clusterdyno there, <repository>/result here.
+# FLAGPERF_PATH_HOST = "/home/flagperf/training"
+# FLAGPERF_LOG_PATH_HOST = FLAGPERF_PATH_HOST + "/result/"
+
+# For RUNTIME "docker" alone: options of the containers, their shared memory, how images are made.
+# ACCE_CONTAINER_OPT = " --gpus all"         # default: the vendor's
+# ACCE_VISIBLE_DEVICE_ENV_NAME = "CUDA_VISIBLE_DEVICES"
+# SHM_SIZE = "32G"
+# BASE_IMAGE = "nvcr.io/nvidia/pytorch:25.12-py3"
+# PIP_SOURCE = "https://pypi.org/simple"
+# WHEELHOUSE = "/path/to/wheels"             # for sites without a package index
+# IMAGE = "my/finished-image:tag"            # take this one instead of building
+
+# The cases to run, by name.
+CASES = ["NETWORK_ALLREDUCE_CPU_1X2"]
+
+NETWORK_ALLREDUCE_CPU_1X2 = {
+    # A model and framework of training/benchmarks/.
+    "model": "network",
+    "framework": "pytorch",
+    # A file of vendors/<vendor>/<model>-<framework>/config/.
+    "config": "config_CPUx1x2",
+    # How many rounds, on how many hosts, with how many processes on each.
+    "repeat": 1,
+    "nnodes": 1,
+    "nproc": 2,
+    # Data on the hosts and where a container sees them; this benchmark makes its own.
+    # "data_dir_host": "/home/data/bert/train/",
+    # "data_dir_container": "/mnt/data/bert/train/",
+}

@@ -1,0 +1,76 @@
+"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+LOG = logging.getLogger("clusterdyno")
+FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
+PIPED_WIDTH = 140  # of tables in a file or pipe
+BANNER = (
+    "==============================================\n"
+    "            Welcome to ClusterDyno!\n"
+    "   a dynamometer for clusters of accelerators\n"
+    "=============================================="
+)
+CONSOLE = Console(highlight=False)
+if not CONSOLE.is_terminal:
+    CONSOLE = Console(highlight=False, width=PIPED_WIDTH)
+
+
+class _ConsoleHandler(logging.Handler):
+    """Writes through rich's console, so that a live line below is redrawn and not torn."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if CONSOLE.is_terminal:
+            CONSOLE.print(self.format(record), markup=False, highlight=False, soft_wrap=True)
+        else:  # rich would replace the form's tabs
+            print(self.format(record), flush=True)
+
+
+def start_logging(level: str, file: Path | None) -> None:
+    """Log to the console at `level`, and to `file` at DEBUG."""
+    stop_logging()
+    LOG.setLevel(logging.DEBUG)
+    LOG.propagate = False
+    console = _ConsoleHandler(level=level.upper())
+    handlers: list[logging.Handler] = [console]
+    if file is not None:
+        to_file = logging.FileHandler(file, encoding="utf-8")
+        to_file.setLevel(logging.DEBUG)
+        handlers.append(to_file)
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(FORMAT))
+        LOG.addHandler(handler)
+
+
+def stop_logging() -> None:
+    """Close and detach the handlers."""
+    for handler in list(LOG.handlers):
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, file: TextIO | None = None
+) -> None:
+    """Print a plain table; cells are text, never markup."""
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = CONSOLE if file is None else Console(file=file, highlight=False, width=160)
+    console.print(table, markup=False)
+
+
+def complain(message: str) -> None:
+    """One readable screen for a user's mistake, on stderr."""
+    print(message, file=sys.stderr)

@@ -1,0 +1,109 @@
+"""Sees to it that every host has the images of its cases: found, pulled, or built once and distributed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import docker
+import docker.errors
+import requests
+
+from container.distribute import DistributeError, build, find, pull, transfer
+from container.image import ImageSpec
+from run_benchmarks.console import LOG
+from run_benchmarks.errors import ClusterDynoError, TaskError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.plan import Plan
+from run_benchmarks.resolve import Resolved
+
+ValueT = TypeVar("ValueT")
+SAY_EVERY_SECONDS = 5.0
+BROKEN = (docker.errors.DockerException, requests.RequestException, DistributeError, OSError)
+
+
+def spool_folder() -> Path:
+    """Where image archives wait on the head node between two hosts (XDG cache folder)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "clusterdyno" / "images"
+
+
+def provide_images(plan: Plan, resolved: Resolved, hosts: Mapping[str, Host]) -> dict[str, str]:
+    """Bring every image of the plan to every host that needs it.
+
+    Returns:
+        image id by tag.
+
+    Raises:
+        TaskError: an image cannot be built or pulled, or a host did not get it.
+    """
+    specs = {case.image.tag: case.image for case in resolved.cases if case.image is not None}
+    needed: dict[str, list[str]] = {}
+    for case in plan.cases:
+        image = case.rounds[0].nodes[0].image
+        if image is not None:
+            names = needed.setdefault(image, [])
+            names += [host for host in plan.hosts[: case.nnodes] if host not in names]
+    return {tag: _provide(tag, specs.get(tag), {name: hosts[name] for name in names}) for tag, names in needed.items()}
+
+
+def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host]) -> str:
+    clients = {name: host.docker() for name, host in hosts.items()}
+    there = for_each(hosts, lambda host: _guard(host.name, lambda: find(clients[host.name], tag))).raise_first()
+    lacking = [name for name, image_id in there.items() if image_id is None]
+    if not lacking:
+        return next(image_id for image_id in there.values() if image_id)
+    source = next((name for name, image_id in there.items() if image_id), None)
+    if source is None:
+        source = next(iter(hosts))
+        LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
+        image_id = _guard(source, lambda: _make(clients[source], tag, spec, source))
+        lacking.remove(source)
+    else:
+        image_id = there[source] or ""
+    if lacking:
+        LOG.info("Bringing image %s from %s to %s", tag, source, ", ".join(lacking))
+        targets = {name: clients[name] for name in lacking}
+        failed = _guard(
+            source, lambda: transfer(clients[source], targets, tag, spool_folder(), Sayer(f"image {tag}"), len(targets))
+        )
+        for name, error in failed.items():
+            raise TaskError(name, f"image {tag} did not arrive: {error}")
+    return image_id
+
+
+def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str) -> str:
+    say = Sayer(f"{host}: image {tag}")
+    return build(client, spec, say) if spec is not None else pull(client, tag, say)
+
+
+def _guard(host: str, action: Callable[[], ValueT]) -> ValueT:
+    try:
+        return action()
+    except ClusterDynoError:
+        raise
+    except BROKEN as error:
+        raise TaskError(host, f"image: {error}") from error
+
+
+class Sayer:
+    """A progress callback that logs every few seconds; called from several threads."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._lock = threading.Lock()
+        self._said = time.monotonic()
+
+    def __call__(self, message: str, fraction: float | None) -> None:
+        LOG.debug("%s: %s", self._what, message)
+        with self._lock:
+            if time.monotonic() - self._said < SAY_EVERY_SECONDS:
+                return
+            self._said = time.monotonic()
+        share = "" if fraction is None else f" {fraction:.0%}"
+        LOG.info("%s%s: %s", self._what, share, message)

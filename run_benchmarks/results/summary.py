@@ -1,0 +1,24 @@
+"""A run's cases as rows of a table: the console's and the report's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from run_benchmarks.results.records import RunRecord
+
+
+def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
+    """(case, verdict, rounds passed, nodes x ranks, metric, value); further rows of a case leave four empty."""
+    rows = []
+    for case in record.cases:
+        passed = sum(verdict == "pass" for verdict in case.rounds)
+        head = (case.name, case.verdict.value, f"{passed}/{len(case.rounds)}", f"{case.nnodes} x {case.nproc}")
+        metrics = [(name, show(value)) for name, value in case.metrics.items()] or [("", case.reason)]
+        for index, (name, value) in enumerate(metrics):
+            rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
+    return rows
+
+
+def show(value: Any) -> str:
+    """A metric for people: four significant digits, or the text itself."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
