@@ -62,11 +62,17 @@ def _run(module: str, arguments: list[str]) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as error:
         if error.code not in (None, 0):
-            _record(f"the module left with {error.code!r}" if isinstance(error.code, int) else str(error.code), error)
+            _record(_reason(error), error)
         raise
     except BaseException as error:
         _record(traceback.format_exc(), error)
         raise
+
+
+def _reason(error: SystemExit) -> str:
+    if not isinstance(error.code, int):
+        return str(error.code)
+    return f"the module left with exit code {error.code}" + (f": {error.__cause__}" if error.__cause__ else "")
 
 
 def _record(report: str, error: BaseException) -> None:

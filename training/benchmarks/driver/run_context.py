@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Generic, NoReturn
 
 import torch
 
@@ -21,6 +21,10 @@ from training.benchmarks.driver.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.process_group import Placement, ProcessGroup, ProcessGroupError
 
 USAGE_EXIT_CODE = 2
+
+
+class UnusableSettingsError(Exception):
+    """Raised by a workload for settings that are valid and yet cannot be run here; the message names them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +53,7 @@ def open_run(
     """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
 
     The workload logs from INIT_END on. What is wrong with arguments, config or devices is printed and ends the process
-    with exit code 2. The group is left when the block ends.
+    with exit code 2, as does an UnusableSettingsError in the block. The group is left when the block ends.
     """
     arguments = _parse(model, sys.argv[1:] if argv is None else argv)
     try:
@@ -58,8 +62,7 @@ def open_run(
         backend = config.backend or _backend_of(arguments.vendor)
         device = process_group.device_for(backend, placement.local_rank)
     except (CaseConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
-        print(f"{model}: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(USAGE_EXIT_CODE) from error
+        _leave(model, error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)
     info = SubmitInfo(
@@ -76,7 +79,15 @@ def open_run(
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
     logger.log(Event.INIT_START)
     with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
-        yield RunContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
+        try:
+            yield RunContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
+        except UnusableSettingsError as error:
+            _leave(model, error)
+
+
+def _leave(model: str, error: Exception) -> NoReturn:
+    sys.stderr.write(f"{model}: {error}\n")
+    raise SystemExit(USAGE_EXIT_CODE) from error
 
 
 def _parse(model: str, argv: Sequence[str]) -> _Arguments:

@@ -1,6 +1,5 @@
 """The sweep of one collective over message sizes: times, bandwidths, and whether the received data is right."""
 
-import sys
 import time
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import USAGE_EXIT_CODE, RunContext, open_run
+from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
 from training.benchmarks.network import table
 from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
 from training.benchmarks.network.pytorch import collectives
@@ -94,20 +93,17 @@ def _summary(results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 
 def _refuse_too_large(config: Config, collective: Collective, group: ProcessGroup) -> None:
-    """Leave with exit code 2 on every rank, naming the sizes, if some need more memory than some rank has."""
+    """Raise UnusableSettingsError on every rank, naming the sizes, if some need more memory than some rank has."""
     available = torch.tensor(_available_bytes(group), dtype=torch.int64, device=group.device)
     dist.all_reduce(available, op=dist.ReduceOp.MIN)
     too_large = [size for size in config.size_list if collective.memory_bytes(size) > int(available)]
     if too_large:
         names = ", ".join(format_size(size) for size in too_large)
         need = format(max(collective.memory_bytes(size) for size in too_large) / 1e9, ".1f")
-        print(
-            f"network: sizes = {config.sizes!r}: {names} do not fit: up to {need} GB a rank are needed,"
-            f" {int(available) / 1e9:.1f} GB a rank are free; lower the end of sizes",
-            file=sys.stderr,
-            flush=True,
+        raise UnusableSettingsError(
+            f"sizes = {config.sizes!r}: {names} does not fit: up to {need} GB a rank are needed,"
+            f" {int(available) / 1e9:.1f} GB a rank are free; lower the end of sizes"
         )
-        raise SystemExit(USAGE_EXIT_CODE)
 
 
 def _available_bytes(group: ProcessGroup) -> int:
