@@ -1,5 +1,6 @@
 """When a monitor ends: a signal, the workload's lock that is free again, or its time. And how it waits for that."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -69,10 +70,9 @@ class _WorkloadLock:
 
     def _held(self) -> bool:
         if self._descriptor is None:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False
+            return False  # a file just made: to try its lock now could make the workload's own attempt fail
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -68,7 +68,7 @@ class ImageParameters:
     template: str
     base_image: str
     python: str
-    options: Mapping[str, str | bool] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,8 @@ VENDOR = Vendor(
             template="pytorch.Dockerfile.j2",
             base_image="python:3.11-slim",
             python="/opt/clusterdyno/bin/python",
+            # PyPI's torch for Linux brings gigabytes of CUDA; PyTorch's own index has CPU builds.
+            options={"extra_index_url": "https://download.pytorch.org/whl/cpu"},
         )
     },
     open_probe=_open_probe,

@@ -21,7 +21,7 @@ VENDOR = Vendor(
             template="pytorch.Dockerfile.j2",
             base_image="nvcr.io/nvidia/pytorch:25.12-py3",
             python="/opt/clusterdyno/bin/python",
-            options={"build_flash_attn": False, "build_apex": False},
+            options={"flash_attn": "", "apex": "", "max_jobs": "8"},
         )
     },
     open_probe=_open_probe,

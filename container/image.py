@@ -1,0 +1,273 @@
+"""What goes into an image, known before anything is built: Dockerfile, files, and the tag that is their hash.
+
+Nothing here talks to Docker. The same inputs give the same tag on every machine.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, NoReturn
+
+import jinja2
+
+from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
+from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
+from vendors.case_files import requirement_names
+
+HERE = Path(__file__).resolve().parent
+TEMPLATES = HERE / "templates"
+INSTALLER = HERE / "context" / "install_packages.py"
+WORKLOAD = HERE.parent / "requirements" / "workload.txt"
+
+LABEL_HASH = "org.clusterdyno.content-hash"
+LABEL_VENDOR = "org.clusterdyno.vendor"
+LABEL_FRAMEWORK = "org.clusterdyno.framework"
+
+# A reference as `docker pull` takes it: [host[:port]/]name[/name...][:tag][@sha256:digest].
+_REFERENCE = re.compile(r"^[a-zA-Z0-9][\w.-]*(:\d+)?(/[a-z0-9][\w.-]*)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$")
+
+
+class ImageSpecError(ValueError):
+    """The image cannot be described: a parameter is wrong or parameters contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """One file of the build context: its name there, where it comes from, size in bytes, sha256 in hex."""
+
+    name: str
+    path: Path
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageSpec:
+    """An image that can be built. Equal content, equal tag."""
+
+    vendor: str
+    framework: str
+    base_image: str
+    python: str
+    dockerfile: str
+    files: tuple[ContextFile, ...]
+    base_image_id: str | None = None
+
+    @property
+    def content_hash(self) -> str:
+        """sha256, in hex, over all that goes in: Dockerfile, each file's name and content, the base's id if given."""
+        content = {
+            "dockerfile": self.dockerfile,
+            "files": [[file.name, file.sha256] for file in self.files],
+            "base_image_id": self.base_image_id,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def tag(self) -> str:
+        """clusterdyno/<vendor>-<framework>:<first 12 digits of the content hash>"""
+        return f"clusterdyno/{self.vendor}-{self.framework}:{self.content_hash[:12]}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the image says about itself. Not in the Dockerfile: its hash cannot stand inside what is hashed."""
+        return {LABEL_HASH: self.content_hash, LABEL_VENDOR: self.vendor, LABEL_FRAMEWORK: self.framework}
+
+    @property
+    def context_size(self) -> int:
+        """Bytes of the context's files."""
+        return len(self.dockerfile.encode()) + sum(file.size for file in self.files)
+
+    def write_context(self, fileobj: IO[bytes]) -> None:
+        """Writes the build context as a tar, byte for byte the same for the same spec.
+
+        Raises ImageSpecError where a file is no longer what was hashed.
+        """
+        with tarfile.open(fileobj=fileobj, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            text = self.dockerfile.encode()
+            tar.addfile(_member("Dockerfile", len(text)), io.BytesIO(text))
+            for file in self.files:
+                with file.path.open("rb") as stream:
+                    reader = _HashingReader(stream)
+                    with contextlib.suppress(OSError):  # tarfile's word for a file shorter than announced
+                        tar.addfile(_member(file.name, file.size), reader)
+                if reader.hexdigest() != file.sha256:
+                    raise ImageSpecError(f"{file.path} changed while the image was being made: run it again")
+
+
+def image_spec(
+    vendor: Vendor,
+    framework: str,
+    *,
+    base_image: str | None,
+    pip_source: str | None,
+    wheelhouse: Path | None,
+    requirements: tuple[Path, ...],
+    base_image_id: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> ImageSpec:
+    """Describes the image of a vendor and framework.
+
+    Args:
+        base_image: instead of the vendor's own.
+        pip_source: package index (http, https); None: pip's own.
+        wheelhouse: folder of wheels, for sites without an index.
+        requirements: pip files of the case, from vendors.case_requirements.
+        base_image_id: the base's id where it is known, so that another base under the same name gives another tag.
+        options: instead of the vendor's own, by name.
+
+    Raises ImageSpecError, also for what is wrong with the files given.
+    """
+    parameters = _parameters(vendor, framework)
+    base = base_image or parameters.base_image
+    _check(base, pip_source, wheelhouse, parameters, options or {})
+    try:
+        files = {"install_packages.py": INSTALLER, "requirements/workload.txt": WORKLOAD}
+        case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
+        wheels = _wheels(wheelhouse, requirements)
+        context = files | case | wheels
+        hashes = hash_files(context.values(), default_cache())
+    except (CaseFileError, WheelhouseError, OSError) as error:
+        raise ImageSpecError(str(error)) from error
+    text = _render(
+        vendor,
+        parameters,
+        {
+            **parameters.options,
+            **(options or {}),
+            "base_image": base,
+            "pip_source": pip_source,
+            "wheels": bool(wheels),
+            "case_wheels": any(name.startswith("wheelhouse/case/") for name in wheels),
+            "requirements": [f"--requirements=/build/{name.removeprefix('requirements/')}" for name in case],
+        },
+    )
+    return ImageSpec(
+        vendor=vendor.name,
+        framework=framework,
+        base_image=base,
+        python=parameters.python,
+        dockerfile=text,
+        files=tuple(
+            ContextFile(name, path, path.stat().st_size, hashes[path]) for name, path in sorted(context.items())
+        ),
+        base_image_id=base_image_id,
+    )
+
+
+def _parameters(vendor: Vendor, framework: str) -> ImageParameters:
+    if framework not in vendor.images:
+        known = ", ".join(sorted(vendor.images)) or "none"
+        raise ImageSpecError(f"vendor {vendor.name} has no image for framework {framework!r}; it has {known}")
+    return vendor.images[framework]
+
+
+def _check(
+    base: str,
+    pip_source: str | None,
+    wheelhouse: Path | None,
+    parameters: ImageParameters,
+    options: Mapping[str, str],
+) -> None:
+    if not _REFERENCE.match(base):
+        raise ImageSpecError(f"base image {base!r} is no image reference; expected e.g. {parameters.base_image}")
+    if pip_source is not None and wheelhouse is not None:
+        raise ImageSpecError(
+            f"package index {pip_source} and wheelhouse {wheelhouse} are both set: a wheelhouse is for sites without an"
+            " index and is used alone; leave one out"
+        )
+    if pip_source is not None and not re.match(r"^https?://[^\s]+$", pip_source):
+        raise ImageSpecError(
+            f"package index {pip_source!r}: an image build reaches http:// and https:// only; "
+            "a folder of wheels is a wheelhouse"
+        )
+    unknown = sorted(options.keys() - parameters.options.keys())
+    if unknown:
+        known = ", ".join(sorted(parameters.options)) or "none"
+        raise ImageSpecError(f"unknown image option {', '.join(unknown)}; allowed: {known}")
+
+
+def _wheels(wheelhouse: Path | None, requirements: Sequence[Path]) -> dict[str, Path]:
+    """Context names of the wheels: those of the workload apart from what the case adds, to be two layers."""
+    if wheelhouse is None:
+        return {}
+    common = needed_wheels(wheelhouse, [name for _, name in requirement_names(WORKLOAD)])
+    if not common:
+        raise WheelhouseError(f"wheelhouse {wheelhouse} has no wheel that {WORKLOAD.name} asks for")
+    more = needed_wheels(wheelhouse, [name for path in requirements for _, name in requirement_names(path)])
+    case = [path for path in more if path not in common]
+    groups = {"workload": common, "case": case}
+    return {f"wheelhouse/{name}/{path.name}": path for name, paths in groups.items() for path in paths}
+
+
+def _render(vendor: Vendor, parameters: ImageParameters, variables: Mapping[str, object]) -> str:
+    folders = [vendor_dir(vendor.name), TEMPLATES / vendor.name, TEMPLATES]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["argv"] = lambda words: json.dumps(list(words), ensure_ascii=False)
+    environment.globals.update(sources=_sources(variables), refuse=_refuse)
+    python = PurePosixPath(parameters.python)
+    try:
+        text = environment.get_template(parameters.template).render(
+            variables, python=str(python), venv=str(python.parent.parent)
+        )
+    except jinja2.TemplateNotFound as error:
+        places = ", ".join(str(folder) for folder in folders)
+        raise ImageSpecError(f"vendor {vendor.name}: no template {error.name!r} in {places}") from error
+    except jinja2.TemplateError as error:
+        raise ImageSpecError(f"vendor {vendor.name}: template {parameters.template}: {error}") from error
+    return re.sub(r"\n{3,}", "\n\n", text).lstrip("\n")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ImageSpecError(message)
+
+
+def _sources(variables: Mapping[str, object]) -> Callable[..., list[str]]:
+    """The template's function sources("workload", ...): where install_packages.py looks for packages."""
+
+    def sources(*groups: str) -> list[str]:
+        if variables["wheels"]:
+            there = [group for group in groups if group == "workload" or variables["case_wheels"]]
+            return [f"--find-links=/build/wheelhouse/{group}" for group in there]
+        if variables["pip_source"]:
+            return [f"--index-url={variables['pip_source']}"]
+        extra = variables.get("extra_index_url")
+        return [f"--extra-index-url={extra}"] if extra else []
+
+    return sources
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    """A tar entry without traces of the machine: no time, no owner, fixed mode."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o644
+    return member
+
+
+class _HashingReader:
+    """Passes a stream's bytes on and knows their sha256."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._hash.update(data)
+        return data
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()

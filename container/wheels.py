@@ -1,0 +1,98 @@
+"""A wheelhouse: which of its wheels an image needs, and what they contain, by hash."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from vendors.case_files import normalised
+
+# A wheel's file name begins with the distribution's name, escaped to contain no dash (binary distribution format).
+_NAME = re.compile(r"^(?P<name>[^-]+)-[^-]+(-[^-]+){3,4}\.whl$")
+_REQUIRES = re.compile(r"^Requires-Dist:\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
+
+
+class WheelhouseError(ValueError):
+    """The wheelhouse, or a file in it, is not usable; names it."""
+
+
+def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
+    """The wheels of the named distributions and of all they may require, sorted by file name.
+
+    Environment markers are not judged (the image's Python does that), so it is rather too many than too few. A name
+    without a wheel is no error here: the base image may have it. Raises WheelhouseError.
+    """
+    if not wheelhouse.is_dir():
+        raise WheelhouseError(f"wheelhouse {wheelhouse}: no such folder")
+    there: dict[str, list[Path]] = {}
+    for path in wheelhouse.glob("*.whl"):
+        match = _NAME.match(path.name)
+        if match is None:
+            raise WheelhouseError(f"{path}: not the file name of a wheel (name-version-python-abi-platform.whl)")
+        there.setdefault(normalised(match["name"]), []).append(path)
+    needed: dict[str, list[Path]] = {}
+    waiting = [normalised(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in needed or name not in there:
+            continue
+        needed[name] = there[name]
+        waiting.extend(required for path in there[name] for required in _requires(path))
+    return sorted((path for paths in needed.values() for path in paths), key=lambda path: path.name)
+
+
+def _requires(wheel: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            text = archive.read(metadata).decode("utf-8", errors="replace")
+    except (zipfile.BadZipFile, StopIteration, OSError) as error:
+        raise WheelhouseError(f"{wheel}: not a wheel: {error or 'it has no METADATA'}") from error
+    return [normalised(match["name"]) for match in _REQUIRES.finditer(text)]
+
+
+def default_cache() -> Path:
+    """Where the hashes of files seen before are kept: $XDG_CACHE_HOME or ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "clusterdyno" / "file-hashes.json"
+
+
+def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
+    """sha256 of each file, in hex. A file is read once for a path, size and modification time; `cache` remembers.
+
+    A cache that cannot be read or written costs time, nothing else. Raises OSError where a file cannot be read.
+    """
+    known = _read_cache(cache)
+    fresh: dict[str, str] = {}
+    hashes = {}
+    for path in paths:
+        status = path.stat()
+        key = f"{path.resolve()}\n{status.st_size}\n{status.st_mtime_ns}"
+        if key not in known:
+            with path.open("rb") as stream:
+                fresh[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+        hashes[path] = known.get(key) or fresh[key]
+    if fresh:
+        _write_cache(cache, known | fresh)
+    return hashes
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write_cache(path: Path, known: Mapping[str, str]) -> None:
+    there = {key: value for key, value in known.items() if Path(key.split("\n", 1)[0]).is_file()}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(there), encoding="utf-8")
+        temporary.replace(path)
