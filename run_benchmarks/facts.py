@@ -57,6 +57,7 @@ done
 shift
 for folder in "$@"; do if [ -r "$folder" ]; then say data "$folder"; fi; done
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}'
+say clock_ns "$(date +%s%N)"
 """
 
 
@@ -132,16 +133,16 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     def table(key: str) -> dict[str, str]:
         return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
 
-    # The script reads the clock first, some time between our two readings.
-    offset = int(one["clock_ns"]) / 1e9 - asked
+    # NTP's estimate from four readings (RFC 5905, section 8).
+    first, last = (int(reading) / 1e9 for reading in many("clock_ns"))
     return HostFacts(
         kernel=one["kernel"],
         hostname=one["hostname"],
         user=one["user"],
         uid=int(one["uid"]),
         gid=int(one["gid"]),
-        clock_offset=offset,
-        clock_error=answered - asked,
+        clock_offset=((first - asked) + (last - answered)) / 2,
+        clock_error=((answered - asked) - (last - first)) / 2,
         writable=frozenset(many("writable")),
         unwritable=table("unwritable"),
         free={folder: int(float(size)) for folder, size in table("free").items()},

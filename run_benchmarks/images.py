@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,9 +15,9 @@ import docker.errors
 import requests
 
 from container.distribute import DistributeError, build, find, pull, transfer
-from container.image import ImageSpec
+from container.image import ImageSpec, ImageSpecError
 from run_benchmarks.console import LOG
-from run_benchmarks.errors import ClusterDynoError, TaskError
+from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan import Plan
@@ -24,7 +25,9 @@ from run_benchmarks.resolve import Resolved
 
 ValueT = TypeVar("ValueT")
 SAY_EVERY_SECONDS = 5.0
-BROKEN = (docker.errors.DockerException, requests.RequestException, DistributeError, OSError)
+TRANSFER_SECONDS = 1800  # a build step or an engine that unpacks may be silent for long
+MAX_TRANSFERS = 8
+BROKEN = (docker.errors.DockerException, requests.RequestException, DistributeError, ImageSpecError, OSError)
 
 
 def spool_folder() -> Path:
@@ -53,40 +56,43 @@ def provide_images(plan: Plan, resolved: Resolved, hosts: Mapping[str, Host]) ->
 
 
 def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host]) -> str:
-    clients = {name: host.docker() for name, host in hosts.items()}
-    there = for_each(hosts, lambda host: _guard(host.name, lambda: find(clients[host.name], tag))).raise_first()
+    there = for_each(hosts, lambda host: _guard(host.name, lambda: find(host.docker(), tag))).raise_first()
     lacking = [name for name, image_id in there.items() if image_id is None]
-    if not lacking:
-        return next(image_id for image_id in there.values() if image_id)
     source = next((name for name, image_id in there.items() if image_id), None)
-    if source is None:
-        source = next(iter(hosts))
-        LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
-        image_id = _guard(source, lambda: _make(clients[source], tag, spec, source))
-        lacking.remove(source)
-    else:
-        image_id = there[source] or ""
-    if lacking:
-        LOG.info("Bringing image %s from %s to %s", tag, source, ", ".join(lacking))
-        targets = {name: clients[name] for name in lacking}
-        failed = _guard(
-            source, lambda: transfer(clients[source], targets, tag, spool_folder(), Sayer(f"image {tag}"), len(targets))
-        )
-        for name, error in failed.items():
-            raise TaskError(name, f"image {tag} did not arrive: {error}")
+    image_id = there[source] if source else None
+    if not lacking and image_id:
+        return image_id
+    with contextlib.ExitStack() as stack:
+        clients = {name: host.open_docker(TRANSFER_SECONDS) for name, host in hosts.items()}
+        for client in clients.values():
+            stack.callback(client.close)
+        if source is None or image_id is None:
+            source = next(iter(hosts))
+            LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
+            image_id = _make(clients[source], tag, spec, source)
+            lacking.remove(source)
+        if lacking:
+            _distribute(tag, source, clients, lacking)
     return image_id
 
 
 def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str) -> str:
     say = Sayer(f"{host}: image {tag}")
-    return build(client, spec, say) if spec is not None else pull(client, tag, say)
+    return _guard(host, lambda: build(client, spec, say) if spec is not None else pull(client, tag, say))
+
+
+def _distribute(tag: str, source: str, clients: dict[str, docker.APIClient], lacking: list[str]) -> None:
+    LOG.info("Bringing image %s from %s to %s", tag, source, ", ".join(lacking))
+    targets = {name: clients[name] for name in lacking}
+    say = Sayer(f"image {tag}")
+    failed = _guard(source, lambda: transfer(clients[source], targets, tag, spool_folder(), say, MAX_TRANSFERS))
+    for name, error in failed.items():
+        raise TaskError(name, f"image {tag} did not arrive: {error}")
 
 
 def _guard(host: str, action: Callable[[], ValueT]) -> ValueT:
     try:
         return action()
-    except ClusterDynoError:
-        raise
     except BROKEN as error:
         raise TaskError(host, f"image: {error}") from error
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-import docker
+from docker import APIClient
 
+DOCKER_SECONDS = 60
 MAX_CAPTURED_BYTES = 32 << 20
 CANCELLED = 128 + 9
 POLL_SECONDS = 0.05
@@ -69,8 +70,11 @@ class Host(Protocol):
             LinkLostError: the connection broke; nothing is known of the command.
         """
 
-    def docker(self) -> docker.APIClient:
+    def docker(self) -> APIClient:
         """The host's Docker engine; the client is made once and shared."""
+
+    def open_docker(self, timeout: int) -> APIClient:
+        """Another client of the engine, with a time-out of its own (seconds without a byte); the caller closes it."""
 
 
 class Capture:

@@ -19,7 +19,8 @@ from run_benchmarks.errors import LinkLostError
 if TYPE_CHECKING:
     from run_benchmarks.hosts.ssh import SshHost
 
-BASE_URL = "http://docker"
+BASE_URL = "http://docker:2375"  # never resolved: requests go through the channel
+CHANNEL_URL = "http+docker://ssh"  # tells the SDK that a streamed answer's socket is a paramiko channel
 MAX_CONNECTIONS = 3
 DIAL = "exec docker system dial-stdio"
 
@@ -81,6 +82,7 @@ class ChannelAPIClient(docker.APIClient):
     def __init__(self, host: SshHost, *, timeout: int) -> None:
         self._channel_adapter = _ChannelAdapter(host)
         super().__init__(base_url=BASE_URL, version="auto", timeout=timeout)
+        self.base_url = CHANNEL_URL
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         """The channel adapter, whatever the URL."""

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-import docker
+from docker import APIClient
 from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
 from run_benchmarks.errors import CommandError, ConnectError, DeadlineError
-from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
 
 CHUNK = 1 << 18
 
@@ -25,11 +25,10 @@ CHUNK = 1 << 18
 class LocalHost:
     """Runs commands as child processes, each in a session of its own so that a deadline takes the whole group."""
 
-    def __init__(self, name: str, *, docker_timeout: int = 60) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.address = "127.0.0.1"
-        self._docker_timeout = docker_timeout
-        self._docker: docker.APIClient | None = None
+        self._docker: APIClient | None = None
         self._lock = threading.Lock()
 
     def connect(self) -> None:
@@ -89,15 +88,19 @@ class LocalHost:
             raise CommandError(self.name, argv, completed.exit_code, completed.stderr or completed.stdout)
         return completed
 
-    def docker(self) -> docker.APIClient:
+    def docker(self) -> APIClient:
         """The engine that DOCKER_HOST names, or the local socket's."""
         with self._lock:
             if self._docker is None:
-                try:
-                    self._docker = docker.APIClient(version="auto", timeout=self._docker_timeout, **kwargs_from_env())
-                except DockerException as error:
-                    raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
+                self._docker = self.open_docker(DOCKER_SECONDS)
             return self._docker
+
+    def open_docker(self, timeout: int) -> APIClient:
+        """See Host.open_docker."""
+        try:
+            return APIClient(version="auto", timeout=timeout, **kwargs_from_env())
+        except DockerException as error:
+            raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
 
 
 def _feed(process: subprocess.Popen[bytes], stdin: IO[bytes] | None) -> threading.Thread | None:

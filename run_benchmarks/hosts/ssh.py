@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import docker
 import paramiko
+from docker import APIClient
 
 from run_benchmarks.errors import CommandError, ConnectError, DeadlineError, HostKeyError, LinkLostError
-from run_benchmarks.hosts.base import CANCELLED, POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.hosts.base import CANCELLED, DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is left to a person's own log-in and to killing
@@ -49,7 +50,7 @@ class Endpoint:
 class SshHost:
     """One host behind one SSH connection. See Host for the meaning of the methods."""
 
-    def __init__(self, endpoint: Endpoint, *, docker_timeout: int = 60) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.name = endpoint.host
         self.endpoint = endpoint
         self._client: paramiko.SSHClient | None = None
@@ -57,8 +58,7 @@ class SshHost:
         self._address = ""
         self._connecting = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CHANNELS)
-        self._docker: docker.APIClient | None = None
-        self._docker_timeout = docker_timeout
+        self._docker: APIClient | None = None
 
     @property
     def address(self) -> str:
@@ -219,14 +219,16 @@ class SshHost:
         with self._slots:
             yield
 
-    def docker(self) -> docker.APIClient:
+    def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""
-        from run_benchmarks.hosts.docker_channel import ChannelAPIClient
-
         with self._connecting:
             if self._docker is None:
-                self._docker = ChannelAPIClient(self, timeout=self._docker_timeout)
+                self._docker = self.open_docker(DOCKER_SECONDS)
             return self._docker
+
+    def open_docker(self, timeout: int) -> APIClient:
+        """See Host.open_docker."""
+        return ChannelAPIClient(self, timeout=timeout)
 
 
 def _without_mark(stderr: str) -> str:
