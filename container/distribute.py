@@ -267,7 +267,7 @@ class _Job:
                 with _patient(client):
                     for event in cast(Iterator[dict[str, Any]], client.load_image(upload)):  # type: ignore[no-untyped-call]
                         if "error" in event:
-                            raise ImageLoadError(f"{what}: {event['error']}")
+                            raise ImageLoadError(f"{what} from {self._file}: {event['error']}")
             there = _identity(client, self._tag)
         except (DockerException, requests.RequestException, OSError, json.JSONDecodeError) as error:
             raise ImageLoadError(f"{what}: {error}") from error
