@@ -10,11 +10,8 @@ new one comes up; a bed left up on purpose (`python -m tests.cluster up`) is not
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,14 +22,13 @@ from types import TracebackType
 from tests.cluster import access, images, network
 from tests.cluster.engine import bed_id, remove_cgroups
 from tests.cluster.host import Host
+from tests.cluster.lock import FolderLock
 from tests.cluster.needs import missing
 from tests.cluster.network import MAX_HOSTS, Network
 from tests.cluster.system import TestBedError
 
 STATE = "state.json"
-LOCK = "lock"
 HOSTS_FOLDER = "hosts"
-LOCK_SECONDS = 240.0
 PARALLEL = 8
 
 
@@ -71,7 +67,7 @@ class TestBed:
             raise ValueError(f"engine: {len(self._engines)} values for {n} hosts")
         self._base_image = base_image and any(self._engines)
         self._persistent = persistent
-        self._lock: int | None = None
+        self._lock = FolderLock(self.folder)
         self.bed = bed_id(self.folder)
         self.hosts: list[Host] = []
 
@@ -126,8 +122,7 @@ class TestBed:
             raise TestBedError("this machine lacks what a test bed needs: " + "; ".join(lacking))
         if self._base_image:
             images.base_image_tar()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._acquire()
+        self._lock.acquire()
         self._take_down_leftover()
         try:
             self._bring_up()
@@ -135,17 +130,17 @@ class TestBed:
             self.down()
             raise
         if self._persistent:
-            self._release()
+            self._lock.release()
 
     def _take_down_leftover(self) -> None:
         state = _read_state(self.folder)
         if state is not None and state.persistent and network.namespaces(self.bed):
-            self._release()
+            self._lock.release()
             raise BedIsUpError(f"{self.folder}: its bed is up; python -m tests.cluster down --dir {self.folder}")
         try:
             _remove(self.folder, purge=False)
         except BaseException:
-            self._release()
+            self._lock.release()
             raise
 
     def _bring_up(self) -> None:
@@ -181,40 +176,14 @@ class TestBed:
 
     def down(self, *, purge: bool = False) -> None:
         """Take everything away; the engines' images stay in the folder for the next time unless `purge`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._acquire()
+        self._lock.acquire()
         try:
             _in_parallel(Host.shut_down, self.hosts)
         finally:
             try:
                 _remove(self.folder, purge=purge)
             finally:
-                self._release()
-
-    def _acquire(self) -> None:
-        """Take the folder's lock, which a process holds as long as it changes the bed or uses it."""
-        if self._lock is not None:
-            return
-        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(descriptor)
-                    raise TestBedError(
-                        f"{self.folder}: another process has used this bed for {LOCK_SECONDS:g} s"
-                    ) from None
-                time.sleep(0.2)
-            else:
-                self._lock = descriptor
-                return
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+                self._lock.release()
 
 
 class BedIsUpError(TestBedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -15,6 +16,7 @@ import docker.errors
 import requests
 
 from tests.cluster.guest import Guest, tail
+from tests.cluster.lock import FolderLock
 from tests.cluster.system import TestBedError, kill_and_wait, wait_until
 
 SOCKET = "/run/docker.sock"
@@ -96,7 +98,7 @@ def remove_cgroups(name: str) -> None:
         for folder in found:
             # The kernel lets go of a killed container's control group a little after its last process.
             wait_until(partial(_removed, folder), timeout=10, what=f"the removal of {folder}")
-        if top.is_dir() and not any(path.is_dir() for path in top.iterdir()):
+        with contextlib.suppress(OSError):  # other beds' groups are still in it
             top.rmdir()
 
 
@@ -119,6 +121,7 @@ class Engine:
         self.folder = folder.resolve()
         self._guest = Guest(self.folder, "engine_init.sh")
         self._cgroup = bed_id(self.folder)
+        self._lock = FolderLock(self.folder)
 
     @property
     def socket(self) -> Path:
@@ -131,8 +134,8 @@ class Engine:
         Raises:
             TestBedError: it did not come up.
         """
-        self.stop()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+        self._end()
         config = self.folder / "daemon.json"
         config.write_text(json.dumps({}))
         launcher = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--propagation", "slave"]
@@ -155,11 +158,18 @@ class Engine:
 
     def stop(self, *, purge: bool = False) -> None:
         """End it and its containers; with `purge` its images go, too. Nothing to do when it is down."""
+        self._lock.acquire()
+        try:
+            self._end()
+            if purge and (self.folder / "docker").exists():
+                shutil.rmtree(self.folder / "docker")
+        finally:
+            self._lock.release()
+
+    def _end(self) -> None:
         stop_dockerd(self._guest)
         self._guest.kill()
         remove_cgroups(self._cgroup)
-        if purge and self.folder.exists():
-            shutil.rmtree(self.folder / "docker")
 
 
 def start_engine(folder: Path) -> Engine:

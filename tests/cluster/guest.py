@@ -124,7 +124,7 @@ class Guest:
         pid = self.pid
         inode = namespace(pid, "pid") if pid is not None else None
         found = pids_in_namespace("pid", inode) if inode is not None else []
-        return [pid for pid in found if command_name(pid) in names]
+        return [pid for pid in found if command_name(pid) in names and is_alive(pid)]
 
     def kill(self) -> None:
         """End everything in it at once, as a power cut does; nothing to do when it is down."""

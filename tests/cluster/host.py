@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import stat
 import sys
@@ -202,11 +201,12 @@ class Host:
 
     def stop_sshd(self, *, sessions: bool = True) -> None:
         """Kill sshd; with `sessions` the connections it serves, too (what they started may live on)."""
-        listener = self.path("/run/sshd.pid")
-        names = ("sshd", "sshd-session", "sshd-auth") if sessions else ()
-        inside = int(listener.read_text()) if listener.exists() else None
-        found = self.pids("sshd")
-        kill_and_wait([pid for pid in found if _pid_inside(pid) == inside] + (self.pids(*names) if names else []))
+        file = self.path("/run/sshd.pid")
+        listener = int(file.read_text()) if file.exists() else None
+        # First what accepts connections, so that no new session starts while the others end.
+        kill_and_wait([pid for pid in self.pids("sshd") if _pid_inside(pid) == listener])
+        if sessions:
+            kill_and_wait(self.pids("sshd", "sshd-session", "sshd-auth"))
 
     def sshd_answers(self) -> bool:
         """Whether its sshd greets who connects from here."""
@@ -235,11 +235,6 @@ class Host:
     def stop_engine(self, *, kill: bool = False) -> None:
         """Stop its Docker engine, in order or (with `kill`) as a crash does."""
         engines.stop_dockerd(self._guest, kill=kill)
-
-    def signal(self, kind: signal.Signals, *names: str) -> None:
-        """Send a signal to its processes of these names, for example SIGSTOP to "sshd"."""
-        for pid in self.pids(*names):
-            os.kill(pid, kind)
 
 
 def shared_paths() -> list[Path]:

@@ -16,11 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import engine
-from tests.cluster.system import TestBedError
+from tests.cluster.system import TestBedError, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"
@@ -47,7 +46,7 @@ def base_image_tar(cache: Path = CACHE) -> Path:
     The mirror is debootstrap's default, or the environment variable DEBIAN_MIRROR.
 
     Raises:
-        TestBedError: debootstrap or tar is missing or failed; their output is on stderr.
+        TestBedError: debootstrap or tar is missing or failed; the end of their output is in the message.
     """
     tar = cache / f"base-{SUITE}-{recipe_hash()}.tar"
     if tar.is_file():
@@ -62,9 +61,9 @@ def base_image_tar(cache: Path = CACHE) -> Path:
         # In mount namespaces of its own, so that what debootstrap mounts can never outlive it.
         command = ["unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase"]
         mirror = os.environ.get("DEBIAN_MIRROR")
-        _show([*command, f"--include={','.join(PACKAGES)}", SUITE, str(root), *([mirror] if mirror else [])])
+        run([*command, f"--include={','.join(PACKAGES)}", SUITE, str(root), *([mirror] if mirror else [])], timeout=900)
         excluded = [f"--exclude={pattern}" for pattern in LEFT_OUT]
-        _show(["tar", "--numeric-owner", "--sort=name", *excluded, "-C", str(root), "-cf", str(made), "."])
+        run(["tar", "--numeric-owner", "--sort=name", *excluded, "-C", str(root), "-cf", str(made), "."], timeout=300)
         made.replace(tar)
     return tar
 
@@ -91,15 +90,15 @@ def load_base_image(socket: Path, cache: Path = CACHE) -> None:
         client.close()
 
 
-def make_wheelhouse(folder: Path = WHEELHOUSE, pip_args: Sequence[str] = ()) -> Path:
+def make_wheelhouse(folder: Path = WHEELHOUSE) -> Path:
     """Download the wheels of requirements/workload.txt for the base image's Python; done once for a requirements file.
 
-    `pip_args` go to pip, for example an index with CPU builds of torch; the environment's PIP_ARGS come first.
+    The environment variable PIP_ARGS goes to pip, for example an index with CPU builds of torch.
 
     Raises:
         TestBedError: pip failed; its output is on stderr.
     """
-    arguments = [*shlex.split(os.environ.get("PIP_ARGS", "")), *pip_args]
+    arguments = shlex.split(os.environ.get("PIP_ARGS", ""))
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + SUITE_PYTHON.encode()).hexdigest()
     stamp = folder / "requirements.sha256"
     if stamp.is_file() and stamp.read_text().strip() == wanted:
@@ -108,19 +107,13 @@ def make_wheelhouse(folder: Path = WHEELHOUSE, pip_args: Sequence[str] = ()) -> 
     with tempfile.TemporaryDirectory(prefix="wheelhouse-", dir=folder.parent) as temporary:
         made = Path(temporary) / "wheels"
         command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", f"--python-version={SUITE_PYTHON}"]
-        _show([*command, f"--dest={made}", "-r", str(REQUIREMENTS), *arguments])
+        argv = [*command, f"--dest={made}", "-r", str(REQUIREMENTS), *arguments]
+        print(f"wheelhouse: {shlex.join(argv)}", file=sys.stderr, flush=True)
+        done = subprocess.run(argv, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise TestBedError(f"{shlex.join(argv)}: exit code {done.returncode}")
         (made / stamp.name).write_text(f"{wanted}\n")
         if folder.exists():
             folder.rename(Path(temporary) / "old")
         made.rename(folder)
     return folder
-
-
-def _show(argv: Sequence[str]) -> None:
-    """Run a command that takes a while, its output on stderr."""
-    try:
-        done = subprocess.run(argv, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
-    except FileNotFoundError as error:
-        raise TestBedError(f"{argv[0]}: no such program on this machine") from error
-    if done.returncode != 0:
-        raise TestBedError(f"{shlex.join(argv)}: exit code {done.returncode}")

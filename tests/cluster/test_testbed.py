@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ import pytest
 
 from tests.cluster import images, network
 from tests.cluster.bed import BedIsUpError, TestBed, take_down
-from tests.cluster.engine import Engine, answers, bed_id
+from tests.cluster.engine import Engine, answers, bed_id, start_engine
 from tests.cluster.host import Host
+from tests.cluster.lock import FolderLock
 from tests.cluster.system import TestBedError, run, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -228,19 +230,40 @@ def test_the_command_leaves_a_bed_up_until_down(tmp_path: Path) -> None:
     assert command("status").returncode == 1
 
 
-def test_an_engine_without_hosts(tmp_path: Path) -> None:
-    engine = Engine(tmp_path)
-    engine.start()
+def test_an_engine_without_hosts_sees_the_machines_files(docker_engine: Engine, tmp_path: Path) -> None:
+    client = docker_engine.connect()
     try:
-        images.load_base_image(engine.socket)
-        (tmp_path / "shared").mkdir()
-        client = engine.connect()
-        mounts = {str(tmp_path / "shared"): {"bind": "/shared", "mode": "rw"}}
+        mounts = {str(tmp_path): {"bind": "/shared", "mode": "rw"}}
         client.containers.run(images.BASE_IMAGE, ["touch", "/shared/mark"], volumes=mounts, remove=True)
+    finally:
         client.close()
-        assert (tmp_path / "shared/mark").exists()
+    assert (tmp_path / "mark").exists()
+
+
+def test_an_engine_leaves_no_trace(tmp_path: Path) -> None:
+    engine = start_engine(tmp_path)
+    try:
+        assert answers(engine.socket)
     finally:
         engine.stop(purge=True)
-    processes = run(["ps", "-eo", "args"]).stdout
-    assert str(tmp_path) not in processes and not (tmp_path / "docker").exists()
+    assert str(tmp_path) not in run(["ps", "-eo", "args"]).stdout
+    assert not (tmp_path / "docker").exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/clusterdyno/{bed_id(tmp_path)}"))
+
+
+def test_another_process_waits_for_the_folder(plain: TestBed) -> None:
+    with pytest.raises(TestBedError, match=r"another process has used what is in it for 0\.3 s"):
+        FolderLock(plain.folder).acquire(timeout=0.3)
+
+
+def test_a_subnet_that_is_in_use_is_not_chosen(plain: TestBed) -> None:
+    assert network.choose_subnet(plain.bed).network_address not in {
+        ipaddress.IPv4Network(f"{host.address}/24", strict=False).network_address for host in plain.hosts
+    }
+
+
+def test_a_base_image_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBIAN_MIRROR", f"file://{tmp_path}/no-mirror")
+    with pytest.raises(TestBedError, match="debootstrap"):
+        images.base_image_tar(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
