@@ -1,0 +1,77 @@
+"""The dialect `aicb`: what AICB 2.1 writes, byte for byte, with its known errors (see `deviations`)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from training.benchmarks.aicb import aiob
+from training.benchmarks.aicb.dialects.aicb.deviations import DEVIATIONS
+from training.benchmarks.aicb.dialects.base import Dialect, Problem
+from training.benchmarks.aicb.model import MockedModel
+from training.benchmarks.aicb.ops import CommType, LogItem
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.simai import SimaiWorkload
+from training.benchmarks.aicb.workload import Workload
+
+
+class AicbDialect(Dialect):
+    name = "aicb"
+    deviations = DEVIATIONS
+
+    def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
+        from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+
+        trainer: Trainer
+        if args.frame == "DeepSpeed":
+            from training.benchmarks.aicb.dialects.aicb.zero import Zero12Trainer
+            from training.benchmarks.aicb.dialects.aicb.zero3 import Zero3Trainer
+
+            trainer = Zero3Trainer(args, model) if args.stage == 3 else Zero12Trainer(args, model)
+        elif args.frame == "collective_test":
+            from training.benchmarks.aicb.dialects.aicb.collective import CollectiveTrainer
+
+            trainer = CollectiveTrainer(args)
+        else:
+            from training.benchmarks.aicb.dialects.aicb.megatron import MegatronTrainer
+
+            trainer = MegatronTrainer(args, model, pp_stage)
+        workload = Workload(trainer.rows(), args)
+        if args.aiob_enable and args.comp_filepath and args.frame in ("Megatron", "DeepSeek"):
+            return _with_times(workload, aiob.read(Path(args.comp_filepath)))
+        return workload
+
+    def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+        if args.frame == "collective_test":
+            from training.benchmarks.aicb.dialects.aicb import simai_micro
+
+            return simai_micro.generate(args)
+        times = aiob.read(Path(args.comp_filepath)) if args.aiob_enable and args.comp_filepath else None
+        if args.frame == "DeepSpeed":
+            from training.benchmarks.aicb.dialects.aicb import simai_zero
+
+            return simai_zero.generate(args, times)
+        from training.benchmarks.aicb.dialects.aicb import simai_megatron
+
+        return simai_megatron.generate(args, times)
+
+    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
+        from training.benchmarks.aicb.dialects.aicb import rules
+
+        return rules.problems(args, target, given)
+
+
+def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
+    """Fills the computation rows in. Deviation `aiob_whole_blocks`: each GEMM gets the time of its whole block."""
+    recompute = workload.args is not None and workload.args.recompute_activations
+    blocks = {"attention": times.attention_ns(recompute=recompute), "mlp": times.mlp_ns()}
+
+    def fill(item: LogItem) -> LogItem:
+        if item.comm_type is CommType.computation:
+            for block, elapsed in blocks.items():
+                if block in item.stage:
+                    return replace(item, elapsed_time=elapsed)
+        return item
+
+    return Workload(workload.rows.map(fill), workload.args)
+
+
+__all__ = ["AicbDialect"]

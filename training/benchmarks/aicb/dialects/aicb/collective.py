@@ -1,0 +1,37 @@
+"""AICB's collective test: one collective over a sweep of sizes."""
+
+from collections.abc import Iterator
+
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from training.benchmarks.aicb.parameters import WorkloadArgs
+
+
+def sweep(args: WorkloadArgs) -> Iterator[int]:
+    """begin_size, doubled as long as it is at most end_size (bytes)."""
+    size = args.begin_size
+    while 0 < size <= args.end_size:
+        yield size
+        size *= 2
+
+
+class CollectiveTrainer(Trainer):
+    """iter_num warm-up rows of begin_size, then per iteration iter_num rows of each size.
+
+    With multi_all_reduce_enable the sweep runs in the pipeline groups, all of them at once.
+    """
+
+    def init(self) -> Block[LogItem]:
+        warm_up = self.dp_op(CommType[self.args.test_comm], self.args.begin_size, "warmup")
+        return Block([warm_up], self.args.iter_num)
+
+    def iterations(self) -> Block[LogItem]:
+        group, size = CommGroup.dp_group, self.dp
+        if self.args.multi_all_reduce_enable:
+            group, size = CommGroup.pp_group, self.args.pipeline_model_parallel
+        rows = [
+            Block([LogItem(CommType[self.args.test_comm], group, size, msg_size, "test_step")], self.args.iter_num)
+            for msg_size in sweep(self.args)
+        ]
+        return Block([*rows, EPOCH_END], max(0, self.args.epoch_num))

@@ -1,0 +1,3 @@
+from training.benchmarks.aicb.dialects.base import Deviation
+
+DEVIATIONS: tuple[Deviation, ...] = ()

@@ -1,0 +1,42 @@
+"""What a dialect offers."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from training.benchmarks.aicb.model import MockedModel
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.simai import SimaiWorkload
+from training.benchmarks.aicb.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A place where a dialect does not do what the real framework does."""
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A broken rule. forceable: the dialect still has a well-defined output, which --force asks for."""
+
+    text: str
+    forceable: bool = True
+
+
+class Dialect(ABC):
+    name: str
+    deviations: tuple[Deviation, ...]
+
+    @abstractmethod
+    def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
+        """The workload of a rank in pipeline stage `pp_stage`. model: instead of the one the parameters describe."""
+
+    @abstractmethod
+    def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+        """The workload for the SimAI simulator. Raises CompFileError for an unusable AIOB file."""
+
+    @abstractmethod
+    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
+        """Rules that only this dialect has. target: "csv" or "simai"; given: parameters the user set."""

@@ -1,0 +1,61 @@
+"""Writing a large file at the speed of the disk, all of it or nothing."""
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREALLOCATE_FROM = 4 << 20
+
+
+def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
+    """Writes `chunks` (`size` bytes in all) to a temporary file beside `path`, then renames it there.
+
+    On any error or Ctrl-C nothing is left and an older file stays as it was. The space is reserved first, so that a full
+    disk is noticed before anything is written. A path that is no regular file (/dev/stdout, a pipe) is written directly.
+    """
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with path.open("wb", buffering=0) as special:
+            for chunk in chunks:
+                _write(special.fileno(), chunk)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        os.fchmod(handle, 0o666 & ~_umask())
+        if size >= PREALLOCATE_FROM:
+            _reserve(handle, size)
+        for chunk in chunks:
+            _write(handle, chunk)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(handle)
+
+
+def _write(handle: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def _reserve(handle: int, size: int) -> None:
+    """Reserves `size` bytes. File systems that cannot are left alone; a full disk raises OSError."""
+    reserve = getattr(os, "posix_fallocate", None)
+    if reserve is not None:
+        try:
+            reserve(handle, 0, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+

@@ -1,0 +1,106 @@
+"""The base classes a model is built from: parameters with a shape, and modules that hold them.
+
+A model says which parameters there are and in which order they are used; a trainer (`frame`) says what is communicated.
+For DeepSpeed that is all there is to a model. For Megatron, where the layers themselves communicate, a module also has
+`forward` and `backward`.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.ops import LogItem
+from training.benchmarks.aicb.parameters import ELEMENT_BYTES
+
+
+class MockedParam:
+    """One parameter of one rank: a shape in elements, no data."""
+
+    __slots__ = ("elem_size", "name", "shape")
+
+    def __init__(self, shape: Sequence[int], *, elem_size: int = ELEMENT_BYTES, name: str = "") -> None:
+        """Raises ValueError for an empty shape or a negative dimension."""
+        if not shape or any(dimension < 0 for dimension in shape):
+            raise ValueError(f"parameter {name!r} has shape {tuple(shape)}; each dimension must be 0 or more")
+        self.shape = tuple(shape)
+        self.elem_size = elem_size
+        self.name = name
+
+    def numel(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    def msg_size(self) -> int:
+        """Bytes."""
+        return self.numel() * self.elem_size
+
+    def __repr__(self) -> str:
+        return f"MockedParam({self.name!r}, {self.shape})"
+
+
+class MockedModel:
+    """A module: its attributes that are parameters, modules or lists of them are its parts, in the order of assignment."""
+
+    name: str = ""
+
+    def parts(self) -> "Iterator[MockedParam | MockedModel]":
+        """Parameters and modules held directly, in the order in which they were assigned."""
+        for value in vars(self).values():
+            for part in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(part, MockedParam | MockedModel):
+                    yield part
+
+    def child_modules(self) -> "list[MockedModel]":
+        return [part for part in self.parts() if isinstance(part, MockedModel)]
+
+    def parameters(self) -> list[MockedParam]:
+        """All parameters, depth first, in the order in which the forward pass uses them."""
+        found: list[MockedParam] = []
+        for part in self.parts():
+            if isinstance(part, MockedParam):
+                found.append(part)
+            else:
+                found.extend(part.parameters())
+        return found
+
+    def numel(self) -> int:
+        """Elements of all parameters."""
+        return sum(part.numel() for part in self.parts())
+
+    def forward(self) -> Block[LogItem]:
+        """Rows of the forward pass of one micro-batch: those of the parts, in order."""
+        return Block([child.forward() for child in self.child_modules()])
+
+    def backward(self) -> Block[LogItem]:
+        """Rows of the backward pass: those of the parts, last part first."""
+        return Block([child.backward() for child in reversed(self.child_modules())])
+
+
+class Linear(MockedModel):
+    """A weight of shape (in_features, out_features) that no rank shares."""
+
+    def __init__(self, in_features: int, out_features: int, *, name: str = "") -> None:
+        self.name = name
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = MockedParam((in_features, out_features), name=name)
+
+
+class Stack(MockedModel):
+    """The same layer `count` times, stored once."""
+
+    def __init__(self, layer: MockedModel, count: int) -> None:
+        self.layer = layer
+        self.count = count
+
+    def parameters(self) -> list[MockedParam]:
+        return self.layer.parameters() * self.count
+
+    def numel(self) -> int:
+        return self.layer.numel() * self.count
+
+    def forward(self) -> Block[LogItem]:
+        return self.layer.forward().times(self.count)
+
+    def backward(self) -> Block[LogItem]:
+        return self.layer.backward().times(self.count)

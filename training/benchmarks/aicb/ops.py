@@ -1,0 +1,169 @@
+"""One operation of a workload: its type, group, size and where in the training step it happens.
+
+The columns and their spelling are those of AICB's workload CSV, so that its files and ours are the same thing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+AnyEnum = TypeVar("AnyEnum", bound=Enum)
+GemmShape = tuple[tuple[int, ...], tuple[int, ...]]
+"""Two operand shapes of a matrix multiplication, e.g. ((s, b, h), (h, 3h/tp)), in elements."""
+
+
+class CommType(Enum):
+    """What a row does. `epoch_end` closes the initialisation and each iteration, `computation` is a GEMM."""
+
+    all_reduce = "all_reduce"
+    isend = "isend"
+    irecv = "irecv"
+    broadcast = "broadcast"
+    all_gather = "all_gather"
+    reduce_scatter = "reduce_scatter"
+    barrier = "barrier"
+    reduce = "reduce"
+    reduce_scatter_tensor = "reduce_scatter_tensor"
+    all_gather_into_tensor = "all_gather_into_tensor"
+    computation = "computation"
+    epoch_end = "epoch_end"
+    all_to_all = "all_to_all"
+
+
+class CommGroup(Enum):
+    """Which ranks take part. The group of every rank is called `all`."""
+
+    dp_group = "dp_group"
+    pp_group = "pp_group"
+    tp_group = "tp_group"
+    ep_group = "ep_group"
+    ep_dp_group = "ep_dp_group"
+    ep_tp_group = "ep_tp_group"
+    embedding_group = "embedding_group"
+    all = "all_nodes"
+
+
+COLUMNS = (
+    "comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "dst", "src", "additional",
+    "_elapsed_time", "algbw", "busbw", "count",
+)  # fmt: skip
+HEADER = ",".join(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """One row of a workload (what to do) or of a log (how it went).
+
+    msg_size: bytes of the full tensor (gathered, or before it is scattered); for a computation the two GEMM shapes.
+    comm_group_size: ranks in the group, None where AICB leaves it out. dst, src: ranks inside the group.
+    additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows.
+    elapsed_time: ns on a computation row filled from an AIOB file, ms in a log, else None. algbw, busbw: logs only.
+    """
+
+    comm_type: CommType
+    comm_group: CommGroup | None = None
+    comm_group_size: int | None = None
+    msg_size: int | float | GemmShape = 0
+    stage: str = ""
+    dst: int | None = None
+    src: int | None = None
+    additional: str = ""
+    elapsed_time: int | float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    count: int = 1
+
+    @property
+    def is_communication(self) -> bool:
+        return self.comm_type not in (CommType.computation, CommType.epoch_end)
+
+    @property
+    def comm_bytes(self) -> int | float:
+        """msg_size of a communication in bytes, 0 for a computation or an epoch end."""
+        return self.msg_size if self.is_communication and not isinstance(self.msg_size, tuple) else 0
+
+    def to_csv(self) -> str:
+        """The CSV line without its line end."""
+        group = None if self.comm_group is None else f"CommGroup.{self.comm_group.name}"
+        size = _shapes_text(self.msg_size) if isinstance(self.msg_size, tuple) else self.msg_size
+        return (
+            f"CommType.{self.comm_type.name},{group},{self.comm_group_size},{size},{self.stage},{self.dst},{self.src},"
+            f"{self.additional},{self.elapsed_time},{self.algbw},{self.busbw},{self.count}"
+        )
+
+    @classmethod
+    def from_csv(cls, line: str) -> "LogItem":
+        """Parses one CSV line. Raises ValueError naming the column and what it may hold."""
+        cells = line.split(",")
+        if len(cells) != len(COLUMNS):
+            raise ValueError(f"{len(cells)} columns where {len(COLUMNS)} are expected")
+        comm_type = _member(CommType, cells[0], "comm_type")
+        if comm_type is None:
+            raise ValueError("comm_type is None, but each row needs a type")
+        return cls(
+            comm_type=comm_type,
+            comm_group=_member(CommGroup, cells[1], "comm_group"),
+            comm_group_size=_integer(cells[2], "comm_group_size"),
+            msg_size=_size(cells[3]),
+            stage=cells[4],
+            dst=_integer(cells[5], "dst"),
+            src=_integer(cells[6], "src"),
+            additional=cells[7],
+            elapsed_time=_number(cells[8], "_elapsed_time"),
+            algbw=_number(cells[9], "algbw"),
+            busbw=_number(cells[10], "busbw"),
+            count=_integer(cells[11], "count") or 1,
+        )
+
+
+EPOCH_END = LogItem(CommType.epoch_end)
+
+
+def gemm(stage: str, first: Iterable[int], second: Iterable[int]) -> LogItem:
+    """A computation row for the product of two operands with the given shapes."""
+    return LogItem(CommType.computation, msg_size=(tuple(first), tuple(second)), stage=stage)
+
+
+def _shapes_text(shapes: GemmShape) -> str:
+    return "(" + " ".join("(" + " ".join(map(str, shape)) + ")" for shape in shapes) + ")"
+
+
+def _member(enum: type[AnyEnum], text: str, column: str) -> AnyEnum | None:
+    if text == "None":
+        return None
+    prefix, _, name = text.rpartition(".")
+    if prefix not in ("", enum.__name__) or name not in enum.__members__:
+        raise ValueError(f"{column} is {text!r}, not one of {', '.join(enum.__members__)}")
+    return enum[name]
+
+
+def _integer(text: str, column: str) -> int | None:
+    if text == "None":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{column} is {text!r}, not a whole number or None") from None
+
+
+def _number(text: str, column: str) -> int | float | None:
+    if text == "None":
+        return None
+    try:
+        return float(text) if any(mark in text for mark in ".eEn") else int(text)
+    except ValueError:
+        raise ValueError(f"{column} is {text!r}, not a number or None") from None
+
+
+def _size(text: str) -> int | float | GemmShape:
+    if not text.startswith("(("):
+        size = _number(text, "msg_size")
+        if size is None:
+            raise ValueError("msg_size is None, but each row needs a size")
+        return size
+    try:
+        first, second = text.removeprefix("((").removesuffix("))").split(") (")
+        return tuple(map(int, first.split())), tuple(map(int, second.split()))
+    except ValueError:
+        raise ValueError(f"msg_size is {text!r}, not two operand shapes like ((2048 1 4096) (4096 6144))") from None

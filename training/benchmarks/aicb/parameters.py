@@ -1,0 +1,154 @@
+"""The parameters of a workload, under AICB's names and with AICB's defaults, and what follows from them.
+
+This is data only: what a parameter may hold is in `rules`, how it is spelt on the command line in `options`.
+"""
+
+import sys
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
+
+ELEMENT_BYTES = 2
+"""Bytes of a parameter, an activation or a 16-bit gradient."""
+GRADIENT_BYTES = 4
+"""Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadArgs:
+    """What a workload is made from. Sizes are in elements unless they say bytes; None means "derived" (see below)."""
+
+    frame: str = "Megatron"
+    gpu_type: str | None = None
+    model_name: str | None = None
+    world_size: int = 1
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel: int = 1
+    context_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    pp_rank: int = -1
+    global_batch: int = 4
+    micro_batch: int = 1
+    epoch_num: int = 1
+    computation_enable: bool = False
+    dtype: str = "bfloat16"
+    enable_visual: bool = False
+    workload_only: bool = False
+
+    hidden_size: int = 1024
+    num_layers: int = 24
+    seq_length: int = 2048
+    num_attention_heads: int | None = None
+    ffn_hidden_size: int | None = None
+    vocab_size: int = 32000
+    max_position_embeddings: int = 4096
+    make_vocab_size_divisible_by: int = 128
+    add_bias_linear: bool = False
+    use_flash_attn: bool = False
+    swiglu: bool = False
+    gated_linear_unit: bool = False
+    bias_gelu_fusion: bool = False
+    openai_gelu: bool = False
+    onnx_safe: bool = False
+    squared_relu: bool = False
+    activation_func: str | None = None
+    recompute_activations: bool = False
+
+    enable_sequence_parallel: bool = False
+    use_distributed_optimizer: bool = False
+    overlap_grad_reduce: bool = False
+    overlap_version: bool = False
+
+    stage: int = 3
+    amp_enabled: bool = False
+    reduce_bucket_size: int = 500_000_000
+    allgather_bucket_size: int = 500_000_000
+    contiguous_gradients: bool = False
+    param_persistence_threshold: int = 100_000
+    model_persistence_threshold: int = sys.maxsize
+    max_live_parameters: int = 1_000_000_000
+    prefetch_bucket_size: int = 1_000_000_000
+
+    begin_size: int = 1_048_576
+    end_size: int = 1_048_576
+    test_comm: str = "all_reduce"
+    iter_num: int = 500
+    multi_all_reduce_enable: int = 0
+
+    moe_enable: bool = False
+    num_experts: int = 1
+    moe_router_topk: int = 1
+    moe_grouped_gemm: bool = False
+    n_dense_layers: int = 3
+    n_shared_expert: int = 2
+    qk_rope_dim: int = 64
+    qk_nope_dim: int = 128
+    q_lora_rank: int = 1536
+    kv_lora_rank: int = 512
+    v_head_dim: int = 128
+
+    aiob_enable: bool = False
+    comp_filepath: str | None = None
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Ranks that hold the same shard: world_size // (tp * pp). Context parallelism does not count in AICB."""
+        return self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel)
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches per iteration and rank (gradient accumulation): global_batch // (dp * micro_batch)."""
+        return self.global_batch // (self.data_parallel_size * self.micro_batch)
+
+    @property
+    def layers_per_stage(self) -> int:
+        """Layers of one pipeline stage; a remainder is dropped, as in AICB."""
+        return self.num_layers // self.pipeline_model_parallel
+
+    @property
+    def heads(self) -> int:
+        """num_attention_heads, by default one per layer, as in AICB."""
+        return self.num_layers if self.num_attention_heads is None else self.num_attention_heads
+
+    @property
+    def attention_size(self) -> int:
+        """Width of the attention projections: (hidden_size // heads) * heads."""
+        return self.hidden_size // self.heads * self.heads
+
+    @property
+    def ffn_size(self) -> int:
+        """ffn_hidden_size; by default 4h, with swiglu two thirds of it in steps of 64: int(8h/3 / 64) * 64."""
+        if self.ffn_hidden_size is not None:
+            return self.ffn_hidden_size
+        return int((4 * self.hidden_size * 2 / 3) / 64) * 64 if self.swiglu else 4 * self.hidden_size
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """vocab_size padded up to a multiple of make_vocab_size_divisible_by * tp."""
+        step = self.make_vocab_size_divisible_by * self.tensor_model_parallel_size
+        return -(-self.vocab_size // step) * step
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of one micro-batch's activations: 2 * b * s * h."""
+        return ELEMENT_BYTES * prod((self.micro_batch, self.seq_length, self.hidden_size))
+
+    @property
+    def computes(self) -> bool:
+        """Whether computation rows are part of the workload."""
+        return self.computation_enable or self.aiob_enable
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every parameter by name, for a record beside the workload."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "WorkloadArgs":
+        """The inverse of `to_dict`. Raises ValueError on an unknown name."""
+        unknown = sorted(set(values) - {field.name for field in fields(cls)})
+        if unknown:
+            raise ValueError(f"unknown parameters: {', '.join(unknown)}")
+        return cls(**values)
+
+
+DEFAULTS = WorkloadArgs()

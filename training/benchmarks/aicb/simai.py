@@ -1,0 +1,159 @@
+"""Workload text for the SimAI simulator: a header line, the number of rows, and one row per step of a layer.
+
+Times are in ns, sizes in bytes. SimAI takes the forward and input-gradient collectives without a suffix over the tensor
+groups, the weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` name the expert groups.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.errors import WorkloadFileError
+from training.benchmarks.aicb.files import write_whole
+from training.benchmarks.aicb.parameters import WorkloadArgs
+
+NONE = "NONE"
+COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", NONE)
+GROUP_SUFFIXES = ("", "_EP", "_DP_EP")
+POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+MICRO = "MICRO"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One third of a row: compute time in ns, collective (with its group suffix) and bytes."""
+
+    compute: int = 1
+    comm: str = NONE
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One row: forward, input gradient and weight gradient; process_time is read by SimAI and not used."""
+
+    name: str
+    forward: Phase = Phase()
+    input_gradient: Phase = Phase()
+    weight_gradient: Phase = Phase()
+    process_time: int = 100
+
+    def to_text(self) -> str:
+        phases = (self.forward, self.input_gradient, self.weight_gradient)
+        cells = [str(cell) for phase in phases for cell in (phase.compute, phase.comm, phase.size)]
+        return "\t".join([self.name, "-1", *cells, str(self.process_time)])
+
+    @classmethod
+    def from_text(cls, line: str) -> "WorkItem":
+        """Parses a row. Raises ValueError saying what is wrong."""
+        cells = line.split()
+        if len(cells) != 12:
+            raise ValueError(f"{len(cells)} fields where 12 are expected")
+        try:
+            phases = [Phase(int(cells[at]), _collective(cells[at + 1]), int(cells[at + 2])) for at in (2, 5, 8)]
+            return cls(cells[0], *phases, process_time=int(cells[11]))
+        except ValueError as error:
+            raise ValueError(f"not a row of a SimAI workload: {error}") from None
+
+
+def _collective(text: str) -> str:
+    if text not in {name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"}:
+        raise ValueError(f"{text!r} is none of {', '.join(COLLECTIVES)} with or without _EP, _DP_EP")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class SimaiHeader:
+    """What the first line says. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, a float where AICB has one."""
+
+    tp: int
+    ep: int
+    pp: int
+    vpp: int
+    ga: int
+    all_gpus: int
+    pp_comm: int | float = 0
+
+    def to_text(self) -> str:
+        return (
+            f"{POLICY} model_parallel_NPU_group: {self.tp} ep: {self.ep} pp: {self.pp} vpp: {self.vpp} ga: {self.ga} "
+            f"all_gpus: {self.all_gpus} checkpoints: 0 checkpoint_initiates: 0 pp_comm: {self.pp_comm}"
+        )
+
+    @classmethod
+    def from_text(cls, line: str) -> "SimaiHeader":
+        """Parses the first line. Raises ValueError naming a missing or malformed key."""
+        words = line.split()
+        if not words or words[0] != POLICY:
+            raise ValueError(f"does not begin with {POLICY} or {MICRO}")
+        pairs = dict(zip(words[1::2], words[2::2], strict=False))
+        keys = ("model_parallel_NPU_group:", "ep:", "pp:", "vpp:", "ga:", "all_gpus:")
+        missing = [key for key in (*keys, "pp_comm:") if key not in pairs]
+        if missing:
+            raise ValueError(f"lacks {', '.join(missing)}")
+        pp_comm = pairs["pp_comm:"]
+        return cls(*(int(pairs[key]) for key in keys), pp_comm=float(pp_comm) if "." in pp_comm else int(pp_comm))
+
+
+class SimaiWorkload:
+    """Rows for SimAI. header None means the MICRO policy: single collectives, no model."""
+
+    def __init__(self, header: SimaiHeader | None, rows: Block[WorkItem], args: WorkloadArgs | None = None) -> None:
+        self.header = header
+        self.rows = rows
+        self.args = args
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[WorkItem]:
+        return iter(self.rows)
+
+    def tally(self) -> Counter[WorkItem]:
+        return self.rows.tally()
+
+    def save(self, path: Path | str) -> int:
+        """Writes the text, replacing `path`. Returns its bytes."""
+        encode = cache(_encode)
+        first = MICRO if self.header is None else self.header.to_text()
+        head = f"{first}\n{len(self)}\n".encode()
+        size = len(head) + self.rows.encoded_size(encode)
+
+        def chunks() -> Iterator[bytes]:
+            yield head
+            yield from self.rows.chunks(encode)
+
+        write_whole(Path(path), size, chunks())
+        return size
+
+    @classmethod
+    def load(cls, path: Path | str) -> "SimaiWorkload":
+        """Reads a SimAI workload. Raises WorkloadFileError, also when the row count is not what line 2 says."""
+        path = Path(path)
+        try:
+            first, count, *rest = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise WorkloadFileError(path, None, str(error)) from None
+        except ValueError:
+            raise WorkloadFileError(path, None, "has fewer than two lines") from None
+        try:
+            header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
+        except ValueError as error:
+            raise WorkloadFileError(path, 1, str(error)) from None
+        parse = cache(WorkItem.from_text)
+        rows = []
+        for number, line in enumerate(rest, start=3):
+            try:
+                rows.append(parse(line))
+            except ValueError as error:
+                raise WorkloadFileError(path, number, str(error)) from None
+        if count.strip() != str(len(rows)):
+            raise WorkloadFileError(path, 2, f"says {count.strip()!r} rows, but {len(rows)} follow")
+        return cls(header, Block(rows))
+
+
+def _encode(item: WorkItem) -> bytes:
+    return f"{item.to_text()}\n".encode()
