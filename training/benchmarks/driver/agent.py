@@ -5,6 +5,7 @@ import signal
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -21,6 +22,8 @@ RANK_MODULE = "training.benchmarks.driver.rank"
 TORCH_VERSION = str(torch.__version__)
 # Seconds between SIGTERM and SIGKILL for the ranks; below Docker's 10 s between its own two, above what gloo needs.
 RANK_GRACE_S = 5
+# How late the watching thread may learn of an end on a busy host (measured here: below 10 ms, rarely more).
+WATCH_LATENESS_MS = 200
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 
 
@@ -73,16 +76,43 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
         torchrun.run(arguments)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         watch.stop()
-        return _ordered([_failure(rank, failure, watch.ended_ms, log_dir) for rank, failure in error.failures.items()])
+        return ordered([_seen(rank, failure, watch.ended_ms, log_dir) for rank, failure in error.failures.items()])
     except Exception as error:
         raise TorchrunError(f"torchrun could not run the ranks: {type(error).__name__}: {error}") from error
     return []
 
 
-def _failure(rank: int, failure: ProcessFailure, ended_ms: Mapping[int, int], log_dir: Path) -> RankFailure:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenFailure:
+    """A failure with what orders it: when the process was seen to end (epoch ms), and whether it recorded its error."""
+
+    failure: RankFailure
+    ended_ms: int
+    recorded: bool
+
+
+def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
+    """The cause first, then by time.
+
+    A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record the lost
+    connection at once; so if it ended before any of them did, it comes first, and its time is at the latest theirs.
+    Whatever torchrun ends comes after the end of the rank for which it did so: the first failure is never `stopped`.
+    """
+    first_recorded_end = min((each.ended_ms for each in seen if each.recorded), default=0)
+
+    def key(each: SeenFailure) -> tuple[int, bool]:
+        is_sudden = not each.recorded and each.ended_ms < first_recorded_end
+        return each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0), each.failure.stopped
+
+    failures = [each.failure for each in sorted(seen, key=key)]
+    first_ms = min(failure.time_ms for failure in failures)
+    return [failures[0].model_copy(update={"stopped": False, "time_ms": first_ms}), *failures[1:]]
+
+
+def _seen(rank: int, failure: ProcessFailure, ended: Mapping[int, int], log_dir: Path) -> SeenFailure:
     signal_number = max(0, -failure.exitcode)
     exit_code = max(0, failure.exitcode)
-    time_ms = ended_ms.get(failure.pid, failure.timestamp * 1000)
+    ended_ms = time_ms = ended.get(failure.pid, failure.timestamp * 1000)
     how = f"was ended by {signal_name(signal_number)}" if signal_number else f"left with exit code {exit_code}"
     message = f"rank {rank} {how}; its output is in {log_dir / log_name(rank)}"
     recorded = failure.error_file_data.get("message")
@@ -93,7 +123,7 @@ def _failure(rank: int, failure: ProcessFailure, ended_ms: Mapping[int, int], lo
         if signal_number in _STOP_SIGNALS:
             # It had failed by itself and was still leaving when torchrun ended it.
             signal_number, exit_code = 0, extra.get("exit_code", 1)
-    return RankFailure(
+    record = RankFailure(
         rank=rank,
         local_rank=failure.local_rank,
         pid=failure.pid,
@@ -103,9 +133,4 @@ def _failure(rank: int, failure: ProcessFailure, ended_ms: Mapping[int, int], lo
         message=message,
         stopped=signal_number in _STOP_SIGNALS,
     )
-
-
-def _ordered(failures: list[RankFailure]) -> list[RankFailure]:
-    """By time; the first one is a cause and not stopped by the launcher, which acts only after a failure."""
-    ordered = sorted(failures, key=lambda failure: failure.time_ms)
-    return [ordered[0].model_copy(update={"stopped": False}), *ordered[1:]]
+    return SeenFailure(failure=record, ended_ms=ended_ms, recorded=isinstance(recorded, dict))

@@ -10,6 +10,8 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.rank_watch import stamp
+
 
 class ProcessGroupError(Exception):
     """The process group cannot be opened here; the message says what is missing."""
@@ -94,7 +96,8 @@ def init(
     group = ProcessGroup(placement=place, device=target, backend=backend)
     try:
         yield group
-    except BaseException:
+    except BaseException as error:
+        stamp(error)  # before the peers notice
         # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL exits without, and
         # destroying would wait for kernels whose peers may never come.
         if not is_cuda:

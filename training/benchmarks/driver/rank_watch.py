@@ -16,11 +16,19 @@ from typing import Self
 
 SOCKET_ENV = "CLUSTERDYNO_RANK_SOCKET"
 _STOP = b"stop"
+_STAMP = "_clusterdyno_failed_ms"
 
 
 def now_ms() -> int:
     """Epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+def stamp(error: BaseException) -> int:
+    """Epoch milliseconds of the first call for this very exception: when it began to take its rank down."""
+    if not hasattr(error, _STAMP):
+        setattr(error, _STAMP, now_ms())
+    return int(getattr(error, _STAMP))
 
 
 class RankWatch:

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+
+from training.benchmarks.network import table
+from training.benchmarks.network.pytorch.timing import Measurement, statistics
+
+
+def test_statistics_of_known_times() -> None:
+    found = statistics(np.arange(1.0, 101.0))
+    assert (found.min, found.p50, found.max, found.mean) == (1.0, 50.5, 100.0, 50.5)
+    assert found.p95 == pytest.approx(95.05)
+    assert found.p99 == pytest.approx(99.01)
+    assert found.cv == pytest.approx(np.sqrt((100**2 - 1) / 12) / 50.5)
+
+
+def test_one_iteration_has_no_spread() -> None:
+    assert statistics(np.array([7.0])).rounded() == {
+        "min": 7.0,
+        "p50": 7.0,
+        "p95": 7.0,
+        "p99": 7.0,
+        "max": 7.0,
+        "mean": 7.0,
+        "cv": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verdict"), [(None, "not_checked"), ([0, 0], "pass"), ([0, 3], "fail"), ([1, 0], "fail")]
+)
+def test_one_wrong_rank_is_enough_to_fail(wrong: list[int] | None, verdict: str) -> None:
+    assert Measurement(time_us=statistics(np.ones(3)), wrong_elements=wrong).verdict == verdict
+
+
+def test_the_table_lines_up() -> None:
+    result = {
+        "size_bytes": 1 << 20,
+        "count": 1 << 18,
+        "dtype": "float32",
+        "time_us": {"min": 1.0, "p50": 2.0, "p95": 3.5},
+        "algbw_GBps": 524.288,
+        "busbw_GBps": 917.504,
+        "wrong_elements": None,
+    }
+    lines = [table.header("all_reduce", 8, "H100", "c").splitlines()[-1], table.row(result)]
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].split() == ["1048576", "262144", "float32", "1.00", "2.00", "3.50", "524.288", "917.504", "N/A"]
+    assert table.row(result | {"wrong_elements": 4}).split()[-1] == "4"
