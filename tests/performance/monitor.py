@@ -1,0 +1,74 @@
+"""What the monitor itself costs: CPU time of one core at 1 Hz, beside a shell pipeline for every sample."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.performance.rows import Row
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECONDS = 20
+GOAL_PERCENT = 1.0
+
+# CPU and memory the way a monitor reads them that starts programs for every sample (FlagPerf's does).
+PIPELINES = (
+    "head -n 1 /proc/stat | awk '{ print $5, $2 + $3 + $4 + $5 + $6 + $7 + $8 }'",
+    "grep -E 'MemTotal|MemAvailable' /proc/meminfo | awk '{ print $2 }' | sort -n",
+)
+
+
+def measure() -> list[Row]:
+    """One row, in percent of a core at one sample a second."""
+    percent, start_s, lateness_ms = _monitor()
+    pipelines = _pipelines()
+    return [
+        Row(
+            what="monitor at 1 Hz, CPU time",
+            measured=f"{percent:.2f} % of a core ({start_s:.2f} s to start, p95 {lateness_ms:.1f} ms late)",
+            baseline=f"{pipelines:.2f} % with shell pipelines (CPU and memory alone)",
+            ratio=percent / pipelines,
+            goal=f"under {GOAL_PERCENT:g} % of a core",
+            met=percent < GOAL_PERCENT,
+        )
+    ]
+
+
+def _monitor() -> tuple[float, float, float]:
+    """Percent of a core while sampling, CPU seconds of the rest (start and end), p95 of the lateness in ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, "-m", "monitors", "--log_dir", folder, "--vendor", "cpu", "--max_seconds", "600"]
+        process = subprocess.Popen(argv, cwd=REPOSITORY)
+        try:
+            time.sleep(SECONDS)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise RuntimeError(f"the monitor ended with exit code {process.returncode}")
+        last = (Path(folder) / "monitor.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    summary = json.loads(last)["summary"]
+    start_s = usage.ru_utime + usage.ru_stime - summary["cpu_s"]
+    return summary["cpu_percent_of_core"], start_s, summary["lateness_ms"]["p95"]
+
+
+def _pipelines() -> float:
+    """Percent of a core at one sample a second, from the CPU time of SECONDS samples."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(SECONDS):
+        for pipeline in PIPELINES:
+            subprocess.run(["/bin/sh", "-c", pipeline], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return 100 * used / SECONDS
+
+
+if __name__ == "__main__":
+    for row in measure():
+        print(row)
