@@ -1,5 +1,6 @@
 """Images on real engines: built, found, saved once and loaded elsewhere; what fails says why."""
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -227,3 +228,55 @@ def test_the_cpu_image_runs_torch_and_the_monitor(client: APIClient, wheelhouse:
     code, output = run_in(client, spec.tag, ["python", "-m", "monitors", "--help"])
     assert code == 0, output
     assert "--max_seconds" in output
+
+
+LIKE_NGC = """
+import pathlib
+site = pathlib.Path("/usr/local/lib/python3.11/dist-packages")
+for name, version in (("torch", "2.10.0a0+b4e4ee8.nv25.12"), ("numpy", "1.26.4")):
+    (site / name).mkdir(parents=True)
+    (site / name / "__init__.py").write_text(f"__version__ = {version!r}")
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+constraints = pathlib.Path("/etc/pip/constraint.txt")
+constraints.parent.mkdir()
+constraints.write_text("numpy==1.26.4\\n")
+"""
+
+
+def test_the_nvidia_image_keeps_the_bases_torch(
+    client: APIClient, wheelhouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stand-in for NGC's image: a torch of its own build and pinned packages outside any virtual environment."""
+    base = small_spec(tmp_path, monkeypatch, "RUN " + json.dumps(["python3", "-c", LIKE_NGC]))
+    build(client, base, Said())
+    spec = image_spec(
+        vendors.load("nvidia"),
+        "pytorch",
+        base_image=base.tag,
+        pip_source=None,
+        wheelhouse=wheelhouse,
+        requirements=(),
+    )
+    said = Said()
+    build(client, spec, said)
+    assert said.matching("torch: keeping the base image's 2.10.0a0+b4e4ee8.nv25.12 (asked for: torch==2.13.0)")
+    code = "import torch, numpy, psutil, pydantic, pynvml; print(torch.__version__, numpy.__version__)"
+    assert run_in(client, spec.tag, [spec.python, "-c", code]) == (0, "2.10.0a0+b4e4ee8.nv25.12 1.26.4\n")
+
+    case = tmp_path / "requirements.txt"
+    case.write_text("torch==2.13.0\n")
+    replacing = image_spec(
+        vendors.load("nvidia"),
+        "pytorch",
+        base_image=base.tag,
+        pip_source=None,
+        wheelhouse=wheelhouse,
+        requirements=(case,),
+    )
+    with pytest.raises(ImageBuildError) as failure:
+        build(client, replacing, Said())
+    assert "torch==2.10.0a0+b4e4ee8.nv25.12" in str(failure.value), "a case may not replace it either"
+    client.remove_image(spec.tag)
+    client.remove_image(base.tag)
