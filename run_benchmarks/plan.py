@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from run_benchmarks.container_options import ContainerOptions, Volume
 from run_benchmarks.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings import LOCAL_NAMES, ClusterConf, Settings
+from training.benchmarks.driver.config import format_override
 
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
@@ -275,6 +276,7 @@ def _workload_argv(
         "-m",
         case.benchmark.entry_module,
         *_flat(entry),
+        *(word for item in case.settings.overrides.items() for word in ("--set", format_override(*item))),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -121,7 +121,7 @@ def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, loc
         raise ConfigError(problems)
     directory = case_dir(vendor.name, found.model, found.framework)
     config_file = directory / "config" / f"{case.config}.py"
-    config = attempt("config", case.config, lambda: _load_config(found, config_file))
+    config = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
@@ -140,11 +140,11 @@ def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, loc
     )
 
 
-def _load_config(found: Benchmark, file: Path) -> CaseConfig:
+def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> CaseConfig:
     if not file.is_file():
         there = sorted(path.stem for path in file.parent.glob("*.py"))
         raise ValueError(f"no file {file.name} in {file.parent}; {nearest(file.stem, there)}")
-    return load_case_config(found.config_class, file, {})
+    return load_case_config(found.config_class, file, overrides)
 
 
 def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:

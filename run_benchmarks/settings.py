@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from run_benchmarks.conf_file import nearest, read_names, validate
 from run_benchmarks.container_options import ContainerOptions, parse_container_options, parse_size
@@ -97,6 +97,7 @@ class CaseSettings(BaseModel):
     data_dir_host: str | None = None
     data_dir_container: str | None = None
     time_limit: float | None = Field(None, gt=0)
+    overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
 
     @field_validator("data_dir_host", "data_dir_container")
     @classmethod

@@ -14,8 +14,6 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
-from run_benchmarks.errors import LinkLostError
-
 if TYPE_CHECKING:
     from run_benchmarks.hosts.ssh import SshHost
 
@@ -35,7 +33,7 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
         self._slot.enter_context(self.host_ssh.slot())
         try:
             channel = self.host_ssh.open_channel(DIAL)
-        except LinkLostError:
+        except BaseException:
             self._slot.close()
             raise
         timeout = self.timeout if isinstance(self.timeout, int | float) else None

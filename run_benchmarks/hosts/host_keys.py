@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import socket
 import tempfile
 from pathlib import Path
 
 import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from run_benchmarks.errors import ConnectError, HostKeyError
 
@@ -24,16 +26,35 @@ def fingerprint(key: paramiko.PKey) -> str:
 class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
     """Refuses a host whose key is not recorded, saying what it showed and how to trust it."""
 
-    def __init__(self, known_hosts: Path) -> None:
-        self._known_hosts = known_hosts
+    def __init__(self, host: str, known_hosts: Path) -> None:
+        self._host, self._known_hosts = host, known_hosts
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Raise HostKeyError; `hostname` is `[name]:port` for another port than 22."""
         raise HostKeyError(
-            hostname,
-            f"unknown host key {fingerprint(key)}: it is not in {self._known_hosts}. Compare it with the host's own "
-            f"(ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
+            self._host,
+            f"unknown host key {fingerprint(key)}: {self._known_hosts} has none for {hostname}. Compare it with the "
+            f"host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
         )
+
+
+def load(known_hosts: Path) -> paramiko.HostKeys:
+    """The file's keys, none where there is no file; as OpenSSH does, lines that are no entries are skipped."""
+    keys = paramiko.HostKeys()
+    if not known_hosts.exists():
+        return keys
+    for line in known_hosts.read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split()
+        if len(words) < 3 or line.startswith("#"):
+            continue
+        try:
+            entry = HostKeyEntry.from_line(" ".join(words))
+        except (InvalidHostKey, paramiko.SSHException):
+            continue
+        if entry is not None:
+            for name in entry.hostnames:
+                keys.add(name, entry.key.get_name(), entry.key)
+    return keys
 
 
 def known_name(host: str, port: int) -> str:
@@ -45,13 +66,12 @@ def scan(host: str, port: int) -> paramiko.PKey:
     """Ask a host for its key, without logging in. Raises ConnectError."""
     transport = None
     try:
-        import socket
-
         transport = paramiko.Transport(socket.create_connection((host, port), timeout=SCAN_SECONDS))
         transport.start_client(timeout=SCAN_SECONDS)
         return transport.get_remote_server_key()
-    except (OSError, paramiko.SSHException) as error:
-        raise ConnectError(host, f"no SSH server shows its key on port {port}: {error}") from error
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        why = error or "it closed the connection"
+        raise ConnectError(host, f"no SSH server shows its key on port {port}: {why}") from error
     finally:
         if transport is not None:
             transport.close()
@@ -59,20 +79,23 @@ def scan(host: str, port: int) -> paramiko.PKey:
 
 def recorded(known_hosts: Path, host: str, port: int) -> list[paramiko.PKey]:
     """The keys recorded for a host, hashed names included."""
-    if not known_hosts.exists():
-        return []
-    entries = paramiko.HostKeys(str(known_hosts)).lookup(known_name(host, port))
+    entries = load(known_hosts).lookup(known_name(host, port))
     return list(entries.values()) if entries else []
 
 
 def record(known_hosts: Path, host: str, port: int, key: paramiko.PKey) -> None:
     """Append a key to the file (mode 0600, made if missing), leaving the other lines as they are; atomic."""
+    known_hosts = known_hosts.resolve()  # a link to the file stays one
     known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    existing = known_hosts.read_text(encoding="utf-8") if known_hosts.exists() else ""
+    existing = known_hosts.read_text(encoding="utf-8", errors="surrogateescape") if known_hosts.exists() else ""
     if existing and not existing.endswith("\n"):
         existing += "\n"
     line = f"{known_name(host, port)} {key.get_name()} {key.get_base64()}\n"
     handle, name = tempfile.mkstemp(dir=known_hosts.parent, prefix=known_hosts.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(existing + line)
-    Path(name).replace(known_hosts)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(existing + line)
+        Path(name).replace(known_hosts)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -20,6 +20,7 @@ from run_benchmarks.errors import CommandError, ConnectError, DeadlineError
 from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
 
 CHUNK = 1 << 18
+FEEDER_SECONDS = 1.0  # another process that inherited stdin may never read it
 
 
 class LocalHost:
@@ -76,7 +77,7 @@ class LocalHost:
         finally:
             _end(process)
             if feeder is not None:
-                feeder.join()
+                feeder.join(FEEDER_SECONDS)
         completed = Completed(
             argv=tuple(argv),
             exit_code=process.returncode if process.returncode >= 0 else 128 - process.returncode,
@@ -151,8 +152,11 @@ def _drain(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group where it still runs, reap the process, close the pipes."""
-    if process.poll() is None:
+    """Kill the group of a process that was not waited for, reap it, close the pipes.
+
+    The process may have ended and left others that hold its pipes; unreaped, it still keeps the group's number taken.
+    """
+    if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 import shlex
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,17 +19,18 @@ from typing import IO
 
 import paramiko
 from docker import APIClient
+from docker.errors import DockerException
 
 from run_benchmarks.errors import CommandError, ConnectError, DeadlineError, HostKeyError, LinkLostError
 from run_benchmarks.hosts.base import CANCELLED, DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
-from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint
+from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint, load
+from run_benchmarks.hosts.ssh_streams import CHUNK, MarkedStderr, drain, feed
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is left to a person's own log-in and to killing
 CONNECT_SECONDS = 10.0
 BANNER_RETRIES = 3
-CHUNK = 1 << 18
-GROUP_MARK = re.compile(r"\A__group (\d+)\n")
+KILL_SECONDS = 1.0
 # The shell stays the parent, so that a killed command shows as 128+n; paramiko would show -1, like a lost link.
 WRAPPER = 'echo "__group $$" >&2; "$@"; exit $?'
 
@@ -73,7 +72,7 @@ class SshHost:
             self._drop()
             for attempt in range(BANNER_RETRIES):
                 try:
-                    self._open()
+                    self._log_in()
                     return
                 except paramiko.SSHException as error:
                     # An overloaded sshd (MaxStartups) drops new connections before its banner; the others are final.
@@ -81,13 +80,24 @@ class SshHost:
                         raise ConnectError(self.name, f"SSH on port {self.endpoint.port}: {error}") from error
                     time.sleep(random.uniform(0.2, 1.0) * (attempt + 1))
 
-    def _open(self) -> None:
-        endpoint = self.endpoint
+    def _log_in(self) -> None:
         client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(RefuseUnknownKey(endpoint.known_hosts))
         try:
-            if endpoint.known_hosts.exists():
-                client.load_host_keys(str(endpoint.known_hosts))
+            self._open(client)
+            transport = client.get_transport()
+            assert transport is not None
+            transport.set_keepalive(15)
+            self._address = transport.getpeername()[0]
+        except BaseException:
+            client.close()
+            raise
+        self._client, self._transport = client, transport
+
+    def _open(self, client: paramiko.SSHClient) -> None:
+        endpoint = self.endpoint
+        client.set_missing_host_key_policy(RefuseUnknownKey(self.name, endpoint.known_hosts))
+        try:
+            client.get_host_keys().update(load(endpoint.known_hosts))
             client.connect(
                 endpoint.host,
                 port=endpoint.port,
@@ -100,7 +110,6 @@ class SshHost:
                 auth_timeout=CONNECT_SECONDS,
             )
         except paramiko.BadHostKeyException as error:
-            client.close()
             raise HostKeyError(
                 self.name,
                 f"host key CHANGED: recorded is {fingerprint(error.expected_key)}, it shows {fingerprint(error.key)}; "
@@ -108,21 +117,14 @@ class SshHost:
                 f"(ssh-keygen -R) and run `run.py trust`",
             ) from error
         except paramiko.AuthenticationException as error:
-            client.close()
             key = f"key {endpoint.key}" if endpoint.key else "the agent's and default keys"
             raise ConnectError(self.name, f"log-in as {endpoint.user} with {key} was refused ({error})") from error
-        except paramiko.SSHException:
-            client.close()
-            raise
+        except EOFError as error:
+            raise ConnectError(self.name, f"port {endpoint.port}: the connection was closed at the log-in") from error
         except OSError as error:
-            client.close()
             raise ConnectError(
                 self.name, f"port {endpoint.port} cannot be reached: {error or type(error).__name__}"
             ) from error
-        self._client, self._transport = client, client.get_transport()
-        assert self._transport is not None
-        self._transport.set_keepalive(15)
-        self._address = self._transport.getpeername()[0]
 
     def close(self) -> None:
         """Close the Docker client and the connection."""
@@ -139,23 +141,35 @@ class SshHost:
         self._client = self._transport = None
 
     @contextlib.contextmanager
-    def channel(self, command: str, *, reserved: bool = False) -> Iterator[paramiko.Channel]:
-        """A channel running `command`, within the bound on channels (a `reserved` one may exceed it: it kills)."""
-        slot = contextlib.nullcontext() if reserved else self._slots
-        with slot:
-            opened = self.open_channel(command)
+    def channel(
+        self, command: str, *, seconds: float = CONNECT_SECONDS, reserved: bool = False
+    ) -> Iterator[paramiko.Channel]:
+        """A channel running `command`, within the bound on channels (a `reserved` one may exceed it: it kills).
+
+        Raises:
+            TimeoutError: no channel of the bound became free within `seconds`.
+            LinkLostError: the connection is gone, or the host did not open the channel within `seconds`.
+        """
+        until = time.monotonic() + seconds
+        if not reserved and not self._slots.acquire(timeout=max(0.0, seconds)):
+            raise TimeoutError
+        try:
+            opened = self.open_channel(command, seconds=until - time.monotonic())
             try:
                 yield opened
             finally:
                 opened.close()
+        finally:
+            if not reserved:
+                self._slots.release()
 
-    def open_channel(self, command: str) -> paramiko.Channel:
+    def open_channel(self, command: str, *, seconds: float = CONNECT_SECONDS) -> paramiko.Channel:
         """A channel running `command`; the caller holds a slot and closes it. Raises LinkLostError."""
         transport = self._transport
         if transport is None or not transport.is_active():
             raise LinkLostError(self.name, "the SSH connection is gone")
         try:
-            channel = transport.open_session(timeout=CONNECT_SECONDS)
+            channel = transport.open_session(timeout=min(max(seconds, POLL_SECONDS), CONNECT_SECONDS))
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise LinkLostError(
@@ -175,43 +189,58 @@ class SshHost:
     ) -> Completed:
         """See Host.run."""
         started = time.monotonic()
-        out, err = Capture(), Capture()
-        with self.channel("exec " + shlex.join(["sh", "-c", WRAPPER, "sh", *argv])) as channel:
-            _feed(channel, stdin)
-            try:
-                exit_code = _drain(channel, on_stdout or out.add, err.add, started + deadline, cancel)
-            except CancelledError:
-                self._kill_group(err.text())
-                exit_code, check = CANCELLED, False
-            except TimeoutError as error:
-                self._kill_group(err.text())
-                raise DeadlineError(self.name, argv, deadline, out.text() + _without_mark(err.text())) from error
-            except (OSError, EOFError, paramiko.SSHException) as error:
-                raise LinkLostError(
-                    self.name, f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
-                ) from error
-        if exit_code == -1:
-            raise LinkLostError(self.name, f"while `{shlex.join(argv)[:200]}` ran")
+        out, err = Capture(), MarkedStderr()
+        command = "exec " + shlex.join(["sh", "-c", WRAPPER, "sh", *argv])
+        try:
+            with self.channel(command, seconds=deadline) as channel:
+                feed(channel, stdin)
+                try:
+                    exit_code = drain(channel, on_stdout or out.add, err.add, started + deadline, cancel)
+                except CancelledError:
+                    self._kill_group(channel, err)
+                    exit_code, check = CANCELLED, False
+                except TimeoutError:
+                    self._kill_group(channel, err)
+                    raise
+                if exit_code == -1:
+                    exit_code = self._killed_or_lost(channel)
+        except TimeoutError as error:
+            raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise LinkLostError(self.name, f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}") from error
         completed = Completed(
             argv=tuple(argv),
             exit_code=exit_code,
             stdout=out.text(),
-            stderr=_without_mark(err.text()),
+            stderr=err.text(),
             seconds=time.monotonic() - started,
         )
         if check and exit_code != 0:
             raise CommandError(self.name, argv, exit_code, completed.stderr or completed.stdout)
         return completed
 
-    def _kill_group(self, stderr: str) -> None:
-        mark = GROUP_MARK.match(stderr)
-        if mark is None:
+    def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr) -> None:
+        limit = time.monotonic() + KILL_SECONDS
+        while err.group is None and not channel.closed and time.monotonic() < limit:
+            if channel.recv_stderr_ready():
+                err.add(channel.recv_stderr(CHUNK))
+            else:  # a slow log-in shell has not come to the command yet
+                time.sleep(POLL_SECONDS)
+        if err.group is None:
             return
         with (
             contextlib.suppress(LinkLostError, TimeoutError, OSError),
-            self.channel(f"kill -KILL -{mark[1]}", reserved=True) as channel,
+            self.channel(f"kill -KILL -{err.group}", seconds=KILL_SECONDS, reserved=True) as killer,
         ):
-            _drain(channel, lambda _: None, lambda _: None, time.monotonic() + 1.0)
+            drain(killer, lambda _: None, lambda _: None, time.monotonic() + KILL_SECONDS)
+
+    def _killed_or_lost(self, channel: paramiko.Channel) -> int:
+        """No exit status came: the group with its shell was killed (CANCELLED, as after SIGKILL), or the link broke."""
+        time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it says that it is lost
+        transport = self._transport
+        if channel.eof_received and transport is not None and transport.is_active():
+            return CANCELLED
+        raise EOFError("the connection broke")
 
     @contextlib.contextmanager
     def slot(self) -> Iterator[None]:
@@ -228,54 +257,9 @@ class SshHost:
 
     def open_docker(self, timeout: int) -> APIClient:
         """See Host.open_docker."""
-        return ChannelAPIClient(self, timeout=timeout)
-
-
-def _without_mark(stderr: str) -> str:
-    return GROUP_MARK.sub("", stderr, count=1)
-
-
-def _feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
-    """Send `stdin` in a thread of its own (reading must go on meanwhile), then half-close."""
-    if stdin is None:
-        channel.shutdown_write()
-        return
-
-    def copy() -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the reading loop reports the lost link
-            while chunk := stdin.read(CHUNK):
-                channel.sendall(chunk)
-            channel.shutdown_write()
-
-    threading.Thread(target=copy, name="ssh-stdin", daemon=True).start()
-
-
-def _drain(
-    channel: paramiko.Channel,
-    on_stdout: Callable[[bytes], None],
-    on_stderr: Callable[[bytes], None],
-    deadline: float,
-    cancel: threading.Event | None = None,
-) -> int:
-    """Read both streams to their ends and return the exit status; TimeoutError at the deadline (monotonic seconds)."""
-    channel.settimeout(POLL_SECONDS)
-    stdout_open = True
-    while True:
-        if time.monotonic() >= deadline:
-            raise TimeoutError
-        if cancel is not None and cancel.is_set():
-            raise CancelledError
-        if stdout_open:
-            with contextlib.suppress(socket.timeout):
-                chunk = channel.recv(CHUNK)
-                stdout_open = bool(chunk)
-                if chunk:
-                    on_stdout(chunk)
-        else:
-            channel.status_event.wait(POLL_SECONDS)
-        while channel.recv_stderr_ready():
-            on_stderr(channel.recv_stderr(CHUNK))
-        if not stdout_open and channel.exit_status_ready() and (channel.eof_received or channel.closed):
-            while channel.recv_stderr_ready():
-                on_stderr(channel.recv_stderr(CHUNK))
-            return int(channel.exit_status)
+        try:
+            return ChannelAPIClient(self, timeout=timeout)
+        except DockerException as error:
+            if isinstance(error.__cause__, LinkLostError):
+                raise error.__cause__ from error
+            raise ConnectError(self.name, f"no Docker engine answers: {error}") from error

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from run_benchmarks.errors import CollectError
+from run_benchmarks.errors import CollectError, tail
 from run_benchmarks.hosts.base import Host
 
 SPOOL_BYTES = 16 << 20
@@ -27,12 +27,14 @@ chmod 0755 "$tmp"
 [ -e "$1" ] || mv -T "$tmp" "$1" 2>/dev/null || [ -d "$1" ]
 """
 PULL = """
-set -eu
-cd "$1"
+cd "$1" || exit
 find . -type f ! -name "*.lock" -exec sha256sum -b {} + >&2
-tar --exclude="*.lock" -cf - .
+summed=$?
+tar --exclude="*.lock" -cf - . && exit "$summed"
 """
-MANIFEST_LINE = re.compile(r"^([0-9a-f]{64}) [ *]\./(.+)$")
+# sha256sum writes a leading backslash where it escapes line ends and backslashes in the name.
+MANIFEST_LINE = re.compile(r"^(\\?)([0-9a-f]{64}) [ *]\./(.+)$")
+ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 
 def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -> None:
@@ -53,20 +55,43 @@ def pull(host: Host, source: str, destination: Path, *, deadline: float) -> dict
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
     with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
         completed = host.run(
-            ["sh", "-c", PULL, "sh", source], on_stdout=lambda chunk: _write(spool, chunk), deadline=deadline
+            ["sh", "-c", PULL, "sh", source],
+            on_stdout=lambda chunk: _write(host.name, spool, chunk),
+            deadline=deadline,
+            check=False,
         )
-        spool.seek(0)
-        _extract(host.name, spool, destination)
-    matches = filter(None, map(MANIFEST_LINE.match, completed.stderr.splitlines()))
-    expected = {match[2]: match[1] for match in matches}
+        expected, complaints = _manifest(completed.stderr)
+        if spool.tell():
+            spool.seek(0)
+            _extract(host.name, spool, destination)
     wrong = sorted(name for name, digest in expected.items() if _sha256(destination / name) != digest)
     if wrong:
-        raise CollectError(host.name, f"these files of {source} arrived incomplete or not at all: {', '.join(wrong)}")
+        complaints.insert(0, f"these files arrived incomplete or not at all: {', '.join(wrong)}")
+    if wrong or completed.exit_code != 0:
+        reason = tail("\n".join(complaints)) or f"exit code {completed.exit_code}"
+        raise CollectError(host.name, f"{source}: {reason}")
     return expected
 
 
-def _write(spool: IO[bytes], chunk: bytes) -> None:
-    spool.write(chunk)
+def _manifest(text: str) -> tuple[dict[str, str], list[str]]:
+    """sha256 by relative path as sha256sum wrote them, and the lines that are something else."""
+    digests: dict[str, str] = {}
+    others: list[str] = []
+    for line in text.splitlines():
+        match = MANIFEST_LINE.match(line)
+        if match is None:
+            others.append(line)
+            continue
+        name = re.sub(r"\\[\\nr]", lambda escape: ESCAPES[escape[0]], match[3]) if match[1] else match[3]
+        digests[name] = match[2]
+    return digests, others
+
+
+def _write(host: str, spool: IO[bytes], chunk: bytes) -> None:
+    try:
+        spool.write(chunk)
+    except OSError as error:
+        raise CollectError(host, f"its files cannot be kept on the head node: {error}") from error
 
 
 def _extract(host: str, archive: IO[bytes], destination: Path) -> None:

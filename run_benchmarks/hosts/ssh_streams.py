@@ -1,0 +1,86 @@
+"""The streams of one command on a paramiko channel: both are read in one loop, stdin is written meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+import paramiko
+
+from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture
+
+CHUNK = 1 << 18
+GROUP_MARK = re.compile(rb"^__group (\d+)\n", re.MULTILINE)
+
+
+class MarkedStderr(Capture):
+    """stderr of a wrapped command; the line that tells its process group is taken out of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group: int | None = None
+        self._head = b""
+
+    def add(self, chunk: bytes) -> None:
+        if self.group is None:
+            self._head += chunk
+            mark = GROUP_MARK.search(self._head)
+            if mark is None:
+                return
+            self.group = int(mark[1])
+            chunk, self._head = self._head[: mark.start()] + self._head[mark.end() :], b""
+        super().add(chunk)
+
+    def text(self) -> str:
+        return super().text() + self._head.decode("utf-8", errors="replace")
+
+
+def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
+    """Send `stdin` in a thread of its own (reading must go on meanwhile), then half-close."""
+    if stdin is None:
+        channel.shutdown_write()
+        return
+
+    def copy() -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the reading loop reports the lost link
+            while chunk := stdin.read(CHUNK):
+                channel.sendall(chunk)
+            channel.shutdown_write()
+
+    threading.Thread(target=copy, name="ssh-stdin", daemon=True).start()
+
+
+def drain(
+    channel: paramiko.Channel,
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+    deadline: float,
+    cancel: threading.Event | None = None,
+) -> int:
+    """Read both streams to their ends and return the exit status; TimeoutError at the deadline (monotonic seconds)."""
+    channel.settimeout(POLL_SECONDS)
+    stdout_open = True
+    while True:
+        if time.monotonic() >= deadline:
+            raise TimeoutError
+        if cancel is not None and cancel.is_set():
+            raise CancelledError
+        if stdout_open:
+            with contextlib.suppress(socket.timeout):
+                chunk = channel.recv(CHUNK)
+                stdout_open = bool(chunk)
+                if chunk:
+                    on_stdout(chunk)
+        else:
+            channel.status_event.wait(POLL_SECONDS)
+        while channel.recv_stderr_ready():
+            on_stderr(channel.recv_stderr(CHUNK))
+        if not stdout_open and channel.exit_status_ready() and (channel.eof_received or channel.closed):
+            while channel.recv_stderr_ready():
+                on_stderr(channel.recv_stderr(CHUNK))
+            return int(channel.exit_status)

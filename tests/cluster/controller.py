@@ -1,0 +1,142 @@
+"""Runs the real run.py against a test bed, as a person would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from run_benchmarks.session import ROOT
+from tests.cluster import images
+from tests.cluster.bed import TestBed
+
+LABEL = "org.clusterdyno.run"
+RUN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a call of run.py ended. `folder` is its run's, where it made one."""
+
+    exit_code: int
+    output: str
+    folder: Path | None
+
+    def run_record(self) -> dict[str, Any]:
+        """run.json."""
+        assert self.folder is not None, self.output
+        return dict(json.loads((self.folder / "run.json").read_text()))
+
+    def round_record(self, case: str, index: int = 1) -> dict[str, Any]:
+        """A round's round.json."""
+        assert self.folder is not None, self.output
+        return dict(json.loads((self.folder / case / f"round{index}" / "round.json").read_text()))
+
+
+class Controller:
+    """run.py with its two files in a folder of its own; results go below that folder, too."""
+
+    def __init__(self, folder: Path, bed: TestBed) -> None:
+        self._folder, self._bed = folder, bed
+        self.cluster_conf = folder / "cluster_conf.py"
+        self.test_conf = folder / "test_conf.py"
+        self.logs = folder / "result"
+        self.configure_cluster()
+
+    def configure_cluster(self, **changes: object) -> None:
+        """Write cluster_conf.py: the bed's hosts, changed by `changes`."""
+        values: dict[str, object] = {
+            "HOSTS": [host.address for host in self._bed.hosts],
+            "SSH_USER": "root",
+            "SSH_KEY": str(self._bed.key_file),
+            "KNOWN_HOSTS": str(self._bed.known_hosts),
+            **changes,
+        }
+        self.cluster_conf.write_text("".join(f"{key} = {value!r}\n" for key, value in values.items()))
+
+    def configure_test(self, cases: dict[str, dict[str, object]], **changes: object) -> None:
+        """Write test_conf.py: Docker with the bed's base image and wheelhouse, and these network cases."""
+        values: dict[str, object] = {
+            "VENDOR": "cpu",
+            "RUNTIME": "docker",
+            "BASE_IMAGE": images.BASE_IMAGE,
+            "WHEELHOUSE": str(images.make_wheelhouse()),
+            "FLAGPERF_LOG_PATH_HOST": str(self.logs),
+            **changes,
+        }
+        values = {key: value for key, value in values.items() if value is not None}
+        base = {"model": "network", "framework": "pytorch", "config": "config_CPUx2x2", "nnodes": 2, "nproc": 2}
+        values["CASES"] = list(cases)
+        values |= {name: {**base, **case} for name, case in cases.items()}
+        self.test_conf.write_text("".join(f"{key} = {value!r}\n" for key, value in values.items()))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start run.py; the caller waits for it."""
+        argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py")]
+        argv += ["--cluster-conf", str(self.cluster_conf), "--test-conf", str(self.test_conf), *words]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self._folder)
+
+    def call(self, *words: str) -> Answer:
+        """Run run.py to its end."""
+        return self.finish(self.start(*words))
+
+    def finish(self, process: subprocess.Popen[str]) -> Answer:
+        """Wait for a started run.py."""
+        output, _ = process.communicate(timeout=RUN_SECONDS)
+        return Answer(process.returncode, output, self.newest_run())
+
+    def newest_run(self) -> Path | None:
+        """The folder of the last run."""
+        return max(self.logs.glob("run*"), default=None)
+
+    def containers(self) -> list[str]:
+        """Names of containers of ours on any host of the bed, running or not."""
+        names = []
+        for host in self._bed.hosts:
+            client = host.connect_docker()
+            try:
+                names += [c.name for c in client.containers.list(all=True, filters={"label": LABEL})]
+            finally:
+                client.close()
+        return names
+
+
+def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0) -> None:
+    """Wait for a condition; fail saying what did not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within {seconds:g} s"
+        time.sleep(0.1)
+
+
+def rank_process(rank: int) -> psutil.Process | None:
+    """The process of a global rank of the network benchmark, wherever on this machine it runs."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("RANK") == str(rank) and "training.benchmarks.network" in process.cmdline():
+                return process
+        except psutil.Error:
+            continue
+    return None
+
+
+def in_training(rank: int) -> bool:
+    """Whether that rank has begun its work: its process has used seconds of CPU time beyond the imports."""
+    process = rank_process(rank)
+    try:
+        return process is not None and sum(process.cpu_times()[:2]) > 3.0
+    except psutil.Error:
+        return False
+
+
+def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to run.py alone."""
+    process.send_signal(number)

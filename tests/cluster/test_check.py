@@ -1,0 +1,93 @@
+"""`run.py check` and `trust` on real hosts: each thing that is wrong is named with its host and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Controller:
+    made = Controller(tmp_path, testbed)
+    made.configure_test({"ALL_REDUCE": {}})
+    return made
+
+
+def _dead_address(testbed: TestBed) -> str:
+    return testbed.hosts[0].address.rsplit(".", 1)[0] + ".250"
+
+
+def test_sound_hosts_pass(controller: Controller, testbed: TestBed) -> None:
+    answer = controller.call("check")
+    assert answer.exit_code == 0, answer.output
+    assert all(host.address in answer.output for host in testbed.hosts) and "failed" not in answer.output
+
+
+def test_a_dead_host_is_named_and_nothing_starts(controller: Controller, testbed: TestBed) -> None:
+    dead = _dead_address(testbed)
+    controller.configure_cluster(HOSTS=[testbed.hosts[0].address, dead])
+    answer = controller.call()
+    assert answer.exit_code == 3, answer.output
+    assert f"{dead}: ssh: found port 22 cannot be reached" in answer.output
+    assert f"1 of 2 hosts failed the check: {dead}" in answer.output
+    assert controller.containers() == []
+
+
+def test_a_wrong_key_is_named(controller: Controller, testbed: TestBed, tmp_path: Path) -> None:
+    key = tmp_path / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    controller.configure_cluster(SSH_KEY=str(key))
+    answer = controller.call()
+    assert answer.exit_code == 3, answer.output
+    for host in testbed.hosts:
+        assert f"{host.address}: ssh: found log-in as root with key {key} was refused" in answer.output
+
+
+def test_an_unknown_host_key_is_refused_until_it_is_trusted(
+    controller: Controller, testbed: TestBed, tmp_path: Path
+) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    controller.configure_cluster(KNOWN_HOSTS=str(known_hosts))
+    answer = controller.call("check")
+    assert answer.exit_code == 3 and "unknown host key" in " ".join(answer.output.split()), answer.output
+    assert not known_hosts.exists()
+    answer = controller.call("trust", "--yes")
+    assert answer.exit_code == 0, answer.output
+    assert {line.split()[0] for line in known_hosts.read_text().splitlines()} == {h.address for h in testbed.hosts}
+    assert controller.call("check").exit_code == 0
+
+
+def test_a_host_without_docker_is_named(controller: Controller, tmp_path: Path) -> None:
+    with TestBed(1, tmp_path / "bare", engine=False) as bare:
+        bare_controller = Controller(tmp_path, bare)
+        bare_controller.configure_test({"ALL_REDUCE": {"nnodes": 1, "config": "config_CPUx1x2"}})
+        answer = bare_controller.call()
+        assert answer.exit_code == 3, answer.output
+        assert f"{bare.hosts[0].address}: docker: found no docker command" in answer.output
+
+
+def test_a_stopped_engine_is_named(controller: Controller, testbed: TestBed) -> None:
+    testbed.hosts[1].stop_engine()
+    try:
+        answer = controller.call()
+    finally:
+        testbed.hosts[1].start_engine()
+    assert answer.exit_code == 3, answer.output
+    assert f"{testbed.hosts[1].address}: docker: found no answer from the engine" in answer.output
+    assert f"1 of 2 hosts failed the check: {testbed.hosts[1].address}" in answer.output
+
+
+def test_missing_devices_and_data_are_named(controller: Controller, testbed: TestBed) -> None:
+    data = {"data_dir_host": "/data/not/there", "data_dir_container": "/mnt/data"}
+    controller.configure_test({"GPU": {"config": "config_H100x2x8", "nproc": 8, **data}}, VENDOR="nvidia")
+    answer = controller.call("check")
+    text = " ".join(answer.output.split())
+    assert answer.exit_code == 3, answer.output
+    assert "device files" in text and "/data/not/there" in text

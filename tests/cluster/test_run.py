@@ -1,0 +1,157 @@
+"""The whole path on real hosts: run.py over SSH, containers on two Docker engines, four gloo ranks, all collected."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.results.rank_logs import read_rank_log
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller, in_training, interrupt, rank_process, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+LONG = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+SHORT = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Controller:
+    return Controller(tmp_path, testbed)
+
+
+def test_two_hosts_two_rounds(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_test({"ALL_REDUCE": {"repeat": 2, **SHORT}}, MONITOR_INTERVAL=0.5)
+    answer = controller.call()
+    assert answer.exit_code == 0, answer.output
+    assert (
+        "Step 1: Check" in answer.output and "Step 2: Prepare" in answer.output and "Step 3: Collect" in answer.output
+    )
+    record = answer.run_record()
+    assert record["verdict"] == "pass" and record["cases"][0]["rounds"] == ["pass", "pass"]
+    assert record["cases"][0]["metrics"]["max_busbw_GBps"] > 0
+    assert [host["hostname"] for host in record["hosts"]] == ["node1", "node2"]
+    for index in (1, 2):
+        _assert_round_is_whole(answer.folder / "ALL_REDUCE" / f"round{index}", testbed)  # type: ignore[operator]
+    assert controller.containers() == []
+    for host in testbed.hosts:
+        left = host.exec(["find", str(controller.logs), "-type", "f"]).stdout
+        assert left == "", f"{host.name}: {left}"
+    report = (answer.folder / "report.html").read_text()  # type: ignore[operator]
+    assert "ALL_REDUCE" in report and "pass" in report
+
+
+def _assert_round_is_whole(folder: Path, testbed: TestBed) -> None:
+    record = json.loads((folder / "round.json").read_text())
+    assert record["world_size"] == 4 and len(record["steps"]) == 6
+    assert all(step["correct"] == "pass" for step in record["steps"])
+    for node_rank, (host, node) in enumerate(zip(testbed.hosts, record["nodes"], strict=True)):
+        directory = folder / f"{host.address}_noderank{node_rank}"
+        assert node["missing"] == [] and node["exit_code"] == 0 and node["image_id"].startswith("sha256:")
+        for name, digest in node["files"].items():
+            assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
+        for rank in (2 * node_rank, 2 * node_rank + 1):
+            log = read_rank_log(directory, rank)
+            assert log.problems == () and len(log.records) > 10
+        assert len((directory / "cpu_monitor.log").read_text().splitlines()) > 3
+        assert node["monitor"]["complete"] and node["monitor"]["samples"] > 3
+        information = json.loads((directory / "sys_info.json").read_text())
+        assert information["hostname"] == host.name
+        assert node["image_id"] in json.dumps(information)
+        assert (directory / "start_pytorch_task.log").read_text().startswith(f"host: {host.address}\n")
+
+
+def test_process_runtime_over_ssh(controller: Controller) -> None:
+    controller.configure_test(
+        {"ALL_REDUCE": SHORT}, RUNTIME="process", PYTHON=sys.executable, BASE_IMAGE=None, WHEELHOUSE=None
+    )
+    answer = controller.call()
+    assert answer.exit_code == 0, answer.output
+    assert answer.round_record("ALL_REDUCE")["nodes"][1]["image"] is None
+    assert rank_process(0) is None
+
+
+def test_killed_rank_fails_the_round_and_the_next_case_runs(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_test({"LONG": LONG, "SHORT": SHORT})
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    victim = rank_process(3)
+    assert victim is not None
+    victim.send_signal(signal.SIGKILL)
+    answer = controller.finish(process)
+    assert answer.exit_code == 1, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "fail"
+    failure = record["first_failure"]
+    assert (failure["host"], failure["rank"], failure["signal"]) == (testbed.hosts[1].address, 3, "SIGKILL")
+    assert f"rank 3 on {testbed.hosts[1].address}: ended by SIGKILL" in answer.output
+    assert all("rank0.out.log" in record["nodes"][0]["files"] for _ in record["nodes"])
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["fail", "pass"]
+    assert controller.containers() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_stops_everything_and_keeps_what_there_is(controller: Controller, number: signal.Signals) -> None:
+    controller.configure_test({"LONG": LONG, "NEVER": SHORT})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: in_training(0))
+    interrupt(process, number)
+    answer = controller.finish(process)
+    assert answer.exit_code == 130, answer.output
+    assert controller.containers() == [] and rank_process(0) is None
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "aborted" and number.name in record["reason"]
+    assert record["first_failure"] is None
+    assert "rank0.out.log" in record["nodes"][0]["files"]
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["aborted", "aborted"]
+
+
+def test_time_limit(controller: Controller) -> None:
+    controller.configure_test({"LONG": {**LONG, "time_limit": 12.0}})
+    answer = controller.call()
+    assert answer.exit_code == 1, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "timeout" and "12 s" in record["reason"]
+    assert controller.containers() == []
+
+
+def test_clean_removes_what_a_killed_controller_left(controller: Controller) -> None:
+    controller.configure_test({"LONG": LONG})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: in_training(0))
+    process.kill()
+    process.communicate(timeout=60)
+    assert len(controller.containers()) == 4
+    run = controller.newest_run()
+    assert run is not None
+    other = "run19990101000000"
+    assert controller.call("clean", other).exit_code == 0
+    assert len(controller.containers()) == 4, "another run's clean-up touched ours"
+    answer = controller.call("clean", run.name)
+    assert answer.exit_code == 0, answer.output
+    assert controller.containers() == [] and rank_process(0) is None
+
+
+def test_monitor_ends_by_itself_when_the_workload_is_killed(controller: Controller, testbed: TestBed) -> None:
+    """Nothing of a round stays when workload and controller are both gone."""
+    controller.configure_test({"LONG": LONG})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: in_training(0))
+    process.kill()
+    process.communicate(timeout=60)
+    clients = [host.connect_docker() for host in testbed.hosts]
+    try:
+        for client in clients:
+            for container in client.containers.list(filters={"label": "org.clusterdyno.task=workload"}):
+                container.kill()
+        wait_until("the end of the monitors", lambda: not any(client.containers.list() for client in clients), 30)
+    finally:
+        for client in clients:
+            client.close()
+        run = controller.newest_run()
+        assert run is not None
+        controller.call("clean", run.name)
