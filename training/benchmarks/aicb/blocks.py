@@ -72,9 +72,7 @@ class Block(Generic[Row]):
 
     def encoded_size(self, encode: Callable[[Row], bytes]) -> int:
         """Bytes that `chunks` with the same `encode` will yield."""
-        once = sum(
-            part.encoded_size(encode) if isinstance(part, Block) else len(encode(part)) for part in self.parts
-        )
+        once = sum(part.encoded_size(encode) if isinstance(part, Block) else len(encode(part)) for part in self.parts)
         return once * self.repeat
 
     def chunks(self, encode: Callable[[Row], bytes], limit: int = 1 << 20) -> Iterator[bytes]:
@@ -134,6 +132,5 @@ class _Renderer(Generic[Row]):
 
     def text_once(self, block: Block[Row]) -> bytes:
         return b"".join(
-            self.text_once(part) * part.repeat if isinstance(part, Block) else self.encode(part)
-            for part in block.parts
+            self.text_once(part) * part.repeat if isinstance(part, Block) else self.encode(part) for part in block.parts
         )

@@ -1,6 +1,6 @@
-"""Workload CSV files: AICB's format byte for byte, and beside each a small record of the parameters it was made from.
+"""Workload CSV files: AICB's format byte for byte, and beside each a record of the parameters it was made from.
 
-The CSV itself has no place for parameters and stays exactly what AICB's readers expect; the record is `<file>.args.json`.
+The CSV itself has no place for parameters and stays what AICB's readers expect; the record is `<file>.args.json`.
 """
 
 import json

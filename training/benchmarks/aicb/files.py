@@ -13,8 +13,8 @@ PREALLOCATE_FROM = 4 << 20
 def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
     """Writes `chunks` (`size` bytes in all) to a temporary file beside `path`, then renames it there.
 
-    On any error or Ctrl-C nothing is left and an older file stays as it was. The space is reserved first, so that a full
-    disk is noticed before anything is written. A path that is no regular file (/dev/stdout, a pipe) is written directly.
+    On any error or Ctrl-C nothing is left and an older file stays as it was. The space is reserved first, so that a
+    full disk is noticed before anything is written. A path that is no regular file (a pipe) is written directly.
     """
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         with path.open("wb", buffering=0) as special:
@@ -58,4 +58,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-

@@ -1,6 +1,6 @@
 """Which ranks form which group, in Megatron's order tp-cp-ep-dp-pp (the first changes fastest).
 
-rank = tp + tp_size * (cp + cp_size * (ep + ep_size * (dp' + dp'_size * pp))), with dp' = dp / ep the replicas of an expert.
+rank = tp + tp_size * (ep + ep_size * (dp' + dp'_size * pp)), with dp' = dp / ep the replicas of an expert (cp is 1).
 """
 
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ class MockedParam:
 
 
 class MockedModel:
-    """A module: its attributes that are parameters, modules or lists of them are its parts, in the order of assignment."""
+    """A module: the attributes that are parameters, modules or lists of them are its parts, as they were assigned."""
 
     name: str = ""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
+FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek")
+ZERO_STAGES = (1, 2, 3)
 ELEMENT_BYTES = 2
 """Bytes of a parameter, an activation or a 16-bit gradient."""
 GRADIENT_BYTES = 4

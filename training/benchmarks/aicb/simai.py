@@ -53,8 +53,10 @@ class WorkItem:
         if len(cells) != 12:
             raise ValueError(f"{len(cells)} fields where 12 are expected")
         try:
-            phases = [Phase(int(cells[at]), _collective(cells[at + 1]), int(cells[at + 2])) for at in (2, 5, 8)]
-            return cls(cells[0], *phases, process_time=int(cells[11]))
+            forward, input_gradient, weight_gradient = (
+                Phase(int(cells[at]), _collective(cells[at + 1]), int(cells[at + 2])) for at in (2, 5, 8)
+            )
+            return cls(cells[0], forward, input_gradient, weight_gradient, int(cells[11]))
         except ValueError as error:
             raise ValueError(f"not a row of a SimAI workload: {error}") from None
 
@@ -67,7 +69,7 @@ def _collective(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimaiHeader:
-    """What the first line says. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, a float where AICB has one."""
+    """What the first line says. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, sometimes a float."""
 
     tp: int
     ep: int
@@ -95,7 +97,8 @@ class SimaiHeader:
         if missing:
             raise ValueError(f"lacks {', '.join(missing)}")
         pp_comm = pairs["pp_comm:"]
-        return cls(*(int(pairs[key]) for key in keys), pp_comm=float(pp_comm) if "." in pp_comm else int(pp_comm))
+        tp, ep, pp, vpp, ga, all_gpus = (int(pairs[key]) for key in keys)
+        return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm))
 
 
 class SimaiWorkload:

@@ -1,7 +1,7 @@
 """A workload: the rows of one rank from initialisation to the last iteration, and the parameters it was made from."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class Workload:
         return workload, workload.args
 
 
-_KEYS = {
+_KEYS: dict[str, Callable[[LogItem], str]] = {
     "comm_type": lambda item: item.comm_type.name,
     "comm_group": lambda item: "" if item.comm_group is None else item.comm_group.name,
     "stage": lambda item: item.stage,

@@ -40,3 +40,7 @@ class Dialect(ABC):
     @abstractmethod
     def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
         """Rules that only this dialect has. target: "csv" or "simai"; given: parameters the user set."""
+
+    @abstractmethod
+    def without_effect(self, args: WorkloadArgs, target: str) -> set[str]:
+        """Parameters that change nothing in this workload; a user who sets one is told."""

@@ -58,6 +58,11 @@ class AicbDialect(Dialect):
 
         return rules.problems(args, target, given)
 
+    def without_effect(self, args: WorkloadArgs, target: str) -> set[str]:
+        from training.benchmarks.aicb.dialects.aicb import rules
+
+        return rules.without_effect(args, target)
+
 
 def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
     """Fills the computation rows in. Deviation `aiob_whole_blocks`: each GEMM gets the time of its whole block."""

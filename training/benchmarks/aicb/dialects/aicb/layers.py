@@ -1,7 +1,7 @@
 """Megatron's layers as AICB runs them: which collectives and GEMMs one micro-batch causes.
 
-T = 2*b*s*h bytes is the full activation. Column-parallel layers gather their input, row-parallel ones reduce their output.
-Every place marked with a name from `deviations` is AICB's behaviour, not Megatron's.
+T = 2*b*s*h bytes is the full activation. Column-parallel layers gather their input, row-parallel ones reduce their
+output. Every place marked with a name from `deviations` is AICB's behaviour, not Megatron's.
 """
 
 from dataclasses import dataclass
@@ -50,9 +50,7 @@ class Run:
 class MegatronColumnLinear(ColumnParallelLinear):
     """Forward: all-gather under sequence parallelism. Backward: gather, reduce-scatter; without it, all-reduce."""
 
-    def __init__(
-        self, run: Run, input_size: int, output_size: int, *, name: str, bias: bool = False
-    ) -> None:
+    def __init__(self, run: Run, input_size: int, output_size: int, *, name: str, bias: bool = False) -> None:
         super().__init__(input_size, output_size, run.tp, name=name, bias=bias)
         self.run = run
 
@@ -88,9 +86,7 @@ class MegatronColumnLinear(ColumnParallelLinear):
 class MegatronRowLinear(RowParallelLinear):
     """Forward: reduce-scatter under sequence parallelism, else all-reduce. Backward: gather, or nothing."""
 
-    def __init__(
-        self, run: Run, input_size: int, output_size: int, *, name: str, bias: bool = False
-    ) -> None:
+    def __init__(self, run: Run, input_size: int, output_size: int, *, name: str, bias: bool = False) -> None:
         super().__init__(input_size, output_size, run.tp, name=name, bias=bias)
         self.run = run
 
@@ -135,7 +131,7 @@ class MegatronLinear(Linear):
 
 
 class MegatronEmbedding(VocabParallelEmbedding):
-    """One all-reduce of T each way when the vocabulary is split. Deviation `embedding_copies`: word vectors count 4x."""
+    """One all-reduce of T each way if the vocabulary is split. Deviation `embedding_copies`: word vectors count 4x."""
 
     def __init__(self, run: Run, args: WorkloadArgs) -> None:
         super().__init__(args.padded_vocab_size, args.seq_length, args.hidden_size, run.tp, word_copies=4)

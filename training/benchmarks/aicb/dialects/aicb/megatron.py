@@ -93,7 +93,7 @@ class MegatronTrainer(Trainer):
         return LogItem(comm_type, CommGroup.pp_group, 1, size, stage, additional=additional)
 
     def step(self) -> Block[LogItem]:
-        """Gradients over dp, then two small reductions. Deviation `pipeline_gradients`: parameters divided by pp again."""
+        """Gradients over dp, then two small reductions. Deviation `pipeline_gradients`: divided by pp once more."""
         parameters = self.model.numel()
         if self.args.use_distributed_optimizer:
             gradients = [

@@ -1,7 +1,7 @@
 """AICB's SimAI text for Megatron and DeepSeek: a walk over the model's layers, once per micro-batch.
 
-Without AIOB times each row computes for 1 ns and AICB's first, older generator decides what is sent; with them the newer
-one does, and the two disagree (deviations `simai_plain_*` and `simai_aiob_*`).
+Without AIOB times each row computes for 1 ns and AICB's older generator decides what is sent; with them the newer one
+does, and the two disagree (deviations `simai_plain_*` and `simai_aiob_*`).
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ BLOCKS = ("embedding_layer", "attention_layer", "mlp_layer")
 def generate(args: WorkloadArgs, times: CompFile | None) -> SimaiWorkload:
     """The text for one iteration. times: None for the generator without AIOB."""
     walk: _Walk = _PlainWalk(args) if times is None else _AiobWalk(args, times)
-    rows = Block([*walk.head(), walk.micro_batches(), *_tail(args)])
+    rows: Block[WorkItem] = Block([*walk.head(), walk.micro_batches(), *_tail(args)])
     return SimaiWorkload(_header(args), rows, args)
 
 
@@ -88,7 +88,7 @@ class _Walk(ABC):
         return rows.times(module.count) if isinstance(module, Stack) else rows
 
     def _count(self, module: MockedModel) -> tuple[int, int]:
-        """Parameters of the layers found, and those of MoE layers. Deviation `simai_shared_experts`: counted in both."""
+        """Parameters of all layers, and of the MoE layers. Deviation `simai_shared_experts`: counted in both."""
         if self.stops_at(module):
             numel = module.numel()
             if isinstance(module, Experts):
@@ -227,7 +227,7 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time of one of a block's two projections: half of the block, or DeepSeek's own section."""
+        """Forward and backward time of one of a block's two projections: half the block, or DeepSeek's own section."""
         doubled = 2 if self.args.recompute_activations and "attention" in name else 1
         if name in DEEPSEEK:
             compute = self.times.average_ns(name)

@@ -66,7 +66,7 @@ class MegatronMlp(ForwardOrderBackward):
 
 
 class DeepSeekMoE(ForwardOrderBackward):
-    """Routed experts, then one shared-expert MLP, however many shared experts there are (deviation `shared_experts`)."""
+    """Routed experts, then one shared-expert MLP, however many there should be (deviation `shared_experts`)."""
 
     name = "mlp_layer"
 

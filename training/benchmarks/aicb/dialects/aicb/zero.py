@@ -154,7 +154,7 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
         return Block([*self.flush(state, filled, "step"), self.overflow(), *self.gather()]), ()
 
     def flush(self, bucket: "list[int] | BucketState", filled: int, phase: str) -> list[LogItem]:
-        """The bucket's gradients: one all-reduce, or with contiguous ZeRO-2 gradients one reduce per owner and range."""
+        """The bucket's gradients: one all-reduce, or one reduce per owner and range if ZeRO-2 keeps them contiguous."""
         if not (self.args.stage == 2 and self.args.contiguous_gradients):
             return [self.dp_op(CommType.all_reduce, ELEMENT_BYTES * filled, f"{phase}.allreduce_bucket")]
         ranges: list[tuple[int, int, int]] = []
@@ -170,8 +170,7 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
                 begin = stop
         stage = f"{phase}.average_tensor"
         return [
-            self.dp_op(CommType.reduce, ELEMENT_BYTES * (end - begin), stage, dst=owner)
-            for owner, begin, end in ranges
+            self.dp_op(CommType.reduce, ELEMENT_BYTES * (end - begin), stage, dst=owner) for owner, begin, end in ranges
         ]
 
     def gather(self) -> list[LogItem]:

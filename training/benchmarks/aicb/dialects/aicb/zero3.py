@@ -1,8 +1,8 @@
 """AICB's ZeRO-3: parameters are gathered when needed, prefetched along a recorded trace, and released.
 
-The first micro-batch records the order of use. From then on a queue [forward order, backward order] says what comes next:
-at each use the parameter itself, if missing, and as many next ones as the prefetch bucket and the live limit allow are
-gathered together. Derived from recorded outputs; it differs from DeepSpeed where `deviations` says so.
+The first micro-batch records the order of use. From then on a queue [forward order, backward order] says what comes
+next: at each use the parameter itself, if missing, and as many next ones as the prefetch bucket and the live limit
+allow are gathered together.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from training.benchmarks.aicb.parameters import ELEMENT_BYTES, WorkloadArgs
 
 @dataclass(frozen=True, slots=True)
 class Zero3State:
-    """Between micro-batches: whether the order of use is known, which parameters are whole here, elements in the bucket."""
+    """Between micro-batches: is the order of use known, which parameters are whole here, elements in the bucket."""
 
     traced: bool = False
     live: frozenset[int] = frozenset()

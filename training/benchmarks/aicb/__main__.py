@@ -1,0 +1,8 @@
+"""`python -m training.benchmarks.aicb`."""
+
+import sys
+
+from training.benchmarks.aicb.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

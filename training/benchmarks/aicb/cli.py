@@ -1,0 +1,176 @@
+"""The command line: generate, simai, suite, show and deviations."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.aicb import dialects
+from training.benchmarks.aicb.api import generate, simai
+from training.benchmarks.aicb.errors import AicbError
+
+PROGRAM = "python -m training.benchmarks.aicb"
+OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
+
+What a training step of a large model communicates, without a GPU.
+
+  generate     write a workload as CSV: every collective and GEMM with its group, size and stage
+  simai        write a workload as text for the SimAI simulator
+  suite        write the ten workloads of the AICB specification 1.1
+  show         summarise a workload file: operations and bytes by type, group and stage
+  deviations   list where a dialect does not do what the real framework does
+
+Each command has its own --help. Examples:
+
+  {PROGRAM} generate -m 13 --world_size 128 --tp 8 --sp
+  {PROGRAM} generate --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
+  {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --swiglu --aiob_enable --comp_filepath times.txt
+  {PROGRAM} suite --world_size 128
+  {PROGRAM} show zero3.csv
+"""
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns 0, 1 (could not write), 2 (the user's mistake) or 130 (Ctrl-C)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(OVERVIEW, end="")
+        return 0 if words else USAGE_ERROR
+    command = _COMMANDS.get(words[0])
+    if command is None:
+        near = get_close_matches(words[0], _COMMANDS, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there is {', '.join(_COMMANDS)}"
+        print(f"error: unknown command {words[0]!r}{hint}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        return command(words[1:])
+    except AicbError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return USAGE_ERROR
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
+    """Parses; an unknown option is an error that names the nearest one."""
+    namespace, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = [spelling for action in parser._actions for spelling in action.option_strings]
+        wanted = unknown[0].partition("=")[0]
+        near = get_close_matches(wanted, known, 1)
+        parser.error(f"unknown argument {wanted}" + (f"; did you mean {near[0]}?" if near else ""))
+    return vars(namespace)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options that every writing command has."""
+    parser.add_argument(
+        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
+        help="whose behaviour the workload follows (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also write what breaks a rule, where the dialect has a well-defined output",
+    )
+
+
+def _write(words: list[str], target: str) -> int:
+    from training.benchmarks.aicb import naming, options
+
+    command = "generate" if target == "csv" else "simai"
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {command}", description=_DESCRIPTIONS[command])
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to write (default: a name that says what it is)"
+    )
+    add_common(parser)
+    options.add_to(parser)
+    given = parse(parser, words)
+    output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
+    model_size = given.pop("model_size", None)
+    try:
+        args = options.resolve(given, model_size, target)
+    except ValueError as error:
+        parser.error(str(error))
+    made = (
+        generate(args, dialect=dialect, force=force) if target == "csv" else simai(args, dialect=dialect, force=force)
+    )
+    idle = sorted(set(given) & dialects.get(dialect).without_effect(args, target))
+    if idle:
+        print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in idle)}", file=sys.stderr)
+    path = naming.default_path(args, target, dialect) if output is None else output
+    size = made.save(path)
+    special = path.exists() and not path.is_file()
+    print(f"wrote {path}: {len(made)} rows, {size} bytes", file=sys.stderr if special else sys.stdout)
+    return 0
+
+
+def _generate(words: list[str]) -> int:
+    return _write(words, "csv")
+
+
+def _simai(words: list[str]) -> int:
+    return _write(words, "simai")
+
+
+def _suite(words: list[str]) -> int:
+    from training.benchmarks.aicb import suite
+
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} suite", description=_DESCRIPTIONS["suite"])
+    parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
+    parser.add_argument("--rows", type=_row_list, metavar="1,2,..", help="only these rows of the specification")
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("results/suite"), metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument("--target", choices=("csv", "simai"), default="csv", help="default: %(default)s")
+    parser.add_argument(
+        "--num_microbatches", type=int, metavar="N", help="micro-batches a rank runs (default: one a pipeline stage)"
+    )
+    add_common(parser)
+    given = parse(parser, words)
+    suite.write_all(**given)
+    return 0
+
+
+def _row_list(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+def _show(words: list[str]) -> int:
+    from training.benchmarks.aicb import show
+
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} show", description=_DESCRIPTIONS["show"])
+    parser.add_argument("file", type=Path, help="a workload CSV (ours or AICB's) or a SimAI text")
+    parser.add_argument("--json", action="store_true", help="the summary as JSON")
+    given = parse(parser, words)
+    print(show.summary(given["file"], as_json=given["json"]))
+    return 0
+
+
+def _deviations(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} deviations", description=_DESCRIPTIONS["deviations"])
+    parser.add_argument("--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT)
+    for deviation in dialects.get(parse(parser, words)["dialect"]).deviations:
+        print(f"{deviation.name}\n    {deviation.what}")
+    return 0
+
+
+_COMMANDS = {"generate": _generate, "simai": _simai, "suite": _suite, "show": _show, "deviations": _deviations}
+_DESCRIPTIONS = {
+    "generate": "Writes a workload as CSV.",
+    "simai": "Writes a workload as text for the SimAI simulator (with --frame collective_test: its micro test).",
+    "suite": "Writes the ten workloads of the AICB specification 1.1.",
+    "show": "Summarises a workload file.",
+    "deviations": "Lists where a dialect does not do what the real framework does.",
+}

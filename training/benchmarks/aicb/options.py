@@ -1,0 +1,178 @@
+"""The command line's options: AICB's names, their kinds and what they mean, and how they become `WorkloadArgs`."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.benchmarks.aicb import presets
+from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, ZERO_STAGES, WorkloadArgs
+
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def whole(text: str) -> int:
+    """A whole number, also as 1e9. Raises ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
+def truth(text: str) -> bool:
+    """True or False. Raises ValueError."""
+    if text.lower() in TRUE + FALSE:
+        return text.lower() in TRUE
+    raise ValueError(text)
+
+
+def text_or_none(text: str) -> str | None:
+    """A text, where the word None means that there is none."""
+    return None if text == "None" else text
+
+
+whole.__name__, truth.__name__ = "whole number", "True or False"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One parameter on the command line. aliases: other spellings; choices: the only values."""
+
+    name: str
+    kind: Callable[[str], Any]
+    help: str
+    aliases: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
+
+
+Section = tuple[str, tuple[Option, ...]]
+
+SECTIONS: tuple[Section, ...] = (
+    ("what runs", (
+        Option("frame", str, "training framework", choices=FRAMES),
+        Option("model_name", text_or_none, "name of the model, used in file names"),
+        Option("gpu_type", text_or_none, "GPU, used in the names of SimAI files"),
+        Option("dtype", str, "type of weights and activations; sizes are always 2 bytes an element"),
+        Option("epoch_num", whole, "iterations"),
+        Option("workload_only", truth, "accepted for AICB's command lines: only workloads are written here"),
+        Option("enable_visual", truth, "accepted for AICB's command lines"),
+    )),
+    ("cluster and batch", (
+        Option("world_size", whole, "GPUs in all"),
+        Option("global_batch", whole, "samples an iteration, over all data-parallel ranks and micro-batches"),
+        Option("micro_batch", whole, "samples a rank runs at once"),
+        Option("tensor_model_parallel_size", whole, "tensor-parallel size (tp)", ("--tp",)),
+        Option("pipeline_model_parallel", whole, "pipeline stages (pp)", ("--pp",)),
+        Option("expert_model_parallel_size", whole, "expert-parallel size (ep)", ("--ep",)),
+        Option("context_parallel_size", whole, "context-parallel size", ("--context-parallel-size",)),
+        Option("pp_rank", whole, "pipeline stage whose set-up rows are written, -1 for the first"),
+    )),
+    ("model", (
+        Option("hidden_size", whole, "width of the transformer"),
+        Option("num_layers", whole, "transformer layers"),
+        Option("seq_length", whole, "tokens a sample"),
+        Option("num_attention_heads", whole, "attention heads (default: one per layer, as in AICB)"),
+        Option("ffn_hidden_size", whole, "width of the MLP (default: 4h, with swiglu 8h/3 in steps of 64)"),
+        Option("vocab_size", whole, "tokens in the vocabulary"),
+        Option("max_position_embeddings", whole, "positions that can be embedded"),
+        Option("make_vocab_size_divisible_by", whole, "the vocabulary is padded to a multiple of this times tp"),
+        Option("add_bias_linear", truth, "linear layers have a bias"),
+        Option("use_flash_attn", truth, "flash attention"),
+        Option("swiglu", truth, "gated linear units with SiLU instead of GeLU"),
+        Option("gated_linear_unit", truth, "gated linear units"),
+        Option("bias_gelu_fusion", truth, "bias and GeLU fused"),
+        Option("openai_gelu", truth, "OpenAI's GeLU"),
+        Option("onnx_safe", truth, "work around the ONNX exporter"),
+        Option("squared_relu", truth, "squared ReLU instead of GeLU"),
+        Option("activation_func", text_or_none, "activation function"),
+        Option("recompute_activations", truth, "recompute attention in the backward pass", ("--recompute",)),
+    )),
+    ("Megatron", (
+        Option("enable_sequence_parallel", truth, "sequence parallelism", ("--sp",)),
+        Option("use_distributed_optimizer", truth, "optimizer state split over dp", ("--use-distributed-optimizer",)),
+        Option("overlap_grad_reduce", truth, "overlap of the gradient reduction"),
+        Option("overlap_version", truth, "AICB's overlapping variant"),
+    )),
+    ("mixture of experts and DeepSeek", (
+        Option("moe_enable", truth, "mixture of experts"),
+        Option("num_experts", whole, "experts of a layer, over all ep ranks"),
+        Option("moe_router_topk", whole, "experts a token goes to", ("--topk",)),
+        Option("moe_grouped_gemm", truth, "experts' GEMMs in one kernel"),
+        Option("n_dense_layers", whole, "DeepSeek: first layers without experts"),
+        Option("n_shared_expert", whole, "DeepSeek: experts that see every token"),
+        Option("q_lora_rank", whole, "DeepSeek: rank of the query's compression"),
+        Option("kv_lora_rank", whole, "DeepSeek: rank of the key and value compression"),
+        Option("qk_nope_dim", whole, "DeepSeek: query and key dimensions of a head without positions"),
+        Option("qk_rope_dim", whole, "DeepSeek: query and key dimensions of a head with rotary positions"),
+        Option("v_head_dim", whole, "DeepSeek: value dimensions of a head"),
+    )),
+    ("DeepSpeed (sizes in elements)", (
+        Option("stage", whole, "ZeRO stage", ("--zero_stage",), choices=ZERO_STAGES),
+        Option("amp_enabled", truth, "automatic mixed precision"),
+        Option("reduce_bucket_size", whole, "gradients reduced at once"),
+        Option("allgather_bucket_size", whole, "ZeRO 1 and 2: parameters gathered at once"),
+        Option("contiguous_gradients", truth, "ZeRO 2: reduce each gradient range to its owner"),
+        Option("param_persistence_threshold", whole, "ZeRO 3: parameters up to this size stay whole"),
+        Option("model_persistence_threshold", whole, "ZeRO 3: and up to this size together"),
+        Option("max_live_parameters", whole, "ZeRO 3: parameters whole at a time before prefetching pauses"),
+        Option("prefetch_bucket_size", whole, "ZeRO 3: parameters gathered ahead at once"),
+    )),
+    ("collective test (sizes in bytes)", (
+        Option("test_comm", str, "the collective", choices=tuple(member.name for member in CommType)),
+        Option("begin_size", whole, "first size"),
+        Option("end_size", whole, "last size; sizes double in between"),
+        Option("iter_num", whole, "repetitions of each size"),
+        Option("multi_all_reduce_enable", whole, "1: run in all pipeline groups at once", choices=(0, 1)),
+    )),
+    ("computation", (
+        Option("computation_enable", truth, "add the GEMMs as rows"),
+        Option("aiob_enable", truth, "add the GEMMs, with measured times if there is a --comp_filepath"),
+        Option("comp_filepath", text_or_none, "AIOB description file with measured times"),
+    )),
+)  # fmt: skip
+OPTIONS = {option.name: option for _, options in SECTIONS for option in options}
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Adds every option. Only what the user sets ends up in the parsed namespace."""
+    parser.add_argument(
+        "-m", "--model_size", choices=presets.NAMES, metavar="MODEL", default=argparse.SUPPRESS,
+        help=f"a ready-made model: {', '.join(presets.NAMES)}; options given beside it win",
+    )  # fmt: skip
+    for title, options in SECTIONS:
+        group = parser.add_argument_group(title)
+        for option in options:
+            extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind is truth else {}
+            if option.choices:
+                extra["choices"] = option.choices
+            default = getattr(DEFAULTS, option.name)
+            group.add_argument(
+                f"--{option.name}",
+                *option.aliases,
+                dest=option.name,
+                type=option.kind,
+                default=argparse.SUPPRESS,
+                metavar=None if option.choices else _METAVARS.get(option.kind, "TEXT"),
+                help=option.help + ("" if default is None else f" (default: {default})"),
+                **extra,
+            )
+
+
+_METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
+
+
+def resolve(given: dict[str, Any], model_size: str | None, target: str) -> WorkloadArgs:
+    """Preset, then what was given over it. Raises ValueError for a preset that does not exist for this frame."""
+    if model_size is None:
+        return WorkloadArgs(**given)
+    merged = {**presets.values(model_size, target=target, frame=given.get("frame")), **given}
+    if "global_batch" not in merged:
+        args = WorkloadArgs(**merged)
+        if args.tensor_model_parallel_size * args.pipeline_model_parallel > 0:
+            ranks = max(1, args.data_parallel_size)
+            merged["global_batch"] = presets.batches_per_rank(args.frame) * ranks * args.micro_batch
+    return WorkloadArgs(**merged)

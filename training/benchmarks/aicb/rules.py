@@ -1,0 +1,214 @@
+"""What parameters must fulfil, whatever the dialect: each rule says what was given, what is allowed and nearest."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from training.benchmarks.aicb.dialects.base import Problem
+from training.benchmarks.aicb.parameters import FRAMES, ZERO_STAGES, WorkloadArgs
+
+POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
+            "context_parallel_size")  # fmt: skip
+MODEL_POSITIVE = ("micro_batch", "hidden_size", "num_layers", "seq_length", "num_attention_heads", "ffn_hidden_size",
+                  "vocab_size", "max_position_embeddings", "make_vocab_size_divisible_by")  # fmt: skip
+DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "qk_nope_dim",
+                  "v_head_dim")  # fmt: skip
+ZERO_POSITIVE = ("reduce_bucket_size", "allgather_bucket_size", "max_live_parameters", "prefetch_bucket_size")
+ZERO_SIZES = ("param_persistence_threshold", "model_persistence_threshold")
+
+
+def check(args: WorkloadArgs) -> list[Problem]:
+    """Every broken rule. Where a size is not positive, the rules that would divide by it are left out."""
+    problems = list(_signs(args))
+    if problems:
+        return problems
+    problems += _cluster(args)
+    if any(not problem.forceable for problem in problems):
+        return problems
+    if args.frame == "collective_test":
+        return problems + list(_collective(args))
+    problems += _batch(args)
+    problems += _layers(args)
+    if args.frame == "DeepSpeed":
+        problems += _deepspeed(args)
+    else:
+        problems += _tensor_parallel(args)
+        problems += _experts(args)
+    return problems
+
+
+def divisor_near(number: int, wanted: int) -> str:
+    """The divisors of `number` next to `wanted`, as text."""
+    below = next((value for value in range(min(wanted, number), 0, -1) if number % value == 0), 1)
+    above = next((value for value in range(max(wanted, 1), number) if number % value == 0), number)
+    return str(below) if below == above else f"{below} or {above}"
+
+
+def multiple_near(number: int, step: int) -> str:
+    """The positive multiples of `step` next to `number`, as text."""
+    below = number // step * step
+    return f"{below} or {below + step}" if below > 0 else str(step)
+
+
+def _signs(args: WorkloadArgs) -> Iterator[Problem]:
+    if args.frame not in FRAMES:
+        near = get_close_matches(args.frame, FRAMES, 1, cutoff=0.0)
+        yield Problem(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", forceable=False)
+        return
+    if args.stage not in ZERO_STAGES:
+        nearest = min(ZERO_STAGES, key=lambda stage: abs(stage - args.stage))
+        yield Problem(f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False)
+    at_least_one = list(POSITIVE)
+    at_least_zero: list[str] = []
+    if args.frame == "collective_test":
+        at_least_one += ["begin_size", "end_size"]
+    else:
+        at_least_one += MODEL_POSITIVE
+    if args.frame == "DeepSeek":
+        at_least_zero += DEEPSEEK_SIZES
+    if args.frame == "DeepSpeed":
+        at_least_one += ZERO_POSITIVE
+        at_least_zero += ZERO_SIZES
+    if args.moe_enable:
+        at_least_zero += ["num_experts", "moe_router_topk"]
+    for names, least in ((at_least_one, 1), (at_least_zero, 0)):
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and value < least:
+                yield Problem(f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False)
+
+
+def _cluster(args: WorkloadArgs) -> Iterator[Problem]:
+    tp, pp, world = args.tensor_model_parallel_size, args.pipeline_model_parallel, args.world_size
+    if world % (tp * pp):
+        yield Problem(
+            f"world_size {world} must be a multiple of tensor_model_parallel_size * pipeline_model_parallel "
+            f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
+            forceable=False,
+        )
+    if args.epoch_num < 1:
+        yield Problem(f"epoch_num is {args.epoch_num}; at least one iteration is needed, nearest: 1")
+
+
+def _batch(args: WorkloadArgs) -> Iterator[Problem]:
+    step = args.data_parallel_size * args.micro_batch
+    if args.global_batch < 1 or args.global_batch % step:
+        yield Problem(
+            f"global_batch {args.global_batch} must be a multiple of the {args.data_parallel_size} data-parallel ranks "
+            f"* micro_batch {args.micro_batch} = {step}; nearest: {multiple_near(args.global_batch, step)}"
+        )
+
+
+def _layers(args: WorkloadArgs) -> Iterator[Problem]:
+    layers, pp, heads = args.num_layers, args.pipeline_model_parallel, args.heads
+    if layers % pp:
+        yield Problem(
+            f"num_layers {layers} must be a multiple of pipeline_model_parallel {pp}; nearest num_layers: "
+            f"{multiple_near(layers, pp)}, nearest pipeline_model_parallel: {divisor_near(layers, pp)}"
+        )
+    if args.hidden_size % heads:
+        origin = "" if args.num_attention_heads is not None else " (not given, so one per layer)"
+        yield Problem(
+            f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {heads}{origin}; nearest "
+            f"num_attention_heads: {divisor_near(args.hidden_size, heads)}"
+        )
+    if not -1 <= args.pp_rank < pp:
+        yield Problem(
+            f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {pp - 1}; nearest: {pp - 1}"
+        )
+
+
+def _tensor_parallel(args: WorkloadArgs) -> Iterator[Problem]:
+    tp, heads = args.tensor_model_parallel_size, args.heads
+    if heads % tp:
+        yield Problem(
+            f"num_attention_heads {heads} must be a multiple of tensor_model_parallel_size {tp}; nearest "
+            f"tensor_model_parallel_size: {divisor_near(heads, tp)}"
+        )
+    if args.seq_length % tp:
+        yield Problem(
+            f"seq_length {args.seq_length} must be a multiple of tensor_model_parallel_size {tp}; nearest: "
+            f"{multiple_near(args.seq_length, tp)}"
+        )
+    widths = {"the MLP width (ffn_hidden_size)": args.ffn_size}
+    if args.frame == "DeepSeek":
+        widths["the query width (heads * (qk_nope_dim + qk_rope_dim))"] = heads * (args.qk_nope_dim + args.qk_rope_dim)
+        widths["the key and value width (heads * (qk_nope_dim + v_head_dim))"] = heads * (
+            args.qk_nope_dim + args.v_head_dim
+        )
+        widths["the value width (heads * v_head_dim)"] = heads * args.v_head_dim
+    else:
+        widths["the attention width (heads * (hidden_size // heads))"] = args.attention_size
+    for what, width in widths.items():
+        if width % tp:
+            yield Problem(
+                f"{what} is {width}, no multiple of tensor_model_parallel_size {tp}; nearest width: "
+                f"{multiple_near(width, tp)}, nearest tensor_model_parallel_size: {divisor_near(width, tp)}",
+                forceable=False,
+            )
+
+
+def _experts(args: WorkloadArgs) -> Iterator[Problem]:
+    ep, experts, topk, dp = (
+        args.expert_model_parallel_size,
+        args.num_experts,
+        args.moe_router_topk,
+        args.data_parallel_size,
+    )
+    if not args.moe_enable:
+        if args.frame == "DeepSeek":
+            yield Problem("frame DeepSeek is a mixture of experts and needs --moe_enable", forceable=False)
+        elif ep > 1 or experts > 1:
+            yield Problem(
+                f"expert_model_parallel_size {ep} and num_experts {experts} need --moe_enable",
+                forceable=experts % ep == 0,
+            )
+        return
+    if not args.enable_sequence_parallel:
+        yield Problem("--moe_enable needs --enable_sequence_parallel", forceable=False)
+    if experts < 1:
+        yield Problem(f"num_experts is {experts}; a mixture needs at least 1")
+    elif experts % ep:
+        yield Problem(
+            f"num_experts {experts} must be a multiple of expert_model_parallel_size {ep}; nearest num_experts: "
+            f"{multiple_near(experts, ep)}, nearest expert_model_parallel_size: {divisor_near(experts, ep)}",
+            forceable=False,
+        )
+    if dp % ep:
+        yield Problem(
+            f"expert_model_parallel_size {ep} must divide the {dp} data-parallel ranks; nearest: {divisor_near(dp, ep)}"
+        )
+    if not 1 <= topk <= max(1, experts):
+        nearest = min(max(topk, 1), max(experts, 1))
+        yield Problem(f"moe_router_topk {topk} must be from 1 to num_experts {experts}; nearest: {nearest}")
+    width = args.ffn_size * experts // ep
+    if width % args.tensor_model_parallel_size:
+        yield Problem(
+            f"the width of a rank's experts (ffn_hidden_size * num_experts / ep = {width}) must be a multiple of "
+            f"tensor_model_parallel_size {args.tensor_model_parallel_size}",
+            forceable=False,
+        )
+
+
+def _deepspeed(args: WorkloadArgs) -> Iterator[Problem]:
+    if args.tensor_model_parallel_size > 1:
+        yield Problem(
+            f"tensor_model_parallel_size is {args.tensor_model_parallel_size}, but ZeRO splits nothing over tensor "
+            "ranks; nearest: 1"
+        )
+    if args.pipeline_model_parallel > 1:
+        yield Problem(
+            f"pipeline_model_parallel is {args.pipeline_model_parallel}, but there are no pipeline stages with ZeRO; "
+            "nearest: 1",
+            forceable=False,
+        )
+    if args.moe_enable or args.expert_model_parallel_size > 1 or args.num_experts > 1:
+        yield Problem("moe_enable, expert_model_parallel_size and num_experts have no meaning for frame DeepSpeed")
+
+
+def _collective(args: WorkloadArgs) -> Iterator[Problem]:
+    if args.end_size < args.begin_size:
+        yield Problem(
+            f"end_size {args.end_size} must be at least begin_size {args.begin_size}; nearest: {args.begin_size}"
+        )
+    if args.iter_num < 1:
+        yield Problem(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1", forceable=args.iter_num == 0)
