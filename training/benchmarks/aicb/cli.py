@@ -73,6 +73,13 @@ def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
     return vars(namespace)
 
 
+def _parser(command: str) -> argparse.ArgumentParser:
+    operands = "FILE [options]" if command == "show" else "[options]"
+    return argparse.ArgumentParser(
+        prog=f"{PROGRAM} {command}", usage=f"%(prog)s {operands}", description=_DESCRIPTIONS[command]
+    )
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options that every writing command has."""
     parser.add_argument(
@@ -90,7 +97,7 @@ def _write(words: list[str], target: str) -> int:
     from training.benchmarks.aicb import naming, options
 
     command = "generate" if target == "csv" else "simai"
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {command}", description=_DESCRIPTIONS[command])
+    parser = _parser(command)
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="where to write (default: a name that says what it is)"
     )
@@ -127,7 +134,7 @@ def _simai(words: list[str]) -> int:
 def _suite(words: list[str]) -> int:
     from training.benchmarks.aicb import suite
 
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} suite", description=_DESCRIPTIONS["suite"])
+    parser = _parser("suite")
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
     parser.add_argument("--rows", type=_row_list, metavar="1,2,..", help="only these rows of the specification")
     parser.add_argument(
@@ -150,7 +157,7 @@ def _row_list(text: str) -> list[int]:
 def _show(words: list[str]) -> int:
     from training.benchmarks.aicb import show
 
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} show", description=_DESCRIPTIONS["show"])
+    parser = _parser("show")
     parser.add_argument("file", type=Path, help="a workload CSV (ours or AICB's) or a SimAI text")
     parser.add_argument("--json", action="store_true", help="the summary as JSON")
     given = parse(parser, words)
@@ -159,7 +166,7 @@ def _show(words: list[str]) -> int:
 
 
 def _deviations(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} deviations", description=_DESCRIPTIONS["deviations"])
+    parser = _parser("deviations")
     parser.add_argument("--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT)
     for deviation in dialects.get(parse(parser, words)["dialect"]).deviations:
         print(f"{deviation.name}\n    {deviation.what}")

@@ -80,8 +80,10 @@ class LogItem:
 
     @property
     def comm_bytes(self) -> int | float:
-        """msg_size of a communication in bytes, 0 for a computation or an epoch end."""
-        return self.msg_size if self.is_communication and not isinstance(self.msg_size, tuple) else 0
+        """msg_size of a communication in bytes, 0 for what moves no data: a barrier, a computation, an epoch end."""
+        if not self.is_communication or self.comm_type is CommType.barrier or isinstance(self.msg_size, tuple):
+            return 0
+        return self.msg_size
 
     def to_csv(self) -> str:
         """The CSV line without its line end."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.parameters import DEFAULTS
 from training.benchmarks.aicb.simai import MICRO, NONE, POLICY, SimaiWorkload
 from training.benchmarks.aicb.workload import Total, Workload
 
@@ -104,7 +105,9 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 def _args_line(args: dict[str, Any] | None) -> list[str]:
     if args is None:
         return ["", "parameters: no record beside the file"]
-    return ["", "parameters: " + ", ".join(f"{name}={value}" for name, value in args.items() if value is not None)]
+    default = DEFAULTS.to_dict()
+    changed = [f"{name} {value}" for name, value in args.items() if value != default[name]]
+    return ["", "parameters that differ from the defaults: " + (", ".join(changed) or "none")]
 
 
 def _table_lines(records: list[dict[str, Any]]) -> list[str]:
