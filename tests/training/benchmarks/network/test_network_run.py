@@ -86,6 +86,7 @@ def test_each_size_is_measured_and_checked(healthy: Finished) -> None:
         assert (value["step"], value["total_steps"], value["collective"]) == (step, 4, "all_reduce")
         assert (value["world_size"], value["dtype"], value["convention"]) == (2, "float32", CONVENTION)
         assert (value["correct"], value["wrong_elements"], value["wrong_ranks"]) == ("pass", 0, [])
+        assert (value["iterations"], value["checked_iterations"]) == (7, 2)
         times, algbw, size = value["time_us"], value["algbw_GBps"], value["size_bytes"]
         assert isinstance(times, dict) and isinstance(algbw, float) and isinstance(size, int)
         minimum, median, p95, p99, maximum = (float(str(times[name])) for name in ("min", "p50", "p95", "p99", "max"))
@@ -111,7 +112,7 @@ def test_only_rank_0_logs_measurements_and_the_table(healthy: Finished) -> None:
 @pytest.fixture(scope="module")
 def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("corrupted")
-    settings = ["--set", "sizes=1K..4K", "--set", "iterations=3", "--set", "warmup_iterations=0"]
+    settings = ["--set", "sizes=1K..4K", "--set", "iterations=3", "--set", "warmup_iterations=2"]
     code, output = run(folder, ["--nproc_per_node", "2"], [CORRUPTING, *settings])
     return Finished(code, output, folder)
 
@@ -140,6 +141,7 @@ def test_unchecked_single_rank_and_sizes_beyond_memory(tmp_path: Path) -> None:
     assert done.code == 0, done.output
     (value,) = done.values(0, Event.STEP_END)
     assert (value["correct"], value["wrong_elements"], value["world_size"]) == ("not_checked", None, 1)
+    assert value["checked_iterations"] == 0
     assert value["busbw_GBps"] == 0 and float(str(value["algbw_GBps"])) > 0
     assert done.values(0, Event.FINISHED)[0]["correct"] == "not_checked"
 

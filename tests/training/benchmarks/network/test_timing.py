@@ -29,7 +29,7 @@ def test_one_iteration_has_no_spread() -> None:
     ("wrong", "verdict"), [(None, "not_checked"), ([0, 0], "pass"), ([0, 3], "fail"), ([1, 0], "fail")]
 )
 def test_one_wrong_rank_is_enough_to_fail(wrong: list[int] | None, verdict: str) -> None:
-    assert Measurement(time_us=statistics(np.ones(3)), wrong_elements=wrong).verdict == verdict
+    assert Measurement(time_us=statistics(np.ones(3)), wrong_elements=wrong, checked_iterations=1).verdict == verdict
 
 
 def test_the_table_lines_up() -> None:

@@ -13,7 +13,12 @@ _CHECK_CHUNK_ELEMENTS = 1 << 24
 
 
 class Collective(Protocol):
-    """One collective on one process group. `prepare` a size, then `refill`, `run`, `wrong_elements` in turn."""
+    """One collective on one process group: `prepare` a size, `refill`, `run`, and look for `wrong_elements`.
+
+    `runs_per_refill` is the number of runs after which the data must be sent anew to stay within the type's range.
+    """
+
+    runs_per_refill: int
 
     def memory_bytes(self, size_bytes: int) -> int:
         """Device memory that one rank needs to measure and check messages of `size_bytes`."""
@@ -32,7 +37,7 @@ class Collective(Protocol):
         ...
 
     def wrong_elements(self) -> torch.Tensor:
-        """How many received elements differ from what must arrive: 0-d int64 on the device."""
+        """How many elements differ from what the first run after `refill` must deliver: 0-d int64 on the device."""
         ...
 
 
@@ -44,6 +49,7 @@ class AllReduce:
         self._sent = pattern.sent(group.placement.rank, world_size, dtype, seed).to(device)
         self._expected = pattern.summed(world_size, dtype, seed).to(device)
         self._buffer = torch.empty(0, dtype=dtype, device=device)
+        self.runs_per_refill = pattern.repeatable_sums(world_size, dtype, seed)
 
     def memory_bytes(self, size_bytes: int) -> int:
         """The buffer and the comparison's one byte an element."""
@@ -56,7 +62,7 @@ class AllReduce:
         self._buffer = torch.empty(count, dtype=self._buffer.dtype, device=self._buffer.device)
 
     def refill(self) -> None:
-        """See Collective; without it every iteration would reduce the sums of the one before, up to infinity."""
+        """See Collective."""
         pattern.fill(self._buffer, self._sent)
 
     def run(self) -> None:

@@ -34,9 +34,7 @@ class Config(CaseConfig):
     in_place: bool = Field(True, description="whether the result replaces the input")
     warmup_iterations: int = Field(5, ge=0, description="untimed iterations before each size")
     iterations: int = Field(20, ge=1, description="timed iterations of each size")
-    check: bool = Field(
-        True, description="whether the received data of every iteration is compared with what must arrive"
-    )
+    check: bool = Field(True, description="whether received data is compared with what must arrive, for every size")
 
     @field_validator("sizes", mode="before")
     @classmethod

@@ -4,6 +4,8 @@ The period is prime, so that a block which lands a power of two too far is seen;
 sum over all ranks, and every partial sum, to be exact in the element type.
 """
 
+import sys
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,6 +38,22 @@ def summed(world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     for rank in range(world_size):
         total += _values(rank, world_size, dtype, seed)
     return torch.from_numpy(total).to(dtype)
+
+
+def repeatable_sums(world_size: int, dtype: torch.dtype, seed: int) -> int:
+    """How often all ranks can sum in place before they must send anew, because values would leave the type's range.
+
+    After the first sum every rank holds the same, and each further one multiplies it by the number of ranks.
+    """
+    if world_size == 1:
+        return sys.maxsize
+    largest = int((torch.finfo if dtype.is_floating_point else torch.iinfo)(dtype).max)
+    value = int(summed(world_size, dtype, seed).max())
+    count = 1
+    while value * world_size <= largest:
+        value *= world_size
+        count += 1
+    return count
 
 
 def fill(buffer: torch.Tensor, period: torch.Tensor) -> None:

@@ -73,6 +73,7 @@ def _result(config: Config, group: ProcessGroup, size: int, measured: Measuremen
         "algbw_GBps": algbw_gbps(size, seconds),
         "busbw_GBps": busbw_gbps(config.collective, size, seconds, world_size),
         "correct": measured.verdict,
+        "checked_iterations": measured.checked_iterations,
         "wrong_elements": None if wrong is None else sum(wrong),
         "wrong_ranks": None if wrong is None else [rank for rank, count in enumerate(wrong) if count],
         "convention": CONVENTION,

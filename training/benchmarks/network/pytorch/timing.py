@@ -34,10 +34,11 @@ class TimeStatistics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One size: times over all ranks and, where checked, each rank's number of wrong elements (all iterations)."""
+    """One size: times over all ranks and, where checked, each rank's wrong elements, all checked iterations together."""
 
     time_us: TimeStatistics
     wrong_elements: list[int] | None
+    checked_iterations: int
 
     @property
     def verdict(self) -> str:
@@ -50,22 +51,32 @@ class Measurement:
 def measure(collective: Collective, group: ProcessGroup, *, warmup: int, iterations: int, check: bool) -> Measurement:
     """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
 
-    Before each iteration the buffers are refilled and all ranks meet in a barrier; with `check` all received data is
-    compared after it. An iteration's time is that of the slowest rank.
+    Before each iteration all ranks meet in a barrier; its time is that of the slowest rank. With `check` the data that
+    arrives in every warm-up iteration and in one more after the timed ones is compared: between two timed iterations a
+    comparison would leave caches and threads in another state than a training step finds them in.
     """
-    elapsed_s = _cuda_time if group.device.type == "cuda" else _cpu_time
-    times_s = np.empty(iterations)
+    elapsed_s = cuda_time if group.device.type == "cuda" else cpu_time
     wrong = torch.zeros(1, dtype=torch.int64, device=group.device)
-    for iteration in range(-warmup, iterations):
+
+    def untimed_iteration() -> None:
         collective.refill()
-        seconds = elapsed_s(collective.run)
-        if iteration >= 0:
-            times_s[iteration] = seconds
+        elapsed_s(collective.run)
         if check:
-            wrong += collective.wrong_elements()
+            wrong.add_(collective.wrong_elements())
+
+    for _ in range(warmup):
+        untimed_iteration()
+    times_s = np.empty(iterations)
+    for iteration in range(iterations):
+        if iteration % collective.runs_per_refill == 0:
+            collective.refill()
+        times_s[iteration] = elapsed_s(collective.run)
+    if check:
+        untimed_iteration()
     return Measurement(
-        time_us=statistics(_slowest_rank(times_s, group) * MICROSECONDS),
+        time_us=statistics(slowest_rank(times_s, group) * MICROSECONDS),
         wrong_elements=_of_every_rank(wrong, group) if check else None,
+        checked_iterations=warmup + 1 if check else 0,
     )
 
 
@@ -84,14 +95,16 @@ def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
     )
 
 
-def _cpu_time(operation: Callable[[], None]) -> float:
+def cpu_time(operation: Callable[[], None]) -> float:
+    """Seconds of one operation on the CPU, begun when all ranks have met."""
     dist.barrier()
     begin = time.perf_counter()
     operation()
     return time.perf_counter() - begin
 
 
-def _cuda_time(operation: Callable[[], None]) -> float:
+def cuda_time(operation: Callable[[], None]) -> float:
+    """Seconds of one operation on the current CUDA stream, between events, begun when all ranks have met."""
     begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     dist.barrier()
@@ -103,7 +116,8 @@ def _cuda_time(operation: Callable[[], None]) -> float:
     return float(begin.elapsed_time(end)) / 1e3  # elapsed_time is in milliseconds
 
 
-def _slowest_rank(times_s: NDArray[np.float64], group: ProcessGroup) -> NDArray[np.float64]:
+def slowest_rank(times_s: NDArray[np.float64], group: ProcessGroup) -> NDArray[np.float64]:
+    """Of each iteration the longest time among the ranks; `times_s` holds this rank's, shape (iterations,)."""
     times = torch.from_numpy(times_s).to(group.device)
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
     return times.cpu().numpy()
