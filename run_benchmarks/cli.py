@@ -12,7 +12,7 @@ import typer
 from run_benchmarks import cleaning
 from run_benchmarks.check import HostReport, check_hosts
 from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
-from run_benchmarks.errors import CheckError, ClusterDynoError, ConfigError, ConnectError
+from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.results.records import RunRecord
@@ -92,12 +92,6 @@ def _run(settings: Settings) -> None:
             record = Session(prepared, result_dir, interruption, sys.argv).run()
         _summary(record, result_dir)
         raise typer.Exit(record.exit_code)
-    except CheckError as error:
-        complain(str(error))
-        raise typer.Exit(EXIT_CHECK) from error
-    except ClusterDynoError as error:
-        LOG.error("%s", error)
-        raise typer.Exit(EXIT_FAIL) from error
     finally:
         stop_logging()
 

@@ -39,7 +39,7 @@ if [ -n "$python" ]; then
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
 fi
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
-if [ "$(id -u)" = 0 ]; then say drop_caches 1; fi
+if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 while [ "$1" != -- ]; do
   address=$(getent ahosts "$1" 2>/dev/null | awk 'NR==1 {print $1}')
   [ -z "$address" ] || say resolves "$1	$address"
@@ -81,7 +81,7 @@ class HostFacts:
     missing_packages: tuple[str, ...]
     no_python: str | None
     has_infiniband: bool
-    can_drop_caches: bool
+    has_powercap: bool
     resolves: dict[str, str]
     interface: str | None
     devices: tuple[str, ...]
@@ -152,7 +152,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         missing_packages=tuple((one.get("python") or "").split(" ")[1:]),
         no_python=one.get("no_python"),
         has_infiniband="infiniband" in one,
-        can_drop_caches="drop_caches" in one,
+        has_powercap="powercap" in one,
         resolves=table("resolves"),
         interface=_interface(one.get("own"), one.get("route")),
         devices=tuple(many("device")),

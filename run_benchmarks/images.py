@@ -20,6 +20,7 @@ from run_benchmarks.console import LOG
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import Plan
 from run_benchmarks.resolve import Resolved
 
@@ -36,7 +37,9 @@ def spool_folder() -> Path:
     return Path(cache) / "clusterdyno" / "images"
 
 
-def provide_images(plan: Plan, resolved: Resolved, hosts: Mapping[str, Host]) -> dict[str, str]:
+def provide_images(
+    plan: Plan, resolved: Resolved, hosts: Mapping[str, Host], interruption: Interruption
+) -> dict[str, str]:
     """Bring every image of the plan to every host that needs it.
 
     Returns:
@@ -44,6 +47,7 @@ def provide_images(plan: Plan, resolved: Resolved, hosts: Mapping[str, Host]) ->
 
     Raises:
         TaskError: an image cannot be built or pulled, or a host did not get it.
+        InterruptedRunError: a signal came; a build or transfer under way is broken off.
     """
     specs = {case.image.tag: case.image for case in resolved.cases if case.image is not None}
     needed: dict[str, list[str]] = {}
@@ -52,10 +56,13 @@ def provide_images(plan: Plan, resolved: Resolved, hosts: Mapping[str, Host]) ->
         if image is not None:
             names = needed.setdefault(image, [])
             names += [host for host in plan.hosts[: case.nnodes] if host not in names]
-    return {tag: _provide(tag, specs.get(tag), {name: hosts[name] for name in names}) for tag, names in needed.items()}
+    return {
+        tag: _provide(tag, specs.get(tag), {name: hosts[name] for name in names}, interruption)
+        for tag, names in needed.items()
+    }
 
 
-def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host]) -> str:
+def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host], interruption: Interruption) -> str:
     there = for_each(hosts, lambda host: _guard(host.name, lambda: find(host.docker(), tag))).raise_first()
     lacking = [name for name, image_id in there.items() if image_id is None]
     source = next((name for name, image_id in there.items() if image_id), None)
@@ -69,22 +76,21 @@ def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host]) -> str:
         if source is None or image_id is None:
             source = next(iter(hosts))
             LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
-            image_id = _make(clients[source], tag, spec, source)
+            say = Sayer(f"{source}: image {tag}", interruption)
+            image_id = _make(clients[source], tag, spec, source, say)
             lacking.remove(source)
         if lacking:
-            _distribute(tag, source, clients, lacking)
+            _distribute(tag, source, clients, lacking, Sayer(f"image {tag}", interruption))
     return image_id
 
 
-def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str) -> str:
-    say = Sayer(f"{host}: image {tag}")
+def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str, say: Sayer) -> str:
     return _guard(host, lambda: build(client, spec, say) if spec is not None else pull(client, tag, say))
 
 
-def _distribute(tag: str, source: str, clients: dict[str, docker.APIClient], lacking: list[str]) -> None:
+def _distribute(tag: str, source: str, clients: dict[str, docker.APIClient], lacking: list[str], say: Sayer) -> None:
     LOG.info("Bringing image %s from %s to %s", tag, source, ", ".join(lacking))
     targets = {name: clients[name] for name in lacking}
-    say = Sayer(f"image {tag}")
     failed = _guard(source, lambda: transfer(clients[source], targets, tag, spool_folder(), say, MAX_TRANSFERS))
     for name, error in failed.items():
         raise TaskError(name, f"image {tag} did not arrive: {error}")
@@ -98,14 +104,16 @@ def _guard(host: str, action: Callable[[], ValueT]) -> ValueT:
 
 
 class Sayer:
-    """A progress callback that logs every few seconds; called from several threads."""
+    """A progress callback that logs every few seconds and breaks off on a signal; called from several threads."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, interruption: Interruption) -> None:
         self._what = what
+        self._interruption = interruption
         self._lock = threading.Lock()
         self._said = time.monotonic()
 
     def __call__(self, message: str, fraction: float | None) -> None:
+        self._interruption.check()
         LOG.debug("%s: %s", self._what, message)
         with self._lock:
             if time.monotonic() - self._said < SAY_EVERY_SECONDS:

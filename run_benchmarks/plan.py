@@ -1,7 +1,8 @@
 """What will happen, as pure data: per case, round and node the image, mounts, environment and argv. No I/O.
 
-Three things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
-above MASTER_PORT), the addresses of hosts that a host cannot resolve itself, and the numeric user of a container.
+Some things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
+above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; the numeric user of a container; and whether
+a host has InfiniBand devices and RAPL counters to hand in.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from training.benchmarks.driver.config import format_override
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
 MONITOR_SLACK_SECONDS = 120
+# Docker hides RAPL's counters from containers; the monitor gets them back, read-only. The first links into the second.
+POWERCAP_MOUNTS = tuple(
+    Volume(source=path, target=f"/host{path}", read_only=True)
+    for path in ("/sys/class/powercap", "/sys/devices/virtual/powercap")
+)
 
 
 class _Data(BaseModel):
@@ -289,6 +295,8 @@ def _monitor_argv(settings: Settings, resolved: Resolved, case: ResolvedCase, lo
         "--max_seconds": f"{limit:g}",
         "--lock": f"{log_dir}/workload.lock",
     }
+    if settings.test.RUNTIME == "docker":
+        options["--powercap"] = POWERCAP_MOUNTS[0].target
     return (case.python, "-m", "monitors", *_flat(options))
 
 

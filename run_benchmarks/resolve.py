@@ -34,8 +34,9 @@ DOCKER_ONLY = (
     "BASE_IMAGE",
     "WHEELHOUSE",
     "IMAGE",
+    "IMAGE_OPTIONS",
 )
-BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE")
+BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE", "IMAGE_OPTIONS")
 REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
 
 
@@ -161,6 +162,7 @@ def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements:
         pip_source=settings.test.PIP_SOURCE,
         wheelhouse=settings.test.WHEELHOUSE,
         requirements=requirements,
+        options=settings.test.IMAGE_OPTIONS,
     )
 
 

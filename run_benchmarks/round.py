@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from run_benchmarks.check import HostReport, free_port
@@ -18,7 +18,7 @@ from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import Interruption
-from run_benchmarks.plan import CasePlan, NodePlan, Plan, RoundPlan
+from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, Plan, RoundPlan
 from run_benchmarks.progress import Progress
 from run_benchmarks.results.judge import NodeOutcome, judge
 from run_benchmarks.results.rank_logs import rank_log_name
@@ -128,6 +128,7 @@ class Round:
 
         def prepare(node: _Node) -> None:
             clear = "1" if self._context.plan.clear_caches else "0"
+            node.host.connect()
             argv = ["sh", "-c", PREPARE, "sh", node.plan.log_dir_host, clear]
             answer = node.host.run(argv, deadline=PREPARE_SECONDS).stdout.splitlines()
             ports = [line.split()[1] for line in answer if line.startswith("listening ")]
@@ -148,7 +149,9 @@ class Round:
 
     def _create(self, node: _Node) -> None:
         bound = self._bind(node)
-        node.monitor = self._context.runtime.create(node.host, node.plan, node.plan.monitor, bound)
+        facts = self._context.reports[node.plan.host].facts
+        watching = replace(bound, mounts=POWERCAP_MOUNTS) if facts and facts.has_powercap else bound
+        node.monitor = self._context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
         node.monitor.start()
         node.workload = self._context.runtime.create(node.host, node.plan, node.plan.workload, bound)
 
@@ -208,7 +211,8 @@ class Round:
             node.outcome.exit_code = self._exit_code(node)
         except ClusterDynoError as error:
             node.outcome.error = str(error)
-        ended.put(node)
+        finally:
+            ended.put(node)
 
     def _exit_code(self, node: _Node) -> int:
         """Wait on one node, across lost connections; LinkLostError where it stays lost for LINK_SECONDS."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from run_benchmarks.check import HostReport, check_hosts
 from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.console import LOG
-from run_benchmarks.errors import CheckError, InterruptedRunError
+from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
@@ -106,21 +106,24 @@ class Session:
         self._started_ms = time.time_ns() // 1_000_000
         self._reports: Mapping[str, HostReport] = {}
         self._addresses: dict[str, str] = {}
+        self._problem = ""
+        self._exit_code: int | None = None
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
 
     def run(self) -> RunRecord:
-        """Run everything; the record of what happened is written after every round and returned.
-
-        Raises:
-            CheckError: a host failed the check; nothing was started.
-            ClusterDynoError: the hosts could not be prepared (code, images).
-        """
+        """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
         with connected(self._prepared.settings.cluster) as hosts:
             try:
                 self._check(hosts)
                 self._run_cases(hosts)
             except InterruptedRunError as error:
                 LOG.warning("%s", error)
+            except CheckError as error:
+                self._problem, self._exit_code = str(error), EXIT_CHECK
+                LOG.error("%s", error)
+            except ClusterDynoError as error:
+                self._problem = str(error)
+                LOG.error("%s", error)
             finally:
                 self._collect_leftovers(hosts)
         return self._finish()
@@ -147,7 +150,7 @@ class Session:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        image_ids = provide_images(plan, self._prepared.resolved, hosts) if plan.runtime == "docker" else {}
+        image_ids = self._images(hosts)
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
         runtime: Runtime = DockerRuntime(LOG.warning) if plan.runtime == "docker" else ProcessRuntime()
@@ -172,6 +175,11 @@ class Session:
                 _log_round(record)
                 write_record(self._result_dir / "run.json", self._record())
                 self._interruption.check()
+
+    def _images(self, hosts: Mapping[str, Host]) -> dict[str, str]:
+        if self._plan.runtime != "docker":
+            return {}
+        return provide_images(self._plan, self._prepared.resolved, hosts, self._interruption)
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {
@@ -214,7 +222,7 @@ class Session:
         return RunRecord(
             run_id=self._plan.run_id,
             verdict=verdict,
-            exit_code=exit_code(verdict),
+            exit_code=exit_code(verdict) if self._exit_code is None else self._exit_code,
             started_ms=self._started_ms,
             finished_ms=time.time_ns() // 1_000_000,
             command=self._command,
@@ -235,7 +243,9 @@ class Session:
         verdicts = [record.verdict for record in rounds]
         if len(rounds) < len(case.rounds):
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
-        reason = next((r.reason for r in rounds if r.verdict is not Verdict.PASS), None)
+        reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
+        if len(rounds) < len(case.rounds):
+            reasons.append(self._interruption.reason or self._problem or "not run")
         return CaseRecord(
             name=case.name,
             folder=case.folder,
@@ -246,8 +256,7 @@ class Session:
             nnodes=case.nnodes,
             nproc=case.nproc,
             verdict=worst(verdicts),
-            reason=reason
-            or (rounds[-1].reason if len(rounds) == len(case.rounds) else self._interruption.reason or "not run"),
+            reason=reasons[0] if reasons else "all rounds passed",
             rounds=[record.verdict for record in rounds],
             metrics=mean_metrics([record.metrics for record in rounds if record.verdict is Verdict.PASS]),
         )

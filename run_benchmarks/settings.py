@@ -127,7 +127,7 @@ class TestConf(BaseModel):
     TEST_TYPE: Literal["default"] = "default"
     ACCE_CONTAINER_OPT: Options | None = None
     ACCE_VISIBLE_DEVICE_ENV_NAME: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
-    PIP_SOURCE: str | None = Field(None, pattern=r"^(https?|file)://\S+$")
+    PIP_SOURCE: str | None = Field(None, pattern=r"^https?://\S+$")
     FLAGPERF_PATH_HOST: str | None = None
     FLAGPERF_PATH_CONTAINER: str = "/workspace/clusterdyno"
     FLAGPERF_LOG_PATH_HOST: str | None = None
@@ -138,6 +138,7 @@ class TestConf(BaseModel):
     BASE_IMAGE: str | None = None
     WHEELHOUSE: Path | None = None
     IMAGE: str | None = None
+    IMAGE_OPTIONS: dict[str, str] = {}
     PYTHON: str | None = None
     MONITOR_INTERVAL: float = Field(1.0, ge=0.1, le=60)
     TIME_LIMIT: float = Field(86400, gt=0)

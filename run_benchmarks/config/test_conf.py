@@ -26,6 +26,7 @@ CLEAR_CACHES = False
 # SHM_SIZE = "32G"
 # BASE_IMAGE = "nvcr.io/nvidia/pytorch:25.12-py3"
 # PIP_SOURCE = "https://pypi.org/simple"
+# IMAGE_OPTIONS = {"flash_attn": "2.8.3"}    # what else the vendor's template can build in
 # WHEELHOUSE = "/path/to/wheels"             # for sites without a package index
 # IMAGE = "my/finished-image:tag"            # take this one instead of building
 

@@ -49,10 +49,18 @@ def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
     def copy() -> None:
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the reading loop reports the lost link
             while chunk := stdin.read(CHUNK):
-                channel.sendall(chunk)
+                _send(channel, chunk)
             channel.shutdown_write()
 
     threading.Thread(target=copy, name="ssh-stdin", daemon=True).start()
+
+
+def _send(channel: paramiko.Channel, chunk: bytes) -> None:
+    """Send all of it. The channel's time-out is the reading loop's: a window that is full for longer is no error."""
+    rest = memoryview(chunk)
+    while rest:
+        with contextlib.suppress(socket.timeout):
+            rest = rest[channel.send(rest) :]
 
 
 def drain(

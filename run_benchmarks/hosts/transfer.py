@@ -77,7 +77,7 @@ def _manifest(text: str) -> tuple[dict[str, str], list[str]]:
     """sha256 by relative path as sha256sum wrote them, and the lines that are something else."""
     digests: dict[str, str] = {}
     others: list[str] = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         match = MANIFEST_LINE.match(line)
         if match is None:
             others.append(line)

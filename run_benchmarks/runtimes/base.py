@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from run_benchmarks.container_options import Volume
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan import NodePlan, Task
 
@@ -19,6 +20,7 @@ class Bound:
         user: numeric "uid:gid" that the task runs as in a container.
         extra_hosts: addresses of the names that the host cannot resolve itself.
         devices: optional device folders that the host really has.
+        mounts: further folders of the host that the task sees.
         facts: what the monitor writes into sys_info.json beside its own findings.
     """
 
@@ -26,6 +28,7 @@ class Bound:
     user: str = ""
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    mounts: tuple[Volume, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -142,7 +142,7 @@ def _ignore_gone() -> Any:
 def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOptions, bound: Bound) -> Any:
     mounts = [
         docker.types.Mount(volume.target, volume.source, type="bind", read_only=volume.read_only)
-        for volume in (*node.mounts, *options.volumes)
+        for volume in (*node.mounts, *options.volumes, *bound.mounts)
     ]
     return client.create_host_config(
         init=True,

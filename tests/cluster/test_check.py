@@ -38,6 +38,10 @@ def test_a_dead_host_is_named_and_nothing_starts(controller: Controller, testbed
     assert f"{dead}: ssh: found port 22 cannot be reached" in answer.output
     assert f"1 of 2 hosts failed the check: {dead}" in answer.output
     assert controller.containers() == []
+    record = answer.run_record()
+    assert (
+        record["exit_code"] == 3 and record["cases"][0]["verdict"] == "skipped" and dead in record["cases"][0]["reason"]
+    )
 
 
 def test_a_wrong_key_is_named(controller: Controller, testbed: TestBed, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ VENDOR = Vendor(
     name="nvidia",
     visible_devices_env="CUDA_VISIBLE_DEVICES",
     backend="nccl",
-    container_options="--gpus all",
+    # RDMA pins memory: NCCL over InfiniBand needs IPC_LOCK and no limit on locked memory.
+    container_options="--gpus all --cap-add IPC_LOCK --ulimit memlock=-1",
     # What NVIDIA's container runtime mounts: `utility` brings libnvidia-ml, which a plain base image does not ask for.
     environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
     images={
