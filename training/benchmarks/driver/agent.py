@@ -25,6 +25,15 @@ RANK_GRACE_S = 5
 # How late the watching thread may learn of an end on a busy host (measured here: below 10 ms, rarely more).
 WATCH_LATENESS_MS = 200
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+# By these words gloo, NCCL and torch's TCPStore say that the other end of a connection is gone.
+_LOST_PEER = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection closed by remote peer",
+    "caused by a remote worker",
+    "remote process exited or there was a network error",
+    "did the remote server shutdown or crash",
+)
 
 
 class TorchrunError(Exception):
@@ -92,17 +101,19 @@ class SeenFailure:
 
 
 def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
-    """The cause first, then by time.
+    """The cause first: by time, but effects (a lost peer, a rank that torchrun ended) after everything else.
 
-    A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record the lost
-    connection at once; so if it ended before any of them did, it comes first, and its time is at the latest theirs.
-    Whatever torchrun ends comes after the end of the rank for which it did so: the first failure is never `stopped`.
+    A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record their errors at
+    once; so if it ended before any of them did, it comes first, and its time is at the latest theirs. torchrun ends
+    ranks only after a failure: the first one is never `stopped`.
     """
     first_recorded_end = min((each.ended_ms for each in seen if each.recorded), default=0)
 
-    def key(each: SeenFailure) -> tuple[int, bool]:
+    def key(each: SeenFailure) -> tuple[bool, int, bool]:
         is_sudden = not each.recorded and each.ended_ms < first_recorded_end
-        return each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0), each.failure.stopped
+        is_effect = each.failure.lost_peer or (each.failure.stopped and not is_sudden)
+        time_ms = each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0)
+        return is_effect, time_ms, each.failure.stopped
 
     failures = [each.failure for each in sorted(seen, key=key)]
     first_ms = min(failure.time_ms for failure in failures)
@@ -132,5 +143,6 @@ def _seen(rank: int, failure: ProcessFailure, ended: Mapping[int, int], log_dir:
         time_ms=time_ms,
         message=message,
         stopped=signal_number in _STOP_SIGNALS,
+        lost_peer=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _LOST_PEER),
     )
     return SeenFailure(failure=record, ended_ms=ended_ms, recorded=isinstance(recorded, dict))

@@ -17,17 +17,20 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from training.benchmarks.driver import interface as interfaces
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
 
 USAGE_EXIT_CODE = 2
+# A monitor that looks whether the lock is held has it itself for a moment; a workload holds it far longer than this.
+_LOCK_PATIENCE_S = 1.0
 _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -191,11 +194,20 @@ def _check_module(module: str) -> None:
 def _workload_lock(log_dir: Path) -> Iterator[None]:
     """Hold D/workload.lock; the kernel frees it with this process, whatever ends that, and the monitor sees it."""
     with (log_dir / LOCK_FILE).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held") from error
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held")
+            time.sleep(_LOCK_PATIENCE_S / 100)
         yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _stop_on_signals() -> None:

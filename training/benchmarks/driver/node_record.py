@@ -15,7 +15,8 @@ class RankFailure(BaseModel):
     """One rank that did not end with exit code 0: it left with `exit_code`, or `signal` (a name, SIGKILL) ended it.
 
     `message` is the traceback of an exception, otherwise a sentence. `time_ms` is epoch milliseconds: of the exception,
-    otherwise of the end of the process. `stopped` tells that the launcher ended it because another rank had failed.
+    otherwise of the end of the process. `stopped` tells that the launcher ended it because another rank had failed,
+    `lost_peer` that its exception says that the connection to another rank broke: both are rather effects than causes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,6 +29,7 @@ class RankFailure(BaseModel):
     time_ms: int
     message: str
     stopped: bool
+    lost_peer: bool = False
 
     @property
     def shell_code(self) -> int:

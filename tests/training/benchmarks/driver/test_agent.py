@@ -11,7 +11,9 @@ from training.benchmarks.driver.agent import (
 from training.benchmarks.driver.node_record import RankFailure
 
 
-def seen(rank: int, time_ms: int, ended_ms: int, *, recorded: bool, signal: str | None = None) -> SeenFailure:
+def seen(
+    rank: int, time_ms: int, ended_ms: int, *, recorded: bool, signal: str | None = None, lost_peer: bool = False
+) -> SeenFailure:
     failure = RankFailure(
         rank=rank,
         local_rank=rank,
@@ -21,6 +23,7 @@ def seen(rank: int, time_ms: int, ended_ms: int, *, recorded: bool, signal: str 
         time_ms=time_ms,
         message="",
         stopped=signal in ("SIGTERM", "SIGKILL"),
+        lost_peer=lost_peer,
     )
     return SeenFailure(failure=failure, ended_ms=ended_ms, recorded=recorded)
 
@@ -35,6 +38,20 @@ def test_a_sudden_end_that_was_seen_late_still_comes_before_the_peers_errors() -
     )
     assert [(each.rank, each.time_ms) for each in failures] == [(1, 1000), (0, 1000), (2, 1001)]
     assert not failures[0].stopped
+
+
+def test_who_lost_a_peer_is_no_cause_whatever_the_clock_says() -> None:
+    failures = ordered(
+        [
+            seen(0, 1000, 1100, recorded=True, lost_peer=True),
+            seen(1, 1300, 1300, recorded=False, signal="SIGSEGV"),
+            seen(2, 1200, 1200, recorded=True, lost_peer=True),
+        ]
+    )
+    assert [each.rank for each in failures] == [1, 0, 2]
+    # All of them lost a peer that is on another node: then time alone counts.
+    elsewhere = [seen(rank, 1000 - rank, 1100, recorded=True, lost_peer=True) for rank in range(3)]
+    assert [each.rank for each in ordered(elsewhere)] == [2, 1, 0]
 
 
 def test_what_torchrun_ended_after_an_error_is_no_cause() -> None:

@@ -34,7 +34,7 @@ class TimeStatistics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One size: times over all ranks and, where checked, each rank's wrong elements, all checked iterations together."""
+    """One size: times over all ranks and, where checked, each rank's wrong elements of all checked iterations."""
 
     time_us: TimeStatistics
     wrong_elements: list[int] | None
