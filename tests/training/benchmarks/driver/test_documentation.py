@@ -1,0 +1,55 @@
+"""docs/adding-a-benchmark.md is true: the benchmark it shows is built from the page and runs."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
+from training.benchmarks.driver.perflog import Event, check_sequence, parse_line
+
+PAGE = ROOT / "docs" / "adding-a-benchmark.md"
+CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what runs on hosts, with the page's files in it."""
+    folder = tmp_path_factory.mktemp("project")
+    for package in ("training", "vendors"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) == 3
+    for name, text in blocks:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for package in ("training/benchmarks/memcopy", "training/benchmarks/memcopy/pytorch"):
+        (folder / package / "__init__.py").touch()
+    return folder
+
+
+def test_one_folder_is_all_that_a_benchmark_takes(project: Path) -> None:
+    script = "from training.benchmarks.driver.catalog import *; print(benchmark('memcopy', 'pytorch').entry_module)"
+    result = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "training.benchmarks.memcopy"
+
+
+def test_the_benchmark_of_the_page_runs(project: Path, tmp_path: Path) -> None:
+    workload = ["training.benchmarks.memcopy", "--vendor", "cpu", "--config_file", CASE, "--set", "steps=3"]
+    result = subprocess.run(
+        command(tmp_path, ["--nproc_per_node", "1"], workload), cwd=project, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert exit_record(tmp_path).failures == []
+    lines = (tmp_path / "rank0.out.log").read_text(encoding="utf-8").splitlines()
+    records = [record for record in map(parse_line, lines) if record is not None]
+    assert check_sequence(records) == []
+    assert sum(record.event is Event.STEP_END for record in records) == 3
+    (submitted, *_, finished) = [record.value for record in records]
+    assert isinstance(submitted, dict) and isinstance(finished, dict)
+    assert isinstance(submitted["config"], dict) and submitted["config"]["size_bytes"] == 16 << 20
+    assert finished["correct"] == "pass"
