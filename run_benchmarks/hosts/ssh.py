@@ -20,6 +20,7 @@ from typing import IO
 import paramiko
 from docker import APIClient
 from docker.errors import DockerException
+from paramiko.ssh_exception import NoValidConnectionsError
 
 from run_benchmarks.errors import CommandError, ConnectError, DeadlineError, HostKeyError, LinkLostError
 from run_benchmarks.hosts.base import CANCELLED, DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
@@ -122,9 +123,7 @@ class SshHost:
         except EOFError as error:
             raise ConnectError(self.name, f"port {endpoint.port}: the connection was closed at the log-in") from error
         except OSError as error:
-            raise ConnectError(
-                self.name, f"port {endpoint.port} cannot be reached: {error or type(error).__name__}"
-            ) from error
+            raise ConnectError(self.name, f"port {endpoint.port} cannot be reached: {_reason(error)}") from error
 
     def close(self) -> None:
         """Close the Docker client and the connection."""
@@ -263,3 +262,10 @@ class SshHost:
             if isinstance(error.__cause__, LinkLostError):
                 raise error.__cause__ from error
             raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Why no connection came about; paramiko hides it behind one error for all the addresses of a name."""
+    if isinstance(error, NoValidConnectionsError):
+        return "; ".join(sorted({str(each) for each in error.errors.values()}))
+    return str(error) or type(error).__name__

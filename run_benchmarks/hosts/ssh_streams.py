@@ -15,6 +15,7 @@ import paramiko
 from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture
 
 CHUNK = 1 << 18
+SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
 GROUP_MARK = re.compile(rb"^__group (\d+)\n", re.MULTILINE)
 
 
@@ -57,10 +58,10 @@ def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
 
 def _send(channel: paramiko.Channel, chunk: bytes) -> None:
     """Send all of it. The channel's time-out is the reading loop's: a window that is full for longer is no error."""
-    rest = memoryview(chunk)
-    while rest:
+    sent = 0
+    while sent < len(chunk):
         with contextlib.suppress(socket.timeout):
-            rest = rest[channel.send(rest) :]
+            sent += channel.send(chunk[sent : sent + SEND_BYTES])
 
 
 def drain(

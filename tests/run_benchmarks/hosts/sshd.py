@@ -1,0 +1,121 @@
+"""A real OpenSSH server on loopback, with keys and files of its own, run as the user who runs the tests."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from run_benchmarks.hosts.ssh import Endpoint, SshHost
+
+ADDRESS = "127.0.0.1"
+SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
+START_SECONDS = 10.0
+CONFIG = """\
+ListenAddress {address}:{port}
+HostKey {folder}/host_key
+PidFile none
+AuthorizedKeysFile {folder}/authorized_keys
+StrictModes no
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+UsePAM {pam}
+PrintMotd no
+LogLevel ERROR
+"""
+
+
+def free_port() -> int:
+    """A TCP port of loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+def make_key(file: Path) -> Path:
+    """Make an Ed25519 key pair with ssh-keygen (an existing one is replaced)."""
+    file.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file], check=True)
+    return file
+
+
+def public_part(key: Path) -> str:
+    """Type and base64 of a key pair's public key."""
+    return " ".join(key.with_name(f"{key.name}.pub").read_text().split()[:2])
+
+
+class SshServer:
+    """sshd in a folder: host_key, client_key, authorized_keys, known_hosts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.host_key = make_key(folder / "host_key")
+        self.client_key = make_key(folder / "client_key")
+        self.known_hosts = folder / "known_hosts"
+        self.known_hosts.write_text(f"[{ADDRESS}]:{self.port} {public_part(self.host_key)}\n")
+        (folder / "authorized_keys").write_text(f"{public_part(self.client_key)}\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it greets."""
+        assert SSHD is not None
+        as_root = os.geteuid() == 0
+        if as_root:  # where no service manager made it, sshd's privilege separation lacks its folder
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        config = self.folder / "sshd_config"
+        # PAM lets root in by key, also where root's password is locked; it needs root itself.
+        pam = "yes" if as_root and Path("/etc/pam.d/sshd").exists() else "no"
+        config.write_text(CONFIG.format(address=ADDRESS, port=self.port, folder=self.folder, pam=pam))
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stderr=log, stdin=subprocess.DEVNULL)
+        limit = time.monotonic() + START_SECONDS
+        while not self._greets():
+            if self._process.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError(f"sshd did not start: {(self.folder / 'log').read_text()}")
+            time.sleep(0.02)
+
+    def _greets(self) -> bool:
+        try:
+            with socket.create_connection((ADDRESS, self.port), timeout=1) as connection:
+                return connection.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def kill_sessions(self) -> int:
+        """Kill the processes that serve connections, as a broken link does; returns how many there were."""
+        assert self._process is not None
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        sessions = [child for child in children if child.name().startswith("sshd")]
+        for session in sessions:
+            session.kill()
+        psutil.wait_procs(sessions, timeout=5)
+        return len(sessions)
+
+    def stop(self) -> None:
+        """Stop it with all its sessions."""
+        if self._process is not None:
+            self.kill_sessions()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def host(self, *, key: Path | None = None, known_hosts: Path | None = None, port: int | None = None) -> SshHost:
+        """An SshHost of it that is not connected yet."""
+        return SshHost(
+            Endpoint(
+                host=ADDRESS,
+                port=port or self.port,
+                user=getpass.getuser(),
+                key=key or self.client_key,
+                known_hosts=known_hosts or self.known_hosts,
+            )
+        )

@@ -1,0 +1,103 @@
+"""known_hosts in OpenSSH's format: read, hashed, recorded, and asked of a server."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.errors import ConnectError
+from run_benchmarks.hosts import host_keys
+from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, public_part
+
+
+def test_a_scan_shows_the_key_without_logging_in(sshd: SshServer) -> None:
+    key = host_keys.scan(ADDRESS, sshd.port)
+    assert f"{key.get_name()} {key.get_base64()}" == public_part(sshd.host_key)
+    listed = subprocess.run(["ssh-keygen", "-lf", sshd.host_key], check=True, capture_output=True, text=True).stdout
+    assert host_keys.fingerprint(key) == f"ssh-ed25519 {listed.split()[1]}"
+
+
+def test_a_scan_of_a_closed_port_is_an_error() -> None:
+    port = free_port()
+    with pytest.raises(ConnectError, match=f"port {port}"):
+        host_keys.scan(ADDRESS, port)
+
+
+def test_a_recorded_key_lets_us_in(sshd: SshServer, tmp_path: Path) -> None:
+    known = tmp_path / "new" / "known_hosts"
+    assert host_keys.recorded(known, ADDRESS, sshd.port) == []
+    host_keys.record(known, ADDRESS, sshd.port, host_keys.scan(ADDRESS, sshd.port))
+    assert known.stat().st_mode & 0o777 == 0o600
+    assert known.parent.stat().st_mode & 0o777 == 0o700
+    assert host_keys.recorded(known, ADDRESS, sshd.port) == [host_keys.scan(ADDRESS, sshd.port)]
+    host = sshd.host(known_hosts=known)
+    host.connect()
+    host.close()
+
+
+def test_openssh_reads_what_we_record(sshd: SshServer, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    key = host_keys.scan(ADDRESS, sshd.port)
+    host_keys.record(known, "node1", 22, key)
+    host_keys.record(known, "node1", 2222, key)
+    for name in ("node1", "[node1]:2222"):
+        found = subprocess.run(["ssh-keygen", "-F", name, "-f", known], capture_output=True, text=True, check=True)
+        assert public_part(sshd.host_key) in found.stdout
+    assert host_keys.known_name("node1", 22) == "node1"
+
+
+def test_recording_keeps_the_other_lines(sshd: SshServer, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    before = b"# mine\nother ssh-rsa AAAA broken\nolder \xff line, and no line end"
+    known.write_bytes(before)
+    link = tmp_path / "link"
+    link.symlink_to(known)
+    host_keys.record(link, ADDRESS, sshd.port, host_keys.scan(ADDRESS, sshd.port))
+    assert link.is_symlink()
+    assert known.read_bytes() == before + f"\n[{ADDRESS}]:{sshd.port} {public_part(sshd.host_key)}\n".encode()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["known_hosts", "link"]
+
+
+def test_a_failed_recording_leaves_the_file_alone(
+    sshd: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("old\n")
+    key = host_keys.scan(ADDRESS, sshd.port)
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        host_keys.record(known, ADDRESS, sshd.port, key)
+    assert [path.name for path in tmp_path.iterdir()] == ["known_hosts"]
+    assert known.read_text() == "old\n"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["[x ssh-ed25519 A\n", "x ssh-ed25519 AAAA=A=A\n", "only two\n", "x ssh-nonsense AAAA\n", "\xff\xfe\n", "\n#\n"],
+)
+def test_hashed_names_and_bad_lines(sshd: SshServer, tmp_path: Path, spoil: str) -> None:
+    """As OpenSSH does, a line that is none is passed over; a hashed name is found."""
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{ADDRESS}]:{sshd.port} {public_part(sshd.host_key)}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", known], check=True, capture_output=True)
+    (tmp_path / "known_hosts.old").unlink()
+    assert known.read_text().startswith("|1|")
+    known.write_text(spoil + known.read_text(), encoding="latin-1")
+    assert host_keys.recorded(known, ADDRESS, sshd.port) == [host_keys.scan(ADDRESS, sshd.port)]
+    assert host_keys.recorded(known, ADDRESS, 22) == []
+    host = sshd.host(known_hosts=known)
+    host.connect()
+    host.close()
+
+
+def test_several_names_on_a_line(sshd: SshServer, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(f"a,[{ADDRESS}]:{sshd.port},b\t{public_part(sshd.host_key)}  a comment\n")
+    assert len(host_keys.recorded(known, ADDRESS, sshd.port)) == 1
+    assert len(host_keys.recorded(known, "b", 22)) == 1

@@ -1,0 +1,236 @@
+"""Folders to and from a host: whole, verified, and nothing outside their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from run_benchmarks.errors import CollectError, CommandError, HostError
+from run_benchmarks.hosts import transfer
+from run_benchmarks.hosts.base import Completed, Host
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.transfer import pull, push
+
+SECONDS = 60.0
+FILES = {
+    "rank0.out.log": b"text\n",
+    "empty": b"",
+    "deep/er/binary": os.urandom(3 << 20),
+    "with space 'and' \"quotes\"": b"1",
+    "-dash": b"2",
+    "ünïcode €": b"3",
+    "line\nbreak\\n": b"4",
+}
+
+
+def archive(files: dict[str, bytes]) -> io.BytesIO:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    buffer.seek(0)
+    return buffer
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_goes_there_and_comes_back(host: Host, tmp_path: Path) -> None:
+    there, here = tmp_path / "code" / "abc", tmp_path / "here"
+    push(host, archive(FILES), str(there), deadline=SECONDS)
+    assert tree(there) == FILES
+    assert there.stat().st_mode & 0o777 == 0o755
+    (there / "workload.lock").touch()
+    digests = pull(host, str(there), here, deadline=SECONDS)
+    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
+    assert tree(here) == FILES
+    assert here.stat().st_mode & 0o777 == 0o750
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "here"]
+
+
+def test_pulling_adds_to_what_is_there(host: Host, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder, name, text in ((there, "sub/new", "new"), (there, "both", "from the host"), (here, "both", "old")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (here / "start_pytorch_task.log").write_text("ours")
+    (here / "sub").mkdir()
+    (here / "sub" / "kept").write_text("kept")
+    pull(host, str(there), here, deadline=SECONDS)
+    expected = {"sub/new": b"new", "sub/kept": b"kept", "both": b"from the host", "start_pytorch_task.log": b"ours"}
+    assert tree(here) == expected
+
+
+def test_an_empty_folder_is_no_error(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS) == {}
+
+
+def test_a_missing_folder_is_named(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(CollectError, match="nowhere"):
+        pull(host, str(tmp_path / "nowhere"), tmp_path / "here", deadline=SECONDS)
+
+
+def test_a_push_leaves_an_existing_folder_alone(host: Host, tmp_path: Path) -> None:
+    there = tmp_path / "code" / "abc"
+    push(host, archive({"a": b"first"}), str(there), deadline=SECONDS)
+    push(host, archive({"a": b"second", "b": b""}), str(there), deadline=SECONDS)
+    assert tree(there) == {"a": b"first"}
+    assert [path.name for path in there.parent.iterdir()] == ["abc"]
+
+
+def test_a_torn_push_leaves_nothing(host: Host, tmp_path: Path) -> None:
+    whole = archive({"a": b"x" * 100_000}).getvalue()
+    with pytest.raises(CommandError):
+        push(host, io.BytesIO(whole[:50_000]), str(tmp_path / "code" / "abc"), deadline=SECONDS)
+    assert list((tmp_path / "code").iterdir()) == []
+
+
+def test_concurrent_pushes_of_one_digest_leave_one_whole_folder(host: Host, tmp_path: Path) -> None:
+    files = {f"file{index}": os.urandom(50_000) for index in range(20)}
+    there = tmp_path / "code" / "abc"
+    errors: list[HostError] = []
+
+    def work() -> None:
+        try:
+            push(host, archive(files), str(there), deadline=SECONDS)
+        except HostError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert tree(there) == files
+    assert [path.name for path in there.parent.iterdir()] == ["abc"]
+
+
+class Tampering(LocalHost):
+    """A host whose answer to the pull is changed on its way."""
+
+    def __init__(self, change: Callable[[bytes], bytes]) -> None:
+        super().__init__("node1")
+        self._change = change
+
+    def run(self, argv: Any, *, on_stdout: Any = None, **options: Any) -> Completed:
+        received: list[bytes] = []
+        completed = super().run(argv, on_stdout=received.append, **options)
+        on_stdout(self._change(b"".join(received)))
+        return completed
+
+
+def members(*added: tarfile.TarInfo) -> Callable[[bytes], bytes]:
+    """An archive with these members instead, after an innocent one."""
+
+    def change(_: bytes) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            innocent = tarfile.TarInfo("innocent")
+            innocent.size = 1
+            tar.addfile(innocent, io.BytesIO(b"x"))
+            for entry in added:
+                tar.addfile(entry, io.BytesIO(b"y" * entry.size))
+        return buffer.getvalue()
+
+    return change
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.size = kind, target, 1 if kind == tarfile.REGTYPE else 0
+    return entry
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        [member("../escaped")],
+        [member("deep/../../escaped")],
+        [member("link", tarfile.SYMTYPE, "../outside"), member("link/escaped")],
+        [member("link", tarfile.SYMTYPE, "/etc")],
+        [member("hard", tarfile.LNKTYPE, "../outside")],
+        [member("null", tarfile.CHRTYPE)],
+    ],
+    ids=["dots", "deep dots", "link out", "absolute link", "hard link", "device"],
+)
+def test_a_member_that_would_leave_the_folder_is_refused_whole(tmp_path: Path, added: list[tarfile.TarInfo]) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "outside").mkdir()
+    here = tmp_path / "run" / "here"
+    with pytest.raises(CollectError, match="node1: its archive was refused"):
+        pull(Tampering(members(*added)), str(tmp_path / "there"), here, deadline=SECONDS)
+    assert list(here.iterdir()) == []
+    assert [path.name for path in here.parent.iterdir()] == ["here"]
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_an_absolute_name_stays_below_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    name = str(tmp_path / "escaped")
+    pull(Tampering(members(member(name))), str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS)
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_files_that_differ_or_lack_are_named_and_the_sound_ones_stay(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    for name in ("sound", "bent", "lost"):
+        (there / name).write_text(name * 1000)
+
+    def spoil(_: bytes) -> bytes:
+        return archive({"sound": b"sound" * 1000, "bent": b"BENT" * 1000}).getvalue()
+
+    with pytest.raises(CollectError, match=r"incomplete or not at all: bent, lost$"):
+        pull(Tampering(spoil), str(there), here, deadline=SECONDS)
+    assert (here / "sound").read_text() == "sound" * 1000
+
+
+@pytest.mark.parametrize("keep", [0, 10, 700, 5000])
+def test_a_torn_archive_is_an_error(tmp_path: Path, keep: int) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "file").write_bytes(b"x" * 20_000)
+    with pytest.raises(CollectError):
+        pull(Tampering(lambda data: data[:keep]), str(there), tmp_path / "here", deadline=SECONDS)
+
+
+def test_a_failing_tar_is_told_and_what_it_sent_stays(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an unreadable or vanishing file comes to."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "good").write_text("good")
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - . ./vanished"))
+    with pytest.raises(CollectError, match="vanished"):
+        pull(host, str(there), tmp_path / "here", deadline=SECONDS)
+    assert (tmp_path / "here" / "good").read_text() == "good"
+
+
+def test_a_full_disk_here_is_no_lost_link(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("x")
+
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    def full(**_: object) -> IO[bytes]:
+        return Full()
+
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", full)
+    with pytest.raises(CollectError, match=r"head node: .*No space left"):
+        pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS)
