@@ -1,6 +1,7 @@
 """The command line: files, names, notes, suite, summary and help."""
 
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -58,12 +59,14 @@ def test_default_names_tell_workloads_apart(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.parametrize("name", sorted(set(WorkloadArgs().to_dict()) - {"workload_only", "enable_visual"}))
 def test_every_parameter_is_in_the_name(name: str) -> None:
-    base = WorkloadArgs()
+    base = WorkloadArgs(world_size=8)
     value = getattr(base, name)
-    other = (
-        not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 7 if value is None else "x"
-    )
-    changed = WorkloadArgs(**{name: other})
+    other: object = "other"
+    if isinstance(value, bool):
+        other = not value
+    elif isinstance(value, int) or name in ("num_attention_heads", "ffn_hidden_size"):
+        other = (value or 0) + 1
+    changed = WorkloadArgs.from_dict({**base.to_dict(), name: other})
     assert default_path(base, "csv", "aicb") != default_path(changed, "csv", "aicb")
 
 
@@ -174,8 +177,6 @@ def test_suite_writes_all_rows_with_progress(tmp_path: Path, capsys: pytest.Capt
 
 def test_suite_rows_that_were_recorded_are_the_recorded_ones(tmp_path: Path) -> None:
     """Rows 5 to 8 and their recorded runs have the same parameters."""
-    import lzma
-
     assert main(["suite", "--world_size", "128", "--rows", "5,6,8", "--output_dir", str(tmp_path)]) == 0
     recorded = {
         5: "gpt175b_tp8_pp8_ws128_sp_do_suite5",

@@ -103,8 +103,8 @@ def test_last_pipeline_stage_sets_up_the_shared_embedding() -> None:
     args = WorkloadArgs(
         world_size=4, tensor_model_parallel_size=2, pipeline_model_parallel=2, num_attention_heads=16, global_batch=1
     )
-    plain = [item for item in generate(args).epoch(0)]
-    last = [item for item in generate(replace(args, pp_rank=1)).epoch(0)]
+    plain = list(generate(args).epoch(0))
+    last = list(generate(replace(args, pp_rank=1)).epoch(0))
     extra = [item for item in last if item not in plain]
     word_bytes = 2 * 4 * args.padded_vocab_size // 2 * args.hidden_size
     assert [item.msg_size for item in extra] == [word_bytes, 2 * args.seq_length * args.hidden_size]
@@ -112,7 +112,7 @@ def test_last_pipeline_stage_sets_up_the_shared_embedding() -> None:
 
 
 def test_recomputed_attention_doubles_where_aicb_doubles_it() -> None:
-    """Bytes without AIOB times; with them the flash part, and under sequence parallelism the whole forward once more."""
+    """Bytes without AIOB times; with them the flash part, and with sequence parallelism the whole forward again."""
     example = str(ROOT / "tests" / "data" / "aicb" / "aiob_example.txt")
     args = WorkloadArgs(
         world_size=2, tensor_model_parallel_size=2, num_attention_heads=16, global_batch=1, recompute_activations=True
@@ -150,8 +150,9 @@ def test_simai_text_of_zero_takes_measured_times() -> None:
 
 class TestBlock:
     def test_length_iteration_tally_and_bytes_agree(self) -> None:
-        inner = Block(["a", "b"], 3)
-        outer = Block([inner, "c", Block(["d"], 0)], 2)
+        inner: Block[str] = Block(["a", "b"], 3)
+        never: Block[str] = Block(["d"], 0)
+        outer: Block[str] = Block([inner, "c", never], 2)
         rows = list(outer)
         assert rows == ["a", "b", "a", "b", "a", "b", "c"] * 2
         assert len(outer) == len(rows)

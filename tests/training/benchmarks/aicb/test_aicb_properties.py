@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -155,7 +156,7 @@ def test_each_send_meets_its_receive_on_the_next_stage(args: WorkloadArgs) -> No
         for item, count in generate(args, pp_stage=stage).tally().items():
             tally[item.additional] += count
         counts.append(tally)
-    for here, there in zip(counts, counts[1:], strict=False):
+    for here, there in pairwise(counts):
         assert here["send_next"] == there["recv_prev"] == expected
         assert there["send_prev"] == here["recv_next"] == expected
     assert not any(counts[0][name] for name in ("send_prev", "recv_prev"))

@@ -213,6 +213,6 @@ def test_rank_groups_are_those_of_megatron() -> None:
 def test_rank_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         RankGroups(world_size=8, tp=2, ep=3)
-    with pytest.raises(ValueError, match="no multiple|not a multiple"):
+    with pytest.raises(ValueError, match="is not a multiple"):
         RankGroups(world_size=8, tp=3)
     assert RankGroups(world_size=8, tp=2, pp=2).group_of(5, CommGroup.dp_group) == [5, 7]
