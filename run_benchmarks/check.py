@@ -11,6 +11,7 @@ from typing import Literal
 import docker.errors
 import requests
 
+from container.distribute import find
 from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
 from run_benchmarks.facts import HostFacts, Questions, gather
 from run_benchmarks.hosts.base import Host
@@ -46,11 +47,15 @@ class Finding:
 
 @dataclass(kw_only=True)
 class HostReport:
-    """What the check learnt of one host. `facts` is None where it could not be reached."""
+    """What the check learnt of one host. `facts` is None where it could not be reached.
+
+    `images` has the id of each image its cases need, by tag; None where the host lacks it.
+    """
 
     host: str
     facts: HostFacts | None = None
     docker_version: str | None = None
+    images: dict[str, str | None] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -109,7 +114,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
     _check_data(report, cases)
     _check_network(report, settings, plan, cases)
     if plan.runtime == "docker":
-        _check_docker(report, host)
+        _check_docker(report, host, cases)
     else:
         _check_python(report, settings)
     return report
@@ -213,14 +218,17 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
         report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
 
 
-def _check_docker(report: HostReport, host: Host) -> None:
+def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
     if not facts.has_docker_client and host.name not in LOCAL_NAMES:
         report.add("docker", "no docker command", "Docker 20.10 or newer", "install Docker, or set RUNTIME = 'process'")
         return
     try:
-        report.docker_version = str(host.docker().version()["Version"])
+        client = host.docker()
+        report.docker_version = str(client.version()["Version"])
+        tags = {case.rounds[0].nodes[0].image for case in cases}
+        report.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
     except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError) as error:
         cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
         action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"

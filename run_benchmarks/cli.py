@@ -119,7 +119,9 @@ def check(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: 
     prepared = prepare(settings, new_run_id())
     with connected(settings.cluster) as hosts:
         reports = check_hosts(hosts, settings, prepared.plan, prepared.resolved.vendor)
-    print_table("", ("host", "verdict", "kernel", "Docker", "devices", "clock", "interface"), _host_rows(reports))
+    print_table(
+        "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
+    )
     findings = [finding for report in reports.values() for finding in report.findings]
     if findings:
         rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
@@ -133,12 +135,14 @@ def _host_rows(reports: dict[str, HostReport]) -> list[tuple[str, ...]]:
         facts = report.facts
         verdict = "failed" if report.failed else "ok"
         if facts is None:
-            rows.append((report.host, verdict, "", "", "", "", ""))
+            rows.append((report.host, verdict, "", "", "", "", "", ""))
             continue
         clock = f"{facts.clock_offset * 1000:+.0f} ms"
         devices = str(len(facts.devices))
         interface = facts.interface or ""
-        rows.append((report.host, verdict, facts.kernel, report.docker_version or "", devices, clock, interface))
+        images = ", ".join(f"{tag} {'there' if image_id else 'to come'}" for tag, image_id in report.images.items())
+        docker = report.docker_version or ""
+        rows.append((report.host, verdict, facts.kernel, docker, images, devices, clock, interface))
     return rows
 
 

@@ -67,7 +67,7 @@ def _volume(text: str) -> Volume:
 
 
 def _ulimit(text: str) -> Ulimit:
-    match = re.match(r"^([a-z]+)=(-?\d+)(?::(-?\d+))?$", text)
+    match = re.fullmatch(r"([a-z]+)=(-?\d+)(?::(-?\d+))?", text)
     if not match:
         raise ValueError(f"--ulimit takes name=soft[:hard], not {text!r}")
     return Ulimit(name=match[1], soft=int(match[2]), hard=int(match[3] or match[2]))
@@ -81,7 +81,7 @@ def _environment(text: str) -> tuple[str, str]:
 
 
 def _gpus(text: str) -> str:
-    if text != "all" and not re.match(r'^(\d+|"?device=[\w,:-]+"?)$', text):
+    if text != "all" and not re.fullmatch(r'[1-9]\d*|"?device=[\w,:-]+"?', text):
         raise ValueError(f"--gpus takes 'all', a count or device=0,1, not {text!r}")
     return text.strip('"')
 
@@ -92,20 +92,32 @@ def _device(text: str) -> str:
     return text
 
 
+def _word(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a value that is not empty")
+    return text
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"--privileged takes =true, =false or nothing, not {text!r}")
+    return text.lower() == "true"
+
+
 # option -> (field, whether it may stand more than once, parser of its value)
 VALUED: dict[str, tuple[str, bool, Callable[[str], object]]] = {
     "--gpus": ("gpus", False, _gpus),
-    "--runtime": ("runtime", False, str),
+    "--runtime": ("runtime", False, _word),
     "--device": ("devices", True, _device),
-    "--cap-add": ("cap_add", True, str),
-    "--group-add": ("group_add", True, str),
-    "--security-opt": ("security_opt", True, str),
+    "--cap-add": ("cap_add", True, _word),
+    "--group-add": ("group_add", True, _word),
+    "--security-opt": ("security_opt", True, _word),
     "--ulimit": ("ulimits", True, _ulimit),
     "--volume": ("volumes", True, _volume),
     "-v": ("volumes", True, _volume),
     "--env": ("environment", True, _environment),
     "-e": ("environment", True, _environment),
-    "--ipc": ("ipc", False, str),
+    "--ipc": ("ipc", False, _word),
     "--shm-size": ("shm_size", False, parse_size),
 }
 FLAGS = {"--privileged": "privileged"}
@@ -122,7 +134,7 @@ def parse_container_options(text: str) -> ContainerOptions:
     while words:
         option, separator, value = words.pop(0).partition("=")
         if option in FLAGS:
-            fields[FLAGS[option]] = value.lower() != "false"
+            fields[FLAGS[option]] = _switch(value) if separator else True
             continue
         if option not in VALUED:
             raise ValueError(f"unknown container option {option!r}; {nearest(option, [*VALUED, *FLAGS])}")

@@ -14,12 +14,12 @@ import docker
 import docker.errors
 import requests
 
-from container.distribute import DistributeError, build, find, pull, transfer
+from container.distribute import DistributeError, build, pull, transfer
 from container.image import ImageSpec, ImageSpecError
+from run_benchmarks.check import HostReport
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import Plan
 from run_benchmarks.resolve import Resolved
@@ -38,9 +38,13 @@ def spool_folder() -> Path:
 
 
 def provide_images(
-    plan: Plan, resolved: Resolved, hosts: Mapping[str, Host], interruption: Interruption
+    plan: Plan,
+    resolved: Resolved,
+    hosts: Mapping[str, Host],
+    reports: Mapping[str, HostReport],
+    interruption: Interruption,
 ) -> dict[str, str]:
-    """Bring every image of the plan to every host that needs it.
+    """Bring every image of the plan to every host that needs it and, by its report, lacks it.
 
     Returns:
         image id by tag.
@@ -56,14 +60,20 @@ def provide_images(
         if image is not None:
             names = needed.setdefault(image, [])
             names += [host for host in plan.hosts[: case.nnodes] if host not in names]
-    return {
-        tag: _provide(tag, specs.get(tag), {name: hosts[name] for name in names}, interruption)
-        for tag, names in needed.items()
-    }
+    ids = {}
+    for tag, names in needed.items():
+        there = {name: reports[name].images.get(tag) for name in names}
+        ids[tag] = _provide(tag, specs.get(tag), {name: hosts[name] for name in names}, there, interruption)
+    return ids
 
 
-def _provide(tag: str, spec: ImageSpec | None, hosts: dict[str, Host], interruption: Interruption) -> str:
-    there = for_each(hosts, lambda host: _guard(host.name, lambda: find(host.docker(), tag))).raise_first()
+def _provide(
+    tag: str,
+    spec: ImageSpec | None,
+    hosts: dict[str, Host],
+    there: dict[str, str | None],
+    interruption: Interruption,
+) -> str:
     lacking = [name for name, image_id in there.items() if image_id is None]
     source = next((name for name, image_id in there.items() if image_id), None)
     image_id = there[source] if source else None

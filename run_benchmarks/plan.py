@@ -7,6 +7,7 @@ a host has InfiniBand devices and RAPL counters to hand in.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -110,12 +111,14 @@ def deploy_path(cluster: ClusterConf) -> str:
 
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:
-    """The log folder's path inside the code folder, where the user nested them as the seed does."""
-    code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
-    log = PurePosixPath(settings.test.FLAGPERF_LOG_PATH_CONTAINER)
-    if settings.test.RUNTIME != "docker" or log == code or not log.is_relative_to(code):
+    """Paths inside the code folder of the log and data folders that the user put there, as the seed does."""
+    if settings.test.RUNTIME != "docker":
         return ()
-    return (log.relative_to(code).as_posix(),)
+    code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
+    data = (case.data_dir_container for case in settings.cases.values() if case.data_dir_container)
+    folders = {PurePosixPath(folder) for folder in (settings.test.FLAGPERF_LOG_PATH_CONTAINER, *data)}
+    nested = (folder.relative_to(code) for folder in folders if folder != code and folder.is_relative_to(code))
+    return tuple(sorted(folder.as_posix() for folder in nested))
 
 
 def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str) -> Plan:
@@ -192,7 +195,8 @@ def _node_plan(
         f"{LABEL}.round": str(index),
         f"{LABEL}.node": str(node_rank),
     }
-    stem = f"clusterdyno-{plan.run_id}-{folder}-r{index}-n{node_rank}".lower()
+    # What Docker allows in a name.
+    stem = re.sub(r"[^a-z0-9_.-]", "_", f"clusterdyno-{plan.run_id}-{folder}-r{index}-n{node_rank}".lower())
     environment = _environment(resolved, settings, case, code_dir)
     first = node_rank * case.settings.nproc
     return NodePlan(
@@ -232,7 +236,8 @@ def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, cod
     visible = resolved.vendor.visible_devices_env if name is None else name
     devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}
     ours = {"PYTHONPATH": code_dir, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    return {**resolved.vendor.environment, **devices, **case.environment, **resolved.options.environment, **ours}
+    options = resolved.options.environment if settings.test.RUNTIME == "docker" else {}
+    return {**resolved.vendor.environment, **devices, **case.environment, **options, **ours}
 
 
 def _mounts(plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str) -> tuple[Volume, ...]:

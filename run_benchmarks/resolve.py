@@ -75,21 +75,25 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
         ConfigError: every name that stands for nothing, with what there is instead.
     """
     file = str(settings.test_file)
+    problems: list[Problem] = []
+    vendor = None
     try:
         vendor = load_vendor(settings.test.VENDOR)
     except (UnknownVendor, ValueError) as error:
-        raise ConfigError([Problem(file, "VENDOR", settings.test.VENDOR, str(error))]) from error
-    problems = [
+        problems.append(Problem(file, "VENDOR", settings.test.VENDOR, str(error)))
+    problems += [
         Problem(file, "CASES", name, f"no definition in this file; {nearest(name, settings.cases)}")
         for name in settings.undefined_cases
     ]
     cases = []
     for name, case in settings.cases.items():
         try:
-            cases.append(_case(name, case, settings, vendor, local_python))
+            found = _benchmark(name, case, settings)
+            if vendor is not None:
+                cases.append(_case(name, case, found, settings, vendor, local_python))
         except ConfigError as error:
             problems += error.problems
-    if problems:
+    if problems or vendor is None:
         raise ConfigError(problems)
     options = settings.test.ACCE_CONTAINER_OPT
     return Resolved(
@@ -100,7 +104,25 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
     )
 
 
-def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, local_python: str) -> ResolvedCase:
+def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
+    """What can be said of a case whatever the vendor. Raises ConfigError."""
+    problems: list[Problem] = []
+    if case.nnodes > len(settings.cluster.HOSTS):
+        allowed = f"at most {len(settings.cluster.HOSTS)}, the number of HOSTS in {settings.cluster_file}"
+        problems.append(Problem(str(settings.test_file), f"{name}.nnodes", case.nnodes, allowed))
+    try:
+        found = benchmark(case.model, case.framework)
+    except UnknownBenchmarkError as error:
+        value = f"{case.model}:{case.framework}"
+        problems.append(Problem(str(settings.test_file), f"{name}.model:framework", value, str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _case(
+    name: str, case: CaseSettings, found: Benchmark, settings: Settings, vendor: Vendor, local_python: str
+) -> ResolvedCase:
     file = str(settings.test_file)
     problems: list[Problem] = []
 
@@ -109,17 +131,10 @@ def _case(name: str, case: CaseSettings, settings: Settings, vendor: Vendor, loc
             return action()
         except CaseConfigError as error:
             problems.extend(problems_of(error))
-        except (UnknownBenchmarkError, CaseFileError, ValueError) as error:
+        except (CaseFileError, ValueError) as error:
             problems.append(Problem(file, f"{name}.{key}", value, str(error)))
         return None
 
-    if case.nnodes > len(settings.cluster.HOSTS):
-        allowed = f"at most {len(settings.cluster.HOSTS)}, the number of HOSTS in {settings.cluster_file}"
-        problems.append(Problem(file, f"{name}.nnodes", case.nnodes, allowed))
-    target = f"{case.model}:{case.framework}"
-    found = attempt("model:framework", target, lambda: benchmark(case.model, case.framework))
-    if found is None:
-        raise ConfigError(problems)
     directory = case_dir(vendor.name, found.model, found.framework)
     config_file = directory / "config" / f"{case.config}.py"
     config = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
@@ -149,12 +164,10 @@ def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) 
 
 
 def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:
-    if settings.test.RUNTIME != "docker":
+    if settings.test.RUNTIME != "docker" or settings.test.IMAGE is not None:
         return None
     if case.framework not in vendor.images:
         raise ValueError(f"vendor {vendor.name} has no image for it; {nearest(case.framework, vendor.images)}")
-    if settings.test.IMAGE is not None:
-        return None
     return image_spec(
         vendor,
         case.framework,
@@ -176,16 +189,35 @@ def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python
 
 def _without_effect(settings: Settings) -> list[str]:
     """Settings that the user wrote and that nothing will read; a set value is never silently ignored."""
-    written = settings.test.model_fields_set
+    written, touched = settings.test.model_fields_set, settings.cluster.model_fields_set
     warnings = []
     if settings.test.RUNTIME == "process":
         warnings += [f"{key} has no effect with RUNTIME 'process'" for key in DOCKER_ONLY if key in written]
-    elif settings.test.IMAGE is not None:
-        warnings += [f"{key} has no effect: IMAGE names a finished image" for key in BUILD_ONLY if key in written]
+    else:
+        warnings += _container_warnings(settings)
     if settings.cluster.HOSTS[0] in LOCAL_NAMES:
-        touched = settings.cluster.model_fields_set
         warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
-    if settings.test.ACCE_CONTAINER_OPT is not None and settings.test.ACCE_CONTAINER_OPT.privileged:
+    if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
+        warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
+    finished = settings.test.RUNTIME == "process" or settings.test.IMAGE is not None
+    for name, case in settings.cases.items():
+        if finished and "_" in case.framework:
+            warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")
+    return warnings
+
+
+def _container_warnings(settings: Settings) -> list[str]:
+    written, options = settings.test.model_fields_set, settings.test.ACCE_CONTAINER_OPT
+    warnings = []
+    if settings.test.IMAGE is not None:
+        warnings += [f"{key} has no effect: IMAGE names a finished image" for key in BUILD_ONLY if key in written]
+    if options is None:
+        return warnings
+    if options.shm_size is not None and "SHM_SIZE" in written:
+        warnings.append("--shm-size of ACCE_CONTAINER_OPT has no effect: SHM_SIZE is set")
+    if options.ipc is not None and (options.shm_size is not None or "SHM_SIZE" in written):
+        warnings.append(f"the shared memory size has no effect with --ipc {options.ipc} of ACCE_CONTAINER_OPT")
+    if options.privileged:
         warnings.append(
             "ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)"
         )

@@ -179,7 +179,7 @@ class Session:
     def _images(self, hosts: Mapping[str, Host]) -> dict[str, str]:
         if self._plan.runtime != "docker":
             return {}
-        return provide_images(self._plan, self._prepared.resolved, hosts, self._interruption)
+        return provide_images(self._plan, self._prepared.resolved, hosts, self._reports, self._interruption)
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {

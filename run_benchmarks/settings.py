@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
+import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,11 +20,27 @@ from run_benchmarks.container_options import ContainerOptions, parse_container_o
 from run_benchmarks.errors import ConfigError, Problem
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-HOST_NAME = re.compile(r"^(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?$")
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
-CASE_NAME = re.compile(r"^[A-Za-z0-9][\w.+-]*$")
+CASE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number, not True or False")
+    return value
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's uid without a name
+        return f"uid{os.getuid()}"
+
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+Port = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=65535)]
+Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
 Size = Annotated[
     int, BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value), Field(gt=0)
 ]
@@ -42,17 +60,17 @@ class ClusterConf(BaseModel):
 
     HOSTS: tuple[str, ...] = Field(min_length=1, description="a list of host names or IP addresses")
     SSH_PORT: Port = 22
-    SSH_USER: str = Field(default_factory=getpass.getuser, pattern=r"^[a-z_][a-z0-9_.-]*\$?$")
+    SSH_USER: str = Field(default_factory=_user, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?$")
     SSH_KEY: Path | None = None
     KNOWN_HOSTS: Path = Path("~/.ssh/known_hosts")
-    MASTER_PORT: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    MASTER_PORT: Annotated[Port, Field(ge=1024)] = 29500
     NETWORK_INTERFACE: str = Field("auto", pattern=r"^[A-Za-z0-9_.@-]{1,15}$")
 
     @field_validator("HOSTS")
     @classmethod
     def _valid_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
-            if not _is_address(host) and not HOST_NAME.match(host):
+            if not _is_address(host) and not HOST_NAME.fullmatch(host):
                 raise ValueError(f"{host!r} is neither a host name nor an IP address")
         repeated = sorted({host for host in hosts if hosts.count(host) > 1})
         if repeated:
@@ -91,12 +109,12 @@ class CaseSettings(BaseModel):
     model: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="a model of training/benchmarks/")
     framework: str = Field(pattern=r"^[a-z][a-z0-9_.]*$", description="a framework, such as 'pytorch'")
     config: str = Field(pattern=r"^\w+$", description="a file of vendors/<vendor>/<model>-<framework>/config/")
-    repeat: int = Field(1, ge=1)
-    nnodes: int = Field(1, ge=1)
-    nproc: int = Field(ge=1, description="how many processes run on each host")
+    repeat: Count = 1
+    nnodes: Count = 1
+    nproc: Count = Field(description="how many processes run on each host")
     data_dir_host: str | None = None
     data_dir_container: str | None = None
-    time_limit: float | None = Field(None, gt=0)
+    time_limit: Seconds | None = None
     overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
 
     @field_validator("data_dir_host", "data_dir_container")
@@ -107,6 +125,12 @@ class CaseSettings(BaseModel):
         if not path.startswith("/"):
             raise ValueError(f"an absolute path, not {path!r}")
         return path
+
+    @field_validator("overrides")
+    @classmethod
+    def _json(cls, overrides: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        json.dumps(overrides, allow_nan=False)  # they travel as JSON
+        return overrides
 
     @model_validator(mode="after")
     def _both_or_none(self) -> CaseSettings:
@@ -140,8 +164,8 @@ class TestConf(BaseModel):
     IMAGE: str | None = None
     IMAGE_OPTIONS: dict[str, str] = {}
     PYTHON: str | None = None
-    MONITOR_INTERVAL: float = Field(1.0, ge=0.1, le=60)
-    TIME_LIMIT: float = Field(86400, gt=0)
+    MONITOR_INTERVAL: Annotated[Seconds, Field(ge=0.1, le=60)] = 1.0
+    TIME_LIMIT: Seconds = 86400.0
 
     @field_validator(
         "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"
@@ -223,15 +247,16 @@ def _read_cases(names: dict[str, Any], file: Path) -> tuple[dict[str, CaseSettin
     """Every case the file defines, in either form; `names["CASES"]` becomes the list of names to run."""
     problems: list[Problem] = []
     definitions: dict[str, dict[str, Any]] = {}
+    listed = names.get("CASES")
+    asked = [name for name in listed if isinstance(name, str)] if isinstance(listed, list | tuple) else []
     for name, value in names.items():
         if name in TestConf.model_fields:
             continue
-        if isinstance(value, dict) and "model" in value:
+        if isinstance(value, dict) and (name in asked or value.keys() & CaseSettings.model_fields.keys()):
             definitions[name] = value
         else:
             known = [*TestConf.model_fields, *definitions]
             problems.append(Problem(str(file), name, value, f"unknown key; {nearest(name, known)}"))
-    listed = names.get("CASES")
     if isinstance(listed, dict):
         names["CASES"] = tuple(map(str, listed))
         for key, data_path in listed.items():
@@ -243,7 +268,7 @@ def _read_cases(names: dict[str, Any], file: Path) -> tuple[dict[str, CaseSettin
         problems += [
             Problem(str(file), f"CASES[{index}]", name, "a case's name: letters, digits, '_', '-', '.', '+'; each once")
             for index, name in enumerate(listed)
-            if not isinstance(name, str) or not CASE_NAME.match(name) or name in listed[:index]
+            if isinstance(name, str) and (not CASE_NAME.fullmatch(name) or name in listed[:index])
         ]
     cases: dict[str, CaseSettings] = {}
     for name, definition in definitions.items():

@@ -103,7 +103,7 @@ class Controller:
         for host in self._bed.hosts:
             client = host.connect_docker()
             try:
-                names += [c.name for c in client.containers.list(all=True, filters={"label": LABEL})]
+                names += [str(c.name) for c in client.containers.list(all=True, filters={"label": LABEL})]
             finally:
                 client.close()
         return names

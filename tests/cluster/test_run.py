@@ -15,8 +15,8 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, in_training, interrupt, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-LONG = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-SHORT = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
+LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Row:
     """A measured figure beside the baseline taken in the same run on the same machine.
 
-    `ratio` is measured / baseline in the same unit; `goal` says in words what was aimed at; `met` whether it was reached.
+    `ratio` is measured / baseline in the same unit; `goal` says in words what was aimed at; `met` whether it was met.
     """
 
     what: str

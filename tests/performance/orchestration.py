@@ -1,0 +1,169 @@
+"""What the controller adds to a payload: run.py, whole, against the bare floor of the payload on the same two hosts.
+
+The floor is what a person could type at best: for both hosts at once `ssh host docker run ... torchrun`, with the image
+and the code already there, nothing checked, watched or collected. Floor and run.py alternate, medians are compared. The
+payload is our own all_reduce, a fixed number of iterations that takes about PAYLOAD_SECONDS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from run_benchmarks.plan import NodePlan, Plan
+from run_benchmarks.session import ROOT, new_run_id, prepare
+from run_benchmarks.settings import load_settings
+from tests.cluster import images
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Answer, Controller
+from tests.performance.rows import Row
+
+CASE = "PAYLOAD"
+PAYLOAD_SECONDS = 5.0
+PROBE_ITERATIONS = 500
+REPEATS = 3
+ROUNDS = 4
+GOAL_SECONDS = 3.0
+GOAL_MEMORY_MB = 150.0
+MEGABYTE = 1e6
+
+
+def measure() -> list[Row]:
+    """Four rows: one round, a further round, the controller's memory, the monitor's share of a core."""
+    with (
+        TestBed(2, images.CACHE / "performance" / "bed", base_image=True) as bed,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        return _measure(Controller(Path(folder), bed), bed)
+
+
+def _measure(controller: Controller, bed: TestBed) -> list[Row]:
+    iterations = _calibrate(controller)
+    floors, singles, memory, monitors = [], [], [], []
+    for number in range(1, REPEATS + 1):
+        _configure(controller, iterations, rounds=1)
+        plan = _plan(controller)
+        floors.append(_timed(lambda plan=plan: _floor(plan, bed)))  # type: ignore[misc]
+        seconds, peak, answer = _run(controller)
+        singles.append(seconds)
+        memory.append(peak)
+        nodes = answer.round_record(CASE)["nodes"]
+        monitors += [node["monitor"]["monitor_cpu_percent"] for node in nodes]
+        print(f"  {number}/{REPEATS}: floor {floors[-1]:.1f} s, run.py {singles[-1]:.1f} s", flush=True)
+    _configure(controller, iterations, rounds=ROUNDS)
+    several, peak, _ = _run(controller)
+    memory.append(peak)
+    floor, single = statistics.median(floors), statistics.median(singles)
+    further = (several - single) / (ROUNDS - 1)
+    bare = _bare_interpreter()
+    return [
+        _row("one round on two hosts, whole run.py", single, floor),
+        _row(f"each further round (of {ROUNDS})", further, floor),
+        Row(
+            what="controller, peak memory",
+            measured=f"{max(memory):.0f} MB",
+            baseline=f"{bare:.0f} MB, Python with its libraries imported",
+            ratio=max(memory) / bare,
+            goal=f"under {GOAL_MEMORY_MB:g} MB",
+            met=max(memory) < GOAL_MEMORY_MB,
+        ),
+        Row(
+            what="monitor during the rounds, CPU time",
+            measured=f"{max(monitors):.2f} % of a core",
+            baseline="1 % of a core",
+            ratio=max(monitors),
+            goal="under 1 %",
+            met=max(monitors) < 1.0,
+        ),
+    ]
+
+
+def _row(what: str, seconds: float, floor: float) -> Row:
+    return Row(
+        what=what,
+        measured=f"{seconds:.1f} s",
+        baseline=f"{floor:.1f} s: ssh + docker run + torchrun of the same payload",
+        ratio=seconds / floor,
+        goal=f"at most {GOAL_SECONDS:g} s over the floor (here {seconds - floor:+.1f} s)",
+        met=seconds - floor <= GOAL_SECONDS,
+    )
+
+
+def _configure(controller: Controller, iterations: int, rounds: int) -> None:
+    overrides = {"sizes": "1M", "iterations": iterations, "check": False}
+    controller.configure_test({CASE: {"nproc": 1, "repeat": rounds, "overrides": overrides}})
+
+
+def _calibrate(controller: Controller) -> int:
+    """Iterations of the payload for PAYLOAD_SECONDS; this first run builds and distributes the image, too."""
+    _configure(controller, PROBE_ITERATIONS, rounds=1)
+    _, _, answer = _run(controller)
+    mean_us = float(answer.round_record(CASE)["steps"][0]["time_us"]["mean"])
+    return max(1, round(PAYLOAD_SECONDS / (mean_us / 1e6)))
+
+
+def _run(controller: Controller) -> tuple[float, float, Answer]:
+    """Wall seconds, peak memory in MB and the outcome of one run.py."""
+    started = time.monotonic()
+    process = controller.start()
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - started
+    answer = Answer(process.returncode, output, controller.newest_run())
+    if answer.exit_code != 0:
+        raise RuntimeError(f"run.py ended with {answer.exit_code}:\n{answer.output}")
+    return seconds, usage.ru_maxrss * 1024 / MEGABYTE, answer
+
+
+def _plan(controller: Controller) -> Plan:
+    return prepare(load_settings(controller.cluster_conf, controller.test_conf), new_run_id()).plan
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = time.monotonic()
+    action()
+    return time.monotonic() - started
+
+
+def _floor(plan: Plan, bed: TestBed) -> None:
+    """Both hosts at once, the barest way; raises where a host's command fails."""
+    nodes = plan.cases[0].rounds[0].nodes
+    processes = [
+        subprocess.Popen(bed.ssh_argv(host, _docker_run(node, plan)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for host, node in zip(bed.hosts, nodes, strict=True)
+    ]
+    outputs = [process.communicate()[0].decode() for process in processes]
+    if any(process.returncode for process in processes):
+        raise RuntimeError("the floor failed:\n" + "\n".join(outputs))
+
+
+def _docker_run(node: NodePlan, plan: Plan) -> str:
+    argv = list(node.workload.argv)
+    python, split = argv[0], argv.index("--")
+    options = dict(zip(argv[3:split:2], argv[4:split:2], strict=True))
+    torchrun = {**options, "--master_port": str(plan.cases[0].rounds[0].port_from + 100)}
+    torchrun = {name: value for name, value in torchrun.items() if name not in ("--log_dir", "--interface")}
+    words = ["docker", "run", "--rm", "--network", "host", "--init"]
+    words += ["-v", f"{plan.code_dir_host}:{node.workdir}:ro", "-w", node.workdir]
+    for name, value in {**node.workload.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "2"}.items():
+        words += ["-e", f"{name}={value}"]
+    words += [node.image or "", python, "-m", "torch.distributed.run"]
+    words += [word for pair in torchrun.items() for word in pair]
+    return shlex.join([*words, *argv[split:]])
+
+
+def _bare_interpreter() -> float:
+    """Peak memory in MB of a Python that only imports what the controller imports."""
+    code = "import run_benchmarks.cli, resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return int(json.loads(answer.stdout)) * 1024 / MEGABYTE
