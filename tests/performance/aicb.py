@@ -2,9 +2,9 @@
 
 AICB itself is not installed here. What costs it its time (recorded: 3.7 s and 256 MB for 15.5 thousand rows, 38.7 s
 and 880 MB for 2.48 million, GPT-175B on 4096 ranks, two cores) is known: one object made, kept, copied deeply and
-formatted per row. The yardstick does just that in plain Python for a sample of rows; its time per row times the rows of
-the case is the baseline, without AICB's 1.5 s of imports. So the ratio says what this machine, today, saves over working
-row by row. Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss).
+formatted per row. The yardstick does just that in plain Python for a sample of rows; its time per row times the rows
+of the case is the baseline, without AICB's 1.5 s of imports. So the ratio says what this machine, today, saves over
+working row by row. Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss).
 """
 
 import copy

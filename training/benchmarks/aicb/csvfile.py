@@ -5,12 +5,11 @@ The CSV itself has no place for parameters and stays what AICB's readers expect;
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.errors import WorkloadFileError
-from training.benchmarks.aicb.files import write_whole
+from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.ops import HEADER, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.workload import Workload
@@ -26,7 +25,7 @@ def args_path(path: Path) -> Path:
 
 def save(workload: Workload, path: Path) -> int:
     """Writes the workload to `path` (replacing it) and its parameters beside it. Returns the bytes of the CSV."""
-    encode = cache(_encode)
+    encode = encode_once(LogItem.to_csv)
     head = f"{HEADER}\n".encode()
     size = len(head) + workload.rows.encoded_size(encode)
 
@@ -40,10 +39,6 @@ def save(workload: Workload, path: Path) -> int:
         text = (json.dumps(record, indent=1) + "\n").encode()
         write_whole(args_path(path), len(text), iter([text]))
     return size
-
-
-def _encode(item: LogItem) -> bytes:
-    return f"{item.to_csv()}\n".encode()
 
 
 def load(path: Path) -> Workload:

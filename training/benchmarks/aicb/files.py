@@ -4,10 +4,28 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 PREALLOCATE_FROM = 4 << 20
+Row = TypeVar("Row")
+
+
+def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
+    """`to_line` as bytes with a line end, computed once per row object.
+
+    By object, not by equality: 1 and 1.0 are equal and print differently. The caller keeps the rows alive.
+    """
+    known: dict[int, bytes] = {}
+
+    def encode(row: Row) -> bytes:
+        line = known.get(id(row))
+        if line is None:
+            line = known[id(row)] = f"{to_line(row)}\n".encode()
+        return line
+
+    return encode
 
 
 def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:

@@ -149,17 +149,22 @@ def add_to(parser: argparse.ArgumentParser) -> None:
             extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind is truth else {}
             if option.choices:
                 extra["choices"] = option.choices
-            default = getattr(DEFAULTS, option.name)
             group.add_argument(
                 f"--{option.name}",
                 *option.aliases,
                 dest=option.name,
                 type=option.kind,
                 default=argparse.SUPPRESS,
-                metavar=None if option.choices else _METAVARS.get(option.kind, "TEXT"),
-                help=option.help + ("" if default is None else f" (default: {default})"),
+                metavar=_METAVARS.get(option.kind, "TEXT"),
+                help=_help(option),
                 **extra,
             )
+
+
+def _help(option: Option) -> str:
+    default = getattr(DEFAULTS, option.name)
+    choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
+    return option.help + choices + ("" if default is None else f" (default: {default})")
 
 
 _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}

@@ -129,7 +129,9 @@ def _tensor_parallel(args: WorkloadArgs) -> Iterator[Problem]:
             f"seq_length {args.seq_length} must be a multiple of tensor_model_parallel_size {tp}; nearest: "
             f"{multiple_near(args.seq_length, tp)}"
         )
-    widths = {"the MLP width (ffn_hidden_size)": args.ffn_size}
+    widths = {}
+    if not args.moe_enable or args.frame == "DeepSeek":
+        widths["the MLP width (ffn_hidden_size)"] = args.ffn_size
     if args.frame == "DeepSeek":
         widths["the query width (heads * (qk_nope_dim + qk_rope_dim))"] = heads * (args.qk_nope_dim + args.qk_rope_dim)
         widths["the key and value width (heads * (qk_nope_dim + v_head_dim))"] = heads * (

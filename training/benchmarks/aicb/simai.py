@@ -12,7 +12,7 @@ from pathlib import Path
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.errors import WorkloadFileError
-from training.benchmarks.aicb.files import write_whole
+from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 NONE = "NONE"
@@ -120,7 +120,7 @@ class SimaiWorkload:
 
     def save(self, path: Path | str) -> int:
         """Writes the text, replacing `path`. Returns its bytes."""
-        encode = cache(_encode)
+        encode = encode_once(WorkItem.to_text)
         first = MICRO if self.header is None else self.header.to_text()
         head = f"{first}\n{len(self)}\n".encode()
         size = len(head) + self.rows.encoded_size(encode)
@@ -156,7 +156,3 @@ class SimaiWorkload:
         if count.strip() != str(len(rows)):
             raise WorkloadFileError(path, 2, f"says {count.strip()!r} rows, but {len(rows)} follow")
         return cls(header, Block(rows))
-
-
-def _encode(item: WorkItem) -> bytes:
-    return f"{item.to_text()}\n".encode()

@@ -238,7 +238,9 @@ def test_show_refuses_what_is_no_workload(tmp_path: Path, capsys: pytest.Capture
     assert "missing: No such file or directory" in capsys.readouterr().err
 
 
-def test_deviations_are_listed_once_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deviations_are_listed_once_each_and_named_where_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
     names = [line for line in _out(capsys, "deviations").splitlines() if not line.startswith(" ")]
     assert len(names) == len(set(names)) > 30
     assert "pipeline_double_step" in names
+    code = "".join(path.read_text() for path in (ROOT / "training/benchmarks/aicb/dialects/aicb").glob("[!d]*.py"))
+    assert [name for name in names if f"`{name}`" not in code] == []

@@ -5,22 +5,30 @@ it leaves the real framework's behaviour, that is named and described in its `de
 """
 
 from training.benchmarks.aicb.dialects.base import Deviation, Dialect, Problem
+from training.benchmarks.aicb.errors import ParameterError
 
 DEFAULT_DIALECT = "aicb"
 
 
+def _aicb() -> Dialect:
+    from training.benchmarks.aicb.dialects.aicb import AicbDialect
+
+    return AicbDialect()
+
+
+_MAKERS = {"aicb": _aicb}
+
+
 def names() -> list[str]:
     """The dialects that exist."""
-    return [DEFAULT_DIALECT]
+    return list(_MAKERS)
 
 
 def get(name: str) -> Dialect:
-    """The dialect called `name`. Raises ValueError naming those that exist."""
-    if name == "aicb":
-        from training.benchmarks.aicb.dialects.aicb import AicbDialect
-
-        return AicbDialect()
-    raise ValueError(f"there is no dialect {name!r}; there is {', '.join(names())}")
+    """The dialect called `name`. Raises ParameterError naming those that exist."""
+    if name not in _MAKERS:
+        raise ParameterError([f"there is no dialect {name!r}; there is {', '.join(_MAKERS)}"])
+    return _MAKERS[name]()
 
 
 __all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "Problem", "get", "names"]

@@ -1,7 +1,8 @@
 """Megatron's layers as AICB runs them: which collectives and GEMMs one micro-batch causes.
 
 T = 2*b*s*h bytes is the full activation. Column-parallel layers gather their input, row-parallel ones reduce their
-output. Every place marked with a name from `deviations` is AICB's behaviour, not Megatron's.
+output. Attention core, norms and experts have no GEMMs (deviation `missing_gemms`). Every place that names a deviation
+is AICB's behaviour, not Megatron's.
 """
 
 from dataclasses import dataclass

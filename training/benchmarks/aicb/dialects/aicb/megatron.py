@@ -28,7 +28,7 @@ class MegatronTrainer(Trainer):
         stage = "init.model_setup"
         reduce = self.dp_op(CommType.all_reduce, 8, stage)
         across = [LogItem(CommType.all_reduce, CommGroup.pp_group, self.pp, 8, stage)] if self.pp > 1 else []
-        tied = []
+        tied = []  # deviation `pp_rank_setup`
         if self.pp > 1 and self.args.pp_rank == self.pp - 1 and isinstance(self.model, TransformerModel):
             tied = [
                 self.tp_op(CommType.all_reduce, parameter.msg_size(), stage)
@@ -46,6 +46,7 @@ class MegatronTrainer(Trainer):
         )
 
     def iterations(self) -> Block[LogItem]:
+        """Deviation `idle_batch_split`: however few micro-batches the batch gives, the step is there."""
         if self.pp == 1:
             parts = [self.micro_batch().times(max(0, self.args.num_microbatches)), self.step()]
         else:
@@ -53,7 +54,7 @@ class MegatronTrainer(Trainer):
         return Block([*parts, EPOCH_END], max(0, self.args.epoch_num))
 
     def micro_batch(self) -> Block[LogItem]:
-        """Forward with its loss, then backward, without pipeline parallelism."""
+        """Forward with its loss (deviation `no_tp_loss`: also with tp 1), then backward; no pipeline parallelism."""
         tokens = self.args.micro_batch * self.args.seq_length
         loss = self.tp_op(CommType.all_reduce, 4 * tokens, "forward_step._VocabParallelCrossEntropy")
         average = self.dp_op(CommType.all_reduce, 4, "forward_step.average_losses_across_data_parallel_group")
@@ -93,7 +94,7 @@ class MegatronTrainer(Trainer):
         return LogItem(comm_type, CommGroup.pp_group, 1, size, stage, additional=additional)
 
     def step(self) -> Block[LogItem]:
-        """Gradients over dp, then two small reductions. Deviation `pipeline_gradients`: divided by pp once more."""
+        """Gradients over dp, then two small reductions. Deviations `pipeline_gradients`, `moe_gradients`."""
         parameters = self.model.numel()
         if self.args.use_distributed_optimizer:
             gradients = [

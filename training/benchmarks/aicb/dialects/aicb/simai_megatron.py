@@ -227,7 +227,10 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time of one of a block's two projections: half the block, or DeepSeek's own section."""
+        """Forward and backward time of one of a block's two projections: half the block, or DeepSeek's own section.
+
+        Deviation `simai_aiob_recompute`: the forward time doubles.
+        """
         doubled = 2 if self.args.recompute_activations and "attention" in name else 1
         if name in DEEPSEEK:
             compute = self.times.average_ns(name)

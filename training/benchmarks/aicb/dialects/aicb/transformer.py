@@ -34,7 +34,10 @@ class MegatronAttention(ForwardOrderBackward):
 
 
 class DeepSeekAttention(ForwardOrderBackward):
-    """Multi-head latent attention: low-rank down-projections on every rank, up-projections and output split over tp."""
+    """Multi-head latent attention: low-rank down-projections on every rank, up-projections and output split over tp.
+
+    Deviation `q_lora_zero`: q_lora_rank 0 leaves the query without parameters.
+    """
 
     name = "attention_layer"
 

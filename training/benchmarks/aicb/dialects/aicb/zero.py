@@ -116,7 +116,7 @@ BucketState = tuple[int, ...]
 class Zero12Trainer(ZeroTrainer[BucketState]):
     """ZeRO 1 and 2: parameters whole on every rank, gradients reduced in buckets in each micro-batch.
 
-    Deviations `zero1_reduces_each_micro_batch`, `zero2_all_reduce` (without contiguous gradients).
+    Deviations `zero1_reduces_each_micro_batch`, `zero2_all_reduce` (without contiguous gradients), `barrier_bytes`.
     """
 
     def __init__(self, args: WorkloadArgs, model: MockedModel | None = None, gemms: GemmRows | None = None) -> None:
