@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,18 +55,31 @@ def validate(
     try:
         return model.model_validate(values), []
     except ValidationError as error:
-        return None, [_problem(model, item, file, prefix) for item in error.errors(include_url=False)]
+        items = error.errors(include_url=False)
+        inner = {item["loc"][:-1] for item in items if item["loc"]}
+        # A list whose items are wrong counts as too short, too.
+        return None, [
+            _problem(model, item, file, prefix)
+            for item in items
+            if item["type"] != "too_short" or item["loc"] not in inner
+        ]
 
 
 def _problem(model: type[BaseModel], item: Any, file: Path, prefix: str) -> Problem:
     location = [str(part) for part in item["loc"]]
-    key = prefix + ".".join(location)
+    key = prefix + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(location))
     if item["type"] == "extra_forbidden":
         return Problem(str(file), key, item["input"], f"unknown key; {nearest(location[-1], model.model_fields)}")
     if item["type"] == "missing":
         return Problem(str(file), key, None, f"required; {_describe(model, location)}")
-    message = item["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return Problem(str(file), key, item["input"], message)
+    if not location:  # a rule over several keys
+        return Problem(str(file), prefix.removesuffix(".") or "(file)", "", _allowed(item))
+    return Problem(str(file), key, item["input"], _allowed(item))
+
+
+def _allowed(item: Any) -> str:
+    message = str(item["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
+    return message.replace("a valid tuple", "a list").replace("Tuple should have", "expected")
 
 
 def _describe(model: type[BaseModel], location: list[str]) -> str:

@@ -193,6 +193,15 @@ class TestConf(BaseModel):
             raise ValueError(f"a folder with wheels (pip download -d {path} -r requirements/workload.txt)")
         return path
 
+    @model_validator(mode="after")
+    def _folders_apart(self) -> TestConf:
+        if f"{self.FLAGPERF_PATH_CONTAINER}/".startswith(f"{self.FLAGPERF_LOG_PATH_CONTAINER}/"):
+            raise ValueError(
+                f"FLAGPERF_LOG_PATH_CONTAINER {self.FLAGPERF_LOG_PATH_CONTAINER!r} would hide FLAGPERF_PATH_CONTAINER "
+                f"{self.FLAGPERF_PATH_CONTAINER!r}: another folder, or one inside it"
+            )
+        return self
+
 
 class Settings(BaseModel):
     """Both files, each mistake in them reported; what the cases name is looked up by `plan.resolve`."""
