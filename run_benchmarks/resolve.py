@@ -82,7 +82,7 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
     except (UnknownVendor, ValueError) as error:
         problems.append(Problem(file, "VENDOR", settings.test.VENDOR, str(error)))
     problems += [
-        Problem(file, "CASES", name, f"no definition in this file; {nearest(name, settings.cases)}")
+        Problem(file, "CASES", name, f"no definition in this file; {nearest(name, settings.defined_cases)}")
         for name in settings.undefined_cases
     ]
     cases = []

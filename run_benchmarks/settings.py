@@ -204,12 +204,17 @@ class TestConf(BaseModel):
 
 
 class Settings(BaseModel):
-    """Both files, each mistake in them reported; what the cases name is looked up by `plan.resolve`."""
+    """Both files, each mistake in them reported; what the cases name is looked up by `resolve`.
+
+    `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
+    that are not in it.
+    """
 
     model_config = ConfigDict(frozen=True)
     cluster: ClusterConf
     test: TestConf
     cases: dict[str, CaseSettings]
+    defined_cases: tuple[str, ...]
     undefined_cases: tuple[str, ...]
     cluster_file: Path
     test_file: Path
@@ -246,6 +251,7 @@ def load_settings(cluster_file: Path, test_file: Path) -> Settings:
         cluster=cluster,
         test=test,
         cases=chosen,
+        defined_cases=tuple(cases),
         undefined_cases=undefined,
         cluster_file=cluster_file,
         test_file=test_file,
