@@ -6,6 +6,8 @@ from typing import Any
 
 from run_benchmarks.results.records import RunRecord
 
+LARGE, HUGE = 1e3, 1e15
+
 
 def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     """(case, verdict, rounds passed, nodes x ranks, metric, value); further rows of a case leave four empty."""
@@ -20,5 +22,7 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def show(value: Any) -> str:
-    """A metric for people: four significant digits, or the text itself."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A metric for people: four significant digits, large ones in whole numbers, or the text itself."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if LARGE <= abs(value) < HUGE else f"{value:.4g}"
