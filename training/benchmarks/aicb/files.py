@@ -39,6 +39,7 @@ def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
             for chunk in chunks:
                 _write(special.fileno(), chunk)
         return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -3,7 +3,7 @@
 What is sent when such a layer runs is a dialect's business, see `dialects`.
 """
 
-from training.benchmarks.aicb.model import Linear, MockedModel, MockedParam
+from training.benchmarks.aicb.model import MockedModel, MockedParam
 
 
 class ColumnParallelLinear(MockedModel):
@@ -60,6 +60,3 @@ class Experts(MockedModel):
         self.name = name
         width = ffn_size * num_experts // ep // tp
         self.weights = [MockedParam((hidden_size, width), name=f"{name}.{index}") for index in range(matrices)]
-
-
-__all__ = ["ColumnParallelLinear", "Experts", "LayerNorm", "Linear", "RowParallelLinear", "VocabParallelEmbedding"]

@@ -1,7 +1,7 @@
 """A workload: the rows of one rank from initialisation to the last iteration, and the parameters it was made from."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,17 @@ class Workload:
     Iterating yields `LogItem`s; `len` is the number of rows; neither `epoch` nor the totals copy rows.
     """
 
-    def __init__(self, rows: Block[LogItem], args: WorkloadArgs | None = None) -> None:
-        self.rows = rows
+    def __init__(self, rows: "Iterable[LogItem | Block[LogItem]]", args: WorkloadArgs | None = None) -> None:
+        """From rows and blocks of rows, in order; args is what they were made from, if anything."""
+        self.rows = rows if isinstance(rows, Block) else Block(rows)
         self.args = args
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __add__(self, other: "Workload") -> "Workload":
+        """These rows, then the other's; the parameters are kept where both have the same."""
+        return Workload([self.rows, other.rows], self.args if self.args == other.args else None)
 
     def __iter__(self) -> Iterator[LogItem]:
         return iter(self.rows)

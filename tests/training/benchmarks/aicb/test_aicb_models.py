@@ -109,6 +109,7 @@ def test_last_pipeline_stage_sets_up_the_shared_embedding() -> None:
     word_bytes = 2 * 4 * args.padded_vocab_size // 2 * args.hidden_size
     assert [item.msg_size for item in extra] == [word_bytes, 2 * args.seq_length * args.hidden_size]
     assert {item.comm_type for item in extra} == {CommType.all_reduce}
+    assert list(generate(args, pp_stage=1).epoch(0)) == last
 
 
 def test_recomputed_attention_doubles_where_aicb_doubles_it() -> None:

@@ -131,6 +131,16 @@ def test_totals_add_up() -> None:
         workload.totals("colour")
 
 
+def test_a_workload_is_built_from_rows_and_joined() -> None:
+    row = LogItem(CommType.all_reduce, CommGroup.dp_group, 4, 100, "test")
+    built = Workload([row, LogItem(CommType.epoch_end), Block([row, row, LogItem(CommType.epoch_end)], 2)])
+    assert (len(built), built.iterations, built.total_bytes) == (8, 2, 500)
+    assert list(built.epoch(2)) == [row, row, LogItem(CommType.epoch_end)]
+    assert list(built.epoch(0) + built.epochs(1, 3)) == list(built)
+    assert (generate(ARGS).epoch(0) + generate(ARGS).epoch(1)).args == ARGS
+    assert (built + generate(ARGS)).args is None
+
+
 def test_epochs_outside_are_refused() -> None:
     with pytest.raises(IndexError, match="0:4"):
         generate(ARGS).epoch(4)
@@ -149,6 +159,13 @@ def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Pa
         Workload(Trap([LogItem(CommType.barrier)]), ARGS).save(path)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["workload.csv"]
+
+
+def test_a_link_is_written_through_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "target.csv")
+    generate(ARGS).save(tmp_path / "link.csv")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "target.csv").read_text().startswith(HEADER)
 
 
 def test_simai_text_loads_as_it_was_written(tmp_path: Path) -> None:

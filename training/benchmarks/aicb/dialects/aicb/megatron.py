@@ -29,7 +29,8 @@ class MegatronTrainer(Trainer):
         reduce = self.dp_op(CommType.all_reduce, 8, stage)
         across = [LogItem(CommType.all_reduce, CommGroup.pp_group, self.pp, 8, stage)] if self.pp > 1 else []
         tied = []  # deviation `pp_rank_setup`
-        if self.pp > 1 and self.args.pp_rank == self.pp - 1 and isinstance(self.model, TransformerModel):
+        is_last = self.pp > 1 and self.pp - 1 in (self.args.pp_rank, self.pp_stage)
+        if is_last and isinstance(self.model, TransformerModel):
             tied = [
                 self.tp_op(CommType.all_reduce, parameter.msg_size(), stage)
                 for parameter in self.model.embedding.parameters()
