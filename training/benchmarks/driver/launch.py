@@ -14,19 +14,19 @@ import faulthandler
 import fcntl
 import importlib.util
 import os
-import signal
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from training.benchmarks.driver import interface as interfaces
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
+from training.benchmarks.driver.stop_signals import Stopped, raise_on_signals
 
 USAGE_EXIT_CODE = 2
 # A monitor that looks whether the lock is held has it itself for a moment; a workload holds it far longer than this.
@@ -36,14 +36,6 @@ _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 class LaunchError(Exception):
     """The launch cannot begin; the message says what was found and what is needed."""
-
-
-class Stopped(BaseException):
-    """A signal told the launcher to stop. No Exception, so that nothing on the way takes it for a failure."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(signal_name(number))
 
 
 @dataclass(kw_only=True)
@@ -58,6 +50,7 @@ class Launch:
     interface: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     torch: str | None = None
+    scratch: Path | None = None
     failures: list[RankFailure] = field(default_factory=list)
     error: str | None = None
     stopped_by: int | None = None
@@ -90,7 +83,7 @@ def main() -> int:
     """Run the launch that sys.argv describes; returns the exit code. Usage errors leave with 2."""
     faulthandler.enable()
     launch = _parse(sys.argv[1:])
-    _stop_on_signals()
+    raise_on_signals(when_stuck=lambda number: _leave_stuck(launch, number))
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
         with _workload_lock(launch.log_dir):
@@ -153,6 +146,7 @@ def _run_ranks(launch: Launch) -> None:
         raise LaunchError(f"torch cannot be used on this host: {error}") from error
     launch.torch = agent.TORCH_VERSION
     with tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch, RankWatch(Path(scratch)) as watch:
+        launch.scratch = Path(scratch)
         command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
         try:
             arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
@@ -210,17 +204,14 @@ def _try_lock(file: TextIO) -> bool:
     return True
 
 
-def _stop_on_signals() -> None:
-    """The first SIGTERM, SIGINT or SIGHUP raises Stopped; later ones change nothing, the end is under way."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
-        raise Stopped(number)
-
-    for number in numbers:
-        signal.signal(number, stop)
+def _leave_stuck(launch: Launch, number: int) -> None:
+    """The main thread waits inside torch and cannot be woken: record and leave; ranks would die with this process."""
+    launch.stopped_by = number
+    launch.record().write(launch.log_dir)
+    if launch.scratch is not None:
+        shutil.rmtree(launch.scratch, ignore_errors=True)
+    _say(f"stopped by {signal_name(number)} while torch waited for the other nodes")
+    os._exit(launch.exit_code())
 
 
 def _say(text: str) -> None:

@@ -124,6 +124,26 @@ def test_sigterm_takes_every_rank_down_and_is_recorded(tmp_path: Path) -> None:
     assert (record.exit_code, record.signal, record.error) == (143, "SIGTERM", None)
 
 
+def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
+    """There torch blocks in C++, where Python handles no signal; the master here accepts and never answers."""
+    with socket.socket() as master:
+        master.bind(("127.0.0.1", 0))
+        master.listen()
+        master.settimeout(60)
+        port = str(master.getsockname()[1])
+        options = ["--nnodes", "2", "--node_rank", "1", "--master_addr", "127.0.0.1", "--master_port", port]
+        with started(command(tmp_path, options, [WORKLOAD, "exit"])) as process:
+            connection, _ = master.accept()
+            process.terminate()
+            output, _ = process.communicate(timeout=30)
+            connection.close()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "while torch waited for the other nodes" in output
+    record = exit_record(tmp_path)
+    assert (record.exit_code, record.signal, record.failures) == (143, "SIGTERM", [])
+    assert not lock_is_held(tmp_path)
+
+
 def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     with started(command(tmp_path, ["--nproc_per_node", "1"], [WORKLOAD, "sleep"])) as process:
         log = tmp_path / "rank0.out.log"
