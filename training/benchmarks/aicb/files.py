@@ -34,14 +34,21 @@ def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
     On any error or Ctrl-C nothing is left and an older file stays as it was. The space is reserved first, so that a
     full disk is noticed before anything is written. A path that is no regular file (a pipe) is written directly.
     """
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        with path.open("wb", buffering=0) as special:
-            for chunk in chunks:
-                _write(special.fileno(), chunk)
-        return
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            with path.open("wb", buffering=0) as special:
+                for chunk in chunks:
+                    _write(special.fileno(), chunk)
+        else:
+            target = path.resolve()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_and_rename(target, size, chunks)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write_and_rename(path: Path, size: int, chunks: Iterator[bytes]) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         os.fchmod(handle, 0o666 & ~_umask())
         if size >= PREALLOCATE_FROM:

@@ -10,6 +10,7 @@ from training.benchmarks.aicb.parameters import WorkloadArgs
 CSV_FOLDER = Path("results/mocked_workload")
 SIMAI_FOLDER = Path("results/workload")
 NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
+MODEL_LENGTH = 60
 NO_WORKLOAD = ("workload_only", "enable_visual")
 
 
@@ -21,7 +22,7 @@ def default_path(args: WorkloadArgs, target: str, dialect: str) -> Path:
     name = args.frame.lower()
     if args.frame == "DeepSpeed":
         name += f"_stage{args.stage}"
-    model = NOT_IN_A_NAME.sub("_", args.model_name or "model").strip("_")
+    model = NOT_IN_A_NAME.sub("_", args.model_name or "model").strip("_")[:MODEL_LENGTH]
     gpu = f"-{NOT_IN_A_NAME.sub('_', args.gpu_type)}" if target == "simai" and args.gpu_type else ""
     parts = [f"{name}{gpu}-{model}", f"ws{args.world_size}", *_sizes(args), dialect, _digest(args, target, dialect)]
     stem = "-".join(parts)

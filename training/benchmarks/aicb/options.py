@@ -164,7 +164,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def _help(option: Option) -> str:
     default = getattr(DEFAULTS, option.name)
     choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
-    return option.help + choices + ("" if default is None else f" (default: {default})")
+    return option.help + choices + ("" if default is None or default is False else f" (default: {default})")
 
 
 _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}

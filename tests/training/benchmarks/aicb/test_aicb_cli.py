@@ -46,7 +46,7 @@ def test_default_names_tell_workloads_apart(monkeypatch: pytest.MonkeyPatch, tmp
     variants = [
         "", "--tp 1", "--pp 2", "--sp", "--seq_length 64", "--micro_batch 2", "--global_batch 16", "--swiglu",
         "--use-distributed-optimizer", "--add_bias_linear", "--epoch_num 2", "--vocab_size 999", "--computation_enable",
-        "--model_name llama3.1", "--model_name llama3.2", "--model_name a*b/c",
+        "--model_name llama3.1", "--model_name llama3.2", "--model_name a*b/c", "--model_name " + 300 * "long",
     ]  # fmt: skip
     for variant in variants:
         assert main(["generate", *GPT.split(), *variant.split()]) == 0
@@ -142,7 +142,13 @@ def test_large_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["generate", *GPT.split(), "--output", str(tmp_path / "file" / "w.csv")]) == 1
-    assert "error: " in capsys.readouterr().err
+    assert f"error: {tmp_path}/file/w.csv: " in capsys.readouterr().err
+    (tmp_path / "folder").mkdir()
+    assert main(["generate", *GPT.split(), "--output", str(tmp_path / "folder")]) == 1
+    assert "folder: Is a directory" in capsys.readouterr().err
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert main(["generate", *GPT.split(), "--output", "/dev/full"]) == 1
+    assert "error: /dev/full: No space left on device" in capsys.readouterr().err
 
 
 def test_standard_output_can_be_the_file() -> None:
