@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -10,6 +12,13 @@ from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show
 
 TEMPLATE = "report.html.j2"
+STEP_FIELDS = ("size_bytes", "time_us", "algbw_GBps", "busbw_GBps", "correct")
+
+
+def bandwidth_steps(steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps that are rows of a bandwidth table; a host may have sent anything."""
+    rows = [step for step in steps if all(field in step for field in STEP_FIELDS)]
+    return [step for step in rows if isinstance(step["time_us"], dict) and {"p50", "p95"} <= step["time_us"].keys()]
 
 
 def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
@@ -22,6 +31,7 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
         lstrip_blocks=True,
     )
     environment.filters["show"] = show
+    environment.filters["bandwidth_steps"] = bandwidth_steps
     path = result_dir / "report.html"
     by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
     write_text(path, environment.get_template(TEMPLATE).render(run=run, rounds=by_case))

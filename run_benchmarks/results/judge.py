@@ -47,7 +47,7 @@ class NodeOutcome:
         """The monitor's figures, or None where it left none."""
         try:
             return asdict(summarize(self.folder / "monitor.jsonl"))
-        except (OSError, SummaryError):
+        except (OSError, SummaryError, KeyError, TypeError, ValueError, AttributeError):  # a host may send anything
             return None
 
     def missing(self) -> list[str]:
@@ -109,7 +109,7 @@ def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
                 log_tail=rank_tail or tail(outcome.output),
             )
             candidates.append((cause.time_ms / 1000 - outcome.clock_offset, failure))
-        if not causes and not outcome.stopped and (outcome.error or outcome.exit_code != 0):
+        if not causes and not outcome.stopped and (outcome.error or outcome.exit_code not in (0, None)):
             message = outcome.error or (
                 record.error if record and record.error else "the task failed before its ranks ran"
             )
@@ -121,7 +121,8 @@ def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
                 message=message,
                 log_tail=tail(outcome.output),
             )
-            candidates.append((float("inf"), failure))
+            ended = record.finished_ms / 1000 - outcome.clock_offset if record else float("inf")
+            candidates.append((ended, failure))
     return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
 
 

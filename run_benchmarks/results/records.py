@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 SCHEMA_VERSION = 1
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(API|ACCESS)_?KEY|PRIVATE", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 MASK = "***"
 
 
@@ -138,8 +139,11 @@ class RunRecord(_Record):
 
 
 def mask_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the values of telling names replaced."""
-    return {name: MASK if SECRET_NAME.search(name) else value for name, value in environment.items()}
+    """The environment with the values of telling names replaced, and passwords in URLs."""
+    return {
+        name: MASK if SECRET_NAME.search(name) else URL_PASSWORD.sub(rf"\1:{MASK}@", value)
+        for name, value in environment.items()
+    }
 
 
 def write_record(path: Path, record: BaseModel) -> None:

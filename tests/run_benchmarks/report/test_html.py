@@ -1,0 +1,112 @@
+"""report.html: complete, and nothing from a log or a host is taken for markup."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.report.html import write_report
+from tests.run_benchmarks.results.rounds import STEP, node_record, outcome, round_record, run_record
+
+EVIL = "<script>alert(1)</script>\"'&"
+VOID = {"meta", "br", "link"}
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page; fails where tags do not close in turn."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.text += " "
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_run_that_passed(tmp_path: Path) -> None:
+    record = round_record(tmp_path / "files")
+    path = write_report(tmp_path, run_record({"busbw_GBps": 1.5}), [record])
+    assert path == tmp_path / "report.html"
+    page = Page(path)
+    text = " ".join(page.text.split())
+    for part in (
+        "run20261121191924: pass",
+        "2.5 s, code abc, revision 0123456789ab-dirty.",
+        "node1 10.0.0.1 Linux 6.1 - 0 -0.5",
+        "bytes p50, us p95, us algbw, GB/s busbw, GB/s data 1024 10.5 12 0.1 0.15 pass",
+        "25 / 25 40 rapl 95.5 W",
+        "ipmi: no <b>device</b>",
+        "Seconds: prepare 0.1, run 1.2.",
+    ):
+        assert part in text
+    assert "ONE/round1/node1_noderank0/rank0.out.log" in page.links
+
+
+def test_without_monitors_and_steps(tmp_path: Path) -> None:
+    bare = node_record(outcome(tmp_path / "bare"), monitor=None, exit_code=None, missing=["monitor.jsonl"], files={})
+    record = round_record(tmp_path / "files", nodes=[bare], steps=[], verdict="fail", reason="no sign of it")
+    page = Page(write_report(tmp_path, run_record({}, verdict="fail", reason="no sign of it"), [record]))
+    assert "no monitor record" in page.text
+    assert "missing: monitor.jsonl" in page.text
+    assert page.text.count("no sign of it") == 2
+
+
+def test_a_run_without_a_round(tmp_path: Path) -> None:
+    page = Page(write_report(tmp_path, run_record({}, rounds=[], verdict="skipped", reason="not run"), []))
+    assert "not run" in page.text
+
+
+def test_nothing_from_a_log_or_a_host_is_markup(tmp_path: Path) -> None:
+    failure = {"host": EVIL, "rank": 0, "exit_code": 1, "signal": None, "message": EVIL, "log_tail": EVIL}
+    node = node_record(outcome(tmp_path / "node"), host=EVIL, interface=EVIL, files={EVIL: ""}, missing=[EVIL])
+    record = round_record(
+        tmp_path / "files",
+        nodes=[node],
+        verdict="fail",
+        reason=EVIL,
+        warnings=[EVIL],
+        first_failure=failure,
+        steps=[{**STEP, "correct": EVIL, "size_bytes": EVIL}],
+    )
+    run = run_record({EVIL: EVIL}, verdict="fail", reason=EVIL, config_file=EVIL)
+    path = write_report(tmp_path, run, [record])
+    page = Page(path)
+    assert "script" not in page.tags
+    assert "<script" not in path.read_text()
+    assert page.text.count("alert(1)") >= 11
+    assert not [link for link in page.links if "<" in link or '"' in link]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"loss": 1.5}],
+        [{"size_bytes": 8}],
+        [{**STEP, "time_us": 5}],
+        [{**STEP, "time_us": {"p50": 1}}, STEP],
+        [{"loss": 2}, STEP],
+    ],
+)
+def test_steps_of_other_workloads_do_not_break_the_page(tmp_path: Path, steps: list[dict[str, Any]]) -> None:
+    page = Page(write_report(tmp_path, run_record({}), [round_record(tmp_path / "files", steps=steps)]))
+    assert page.text.count("busbw, GB/s") == (1 if STEP in steps else 0)
+    assert page.text.count("0.15") == (1 if STEP in steps else 0)

@@ -1,0 +1,190 @@
+"""From what lies on disk to a verdict and the first failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.results.judge import NodeOutcome, judge, mean_metrics
+from run_benchmarks.results.records import Verdict
+from tests.run_benchmarks.results.rounds import STEP, node_exit, node_plan, outcome, rank_failure
+from training.benchmarks.driver.perflog import Event
+
+
+def test_all_well_is_a_pass_with_rank_0_s_figures(tmp_path: Path) -> None:
+    nodes = [outcome(tmp_path, "node1"), outcome(tmp_path, "node2", 1, (2, 3))]
+    judgement = judge(nodes, ended_early=None)
+    assert (judgement.verdict, judgement.reason) == (Verdict.PASS, "all ranks finished")
+    assert judgement.first_failure is None
+    assert judgement.metrics == {"correct": "pass", "busbw_GBps": 1.5}
+    assert judgement.steps == [STEP]
+
+
+def test_an_exit_code_fails_and_names_host_and_rank(tmp_path: Path) -> None:
+    record = node_exit(7, [rank_failure(2, 50)])
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=143, record=node_exit(143), stopped=True, until=Event.STEP_BEGIN),
+        outcome(tmp_path, "node2", 1, (2, 3), exit_code=7, record=record, until=Event.TRAIN_START, output="launcher"),
+    ]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.reason == "rank 2 on node2: exit code 7: ValueError: rank 2"
+    failure = judgement.first_failure
+    assert failure is not None
+    assert (failure.host, failure.rank, failure.exit_code, failure.signal) == ("node2", 2, 7, None)
+    assert "TRAIN_START" in failure.log_tail
+    assert judgement.metrics == {}
+
+
+def test_a_signal_fails_by_its_name(tmp_path: Path) -> None:
+    killed = rank_failure(1, 5, exit_code=None, signal="SIGKILL", message="killed, perhaps by the out-of-memory killer")
+    judgement = judge([outcome(tmp_path, exit_code=137, record=node_exit(137, [killed]))], ended_early=None)
+    assert judgement.reason == "rank 1 on node1: ended by SIGKILL: killed, perhaps by the out-of-memory killer"
+
+
+@pytest.mark.parametrize(("offset", "first"), [(0.0, 0), (2.0, 2)])
+def test_the_first_failure_is_found_across_clocks(tmp_path: Path, offset: float, first: int) -> None:
+    """node2's clock is `offset` seconds ahead; its rank 2 failed 1 s later by the clocks on the wall."""
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=7, record=node_exit(7, [rank_failure(0, 1000)])),
+        outcome(
+            tmp_path, "node2", 1, (2, 3), exit_code=7, record=node_exit(7, [rank_failure(2, 2000)]), clock_offset=offset
+        ),
+    ]
+    failure = judge(nodes, ended_early=None).first_failure
+    assert failure is not None
+    assert failure.rank == first
+
+
+def test_what_was_stopped_because_of_another_is_no_cause(tmp_path: Path) -> None:
+    stopped = rank_failure(0, 10, exit_code=None, signal="SIGTERM", stopped=True)
+    cause = rank_failure(1, 500)
+    judgement = judge([outcome(tmp_path, exit_code=7, record=node_exit(7, [stopped, cause]))], ended_early=None)
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.rank == 1
+
+
+def test_only_stopped_peers_are_judged_by_what_they_left(tmp_path: Path) -> None:
+    nodes = [outcome(tmp_path, exit_code=143, record=node_exit(143), stopped=True, until=Event.STEP_END)]
+    judgement = judge(nodes, ended_early=None)
+    assert (judgement.verdict, judgement.first_failure) == (Verdict.FAIL, None)
+    assert judgement.reason == "rank 0: PerfLog: TRAIN_END must stand exactly once, found 0"
+
+
+def test_a_launch_that_could_not_begin_comes_before_the_ranks_that_missed_it(tmp_path: Path) -> None:
+    refused = node_exit(2, error="no interface reaches the master", finished_ms=rank_failure(0, 100).time_ms)
+    late = node_exit(1, [rank_failure(0, 5000, message="DistNetworkError: timed out")])
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=1, record=late),
+        outcome(tmp_path, "node2", 1, (2, 3), exit_code=2, record=refused),
+    ]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.reason == "node2: exit code 2: no interface reaches the master"
+
+
+def lost(folder: Path, host: str, **fields: Any) -> NodeOutcome:
+    """A node that left nothing."""
+    folder = folder / host
+    folder.mkdir()
+    return NodeOutcome(node=node_plan(host, 1, (2, 3)), folder=folder, **fields)
+
+
+def test_a_node_without_an_exit_code_is_named_with_its_error(tmp_path: Path) -> None:
+    nodes = [outcome(tmp_path, exit_code=143, stopped=True), lost(tmp_path, "node2", error="node2: link lost")]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.reason == "node2: no exit code: node2: link lost"
+
+
+def test_a_node_that_never_ran_is_not_blamed_for_the_one_that_could_not_be_prepared(tmp_path: Path) -> None:
+    nodes = [lost(tmp_path, "node1"), lost(tmp_path, "node2", error="node2: no space left on device")]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.host == "node2"
+
+
+def test_a_task_that_died_before_its_ranks_shows_its_own_output(tmp_path: Path) -> None:
+    node = lost(tmp_path, "node1", exit_code=127, output="python3: not found\n")
+    failure = judge([node], ended_early=None).first_failure
+    assert failure is not None
+    assert (failure.rank, failure.exit_code, failure.log_tail) == (None, 127, "python3: not found")
+    assert failure.message == "the task failed before its ranks ran"
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason"),
+    [
+        ({"correct": "fail"}, "rank 0: received data is wrong"),
+        ({"converged": False}, "rank 0: the target was not reached"),
+    ],
+)
+def test_ranks_that_ended_well_may_still_fail(tmp_path: Path, finished: dict[str, Any], reason: str) -> None:
+    judgement = judge([outcome(tmp_path, finished=finished)], ended_early=None)
+    assert (judgement.verdict, judgement.reason) == (Verdict.FAIL, reason)
+    assert judgement.metrics == finished
+
+
+@pytest.mark.parametrize("finished", [{"converged": True}, {"correct": "not checked"}])
+def test_what_is_no_failure(tmp_path: Path, finished: dict[str, Any]) -> None:
+    assert judge([outcome(tmp_path, finished=finished)], ended_early=None).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("name", ["rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json"])
+def test_a_file_that_did_not_come_is_a_failure(tmp_path: Path, name: str) -> None:
+    node = outcome(tmp_path)
+    (node.folder / name).unlink()
+    assert node.missing() == [name]
+    judgement = judge([node], ended_early=None)
+    assert (judgement.verdict, judgement.reason) == (Verdict.FAIL, f"node1: not collected: {name}")
+
+
+def test_a_torn_log_is_a_failure_that_says_so(tmp_path: Path) -> None:
+    node = outcome(tmp_path)
+    log = node.folder / "rank1.out.log"
+    log.write_text(log.read_text()[:-9])
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.reason.startswith("rank 1: PerfLog: the last line is cut off")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (Verdict.TIMEOUT, "did not end within its time limit of 5 s"),
+        (Verdict.ABORTED, "interrupted by SIGINT"),
+    ],
+)
+def test_the_controller_s_own_reason_to_end_stands(tmp_path: Path, verdict: Verdict, reason: str) -> None:
+    node = outcome(tmp_path, exit_code=7, record=node_exit(7, [rank_failure(0, 1)]))
+    judgement = judge([node], ended_early=(verdict, reason))
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+    assert judgement.first_failure is not None
+
+
+def test_records_of_a_host_may_be_damaged(tmp_path: Path) -> None:
+    node = outcome(tmp_path)
+    summary = node.monitor_summary()
+    assert summary is not None
+    assert summary["power"]["rapl"]["joules"] == 955.0
+    (node.folder / "node_exit.json").write_bytes(b"\xff{")
+    assert node.exit_record() is None
+    for text in (
+        '{"schema": 1, "source": "cpu", "t_ms": 1, "values": {}}\n',
+        '{"schema": 9, "source": "cpu", "t_ms": 1}',
+    ):
+        (node.folder / "monitor.jsonl").write_text(text)
+        assert node.monitor_summary() is None
+    (node.folder / "monitor.jsonl").unlink()
+    assert node.monitor_summary() is None
+
+
+def test_means_over_rounds() -> None:
+    rounds = [
+        {"busbw_GBps": 1.0, "count": 3, "correct": "pass", "note": "a", "converged": True},
+        {"busbw_GBps": 2.0, "count": 3, "correct": "pass", "note": "b", "converged": True, "late": 5},
+    ]
+    expected = {"busbw_GBps": 1.5, "count": 3, "correct": "pass", "note": ["a", "b"], "converged": True, "late": 5}
+    assert mean_metrics(rounds) == expected
+    assert mean_metrics([]) == {}
