@@ -1,0 +1,99 @@
+"""The fact script on this very machine, and answers that are none."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.errors import HostError
+from run_benchmarks.facts import HostFacts, Questions, gather
+from run_benchmarks.hosts.base import Completed
+from run_benchmarks.hosts.local import LocalHost
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Questions:
+    (tmp_path / "data with space").mkdir()
+    (tmp_path / "device0").touch()
+    (tmp_path / "device1").touch()
+    return Questions(
+        deploy=str(tmp_path / "it's code"),
+        log_root=str(tmp_path / "logs"),
+        code_dir=str(tmp_path / "it's code" / "abc"),
+        python=sys.executable,
+        packages=["pydantic", "no-such-package-anywhere"],
+        master="localhost",
+        names=["localhost", "no-such-host.invalid"],
+        device_globs=[f"{tmp_path}/device*", "/dev/no-such-device*"],
+        data=[str(tmp_path / "data with space"), "/no/such/data"],
+    )
+
+
+def ask(questions: Questions) -> HostFacts:
+    return gather(LocalHost("localhost"), questions)
+
+
+def test_this_machine(questions: Questions, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        facts = ask(questions)
+        assert server.getsockname()[1] in facts.listening
+    assert facts.hostname == platform.node()
+    assert facts.kernel == f"{platform.system()} {platform.release()} {platform.machine()}"
+    assert (facts.uid, facts.gid) == (os.getuid(), os.getgid())
+    assert abs(facts.clock_offset) <= facts.clock_error + 0.05
+    assert facts.clock_error >= 0
+    assert facts.writable == {questions.deploy, questions.log_root}
+    assert facts.unwritable == {}
+    disk = shutil.disk_usage(tmp_path)
+    assert all(0 < free <= disk.total for free in facts.free.values())
+    assert facts.python == platform.python_version()
+    assert facts.missing_packages == ("no-such-package-anywhere",)
+    assert facts.resolves.keys() == {"localhost"}
+    assert facts.devices == (str(tmp_path / "device0"), str(tmp_path / "device1"))
+    assert facts.data == {str(tmp_path / "data with space")}
+    assert not facts.has_code
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o750
+
+
+def test_code_that_is_there_is_seen(questions: Questions) -> None:
+    Path(questions.code_dir).mkdir(parents=True)
+    assert ask(questions).has_code
+
+
+def test_a_folder_that_cannot_be_made_is_told(questions: Questions, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    facts = ask(replace(questions, log_root=f"{tmp_path}/file/below"))
+    assert facts.unwritable.keys() == {f"{tmp_path}/file/below"}
+    assert "Not a directory" in facts.unwritable[f"{tmp_path}/file/below"]
+    assert facts.writable == {questions.deploy}
+
+
+def test_an_interpreter_that_is_none_is_told(questions: Questions) -> None:
+    facts = ask(replace(questions, python="/no/such/python"))
+    assert facts.python is None
+    assert "not found" in (facts.no_python or "")
+    facts = ask(replace(questions, python=None))
+    assert (facts.python, facts.no_python) == (None, None)
+
+
+def test_nothing_asked_is_nothing_answered(questions: Questions) -> None:
+    facts = ask(replace(questions, master=None, names=(), device_globs=(), data=()))
+    assert (facts.resolves, facts.devices, facts.data, facts.interface) == ({}, (), frozenset(), None)
+
+
+@pytest.mark.parametrize("answer", ["", "nonsense\n", "clock_ns\t1\nclock_ns\t2\n", "clock_ns\tN\nuid\tx\n"])
+def test_an_answer_that_is_none_is_an_error_of_the_host(questions: Questions, answer: str) -> None:
+    class Odd(LocalHost):
+        def run(self, argv: Any, **_: Any) -> Completed:
+            return Completed(argv=tuple(argv), exit_code=0, stdout=answer, stderr="", seconds=0.0)
+
+    with pytest.raises(HostError, match="node1: unreadable answer to the fact script"):
+        gather(Odd("node1"), questions)
