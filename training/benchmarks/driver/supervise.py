@@ -1,4 +1,4 @@
-"""A process tree that outlives the connection which started it and that can be stopped whole: `container` without Docker.
+"""A process tree that outlives the connection which started it and can be stopped whole: `container` without Docker.
 
     python -m training.benchmarks.driver.supervise start --state S < {"argv": [...], "environment": {...}, "cwd": "..."}
     python -m training.benchmarks.driver.supervise stop --state S --grace 10
@@ -51,7 +51,7 @@ class Supervisor:
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
         signal.signal(signal.SIGTERM, self._on_stop)
-        write_json(self._state / "supervisor.json", {"pid": os.getpid(), "started": psutil.Process().create_time()})
+        write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
         on_ready()
         exit_code = self._run_command()
         self._kill_descendants()
@@ -139,12 +139,17 @@ def _tell(pipe: int) -> None:
     os.close(pipe)
 
 
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot (field 22 of proc(5)'s stat); setting the clock moves it not."""
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
+
+
 def find(state: Path) -> psutil.Process | None:
     """The supervisor, where it still runs; another process that got its pid is not it."""
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
         process = psutil.Process(record["pid"])
-        return process if process.create_time() == record["started"] and process.is_running() else None
+        return process if start_ticks(process.pid) == record["start_ticks"] else None
     except (OSError, ValueError, KeyError, psutil.Error):
         return None
 

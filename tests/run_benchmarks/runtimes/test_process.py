@@ -1,0 +1,261 @@
+"""Supervised process trees on this machine: started, awaited, stopped whole, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from run_benchmarks.container_options import ContainerOptions
+from run_benchmarks.errors import TaskError
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session import ROOT
+
+GRACE = 0.5
+# Ignores SIGTERM, as do two children: one in its group, one that left session, group and parent.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)  # " + sys.argv[1]
+subprocess.Popen([sys.executable, "-c", sleeper])
+if os.fork() == 0:
+    os.setsid()
+    subprocess.Popen([sys.executable, "-c", sleeper])
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+class Tasks:
+    """Makes tasks of one node, and finishes what a test left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "node1.workload"
+        self.word = f"clusterdyno-test-{os.getpid()}-{time.monotonic_ns()}"
+        self._made: list[RunningTask] = []
+
+    def make(self, *argv: str, environment: dict[str, str] | None = None, kind: str = "workload") -> RunningTask:
+        # The supervisor runs under the interpreter of the command, as python -m ... does.
+        labels = {"org.clusterdyno.task": kind}
+        task = Task(name=kind, argv=(sys.executable, *argv), environment=environment or {}, labels=labels)
+        node = NodePlan(
+            host="localhost",
+            node_rank=0,
+            ranks=(0,),
+            image=None,
+            workdir=str(ROOT),
+            log_dir_host=str(self.folder / "node1"),
+            mounts=(),
+            options=ContainerOptions(),
+            workload=task,
+            monitor=task,
+        )
+        bound = Bound(master_port=29555, facts={"docker_version": "29"})
+        self._made.append(ProcessRuntime().create(LocalHost("localhost"), node, task, bound))
+        return self._made[-1]
+
+    def run(self, code: str, *arguments: str, environment: dict[str, str] | None = None) -> RunningTask:
+        task = self.make("-c", code, *arguments, environment=environment)
+        task.start()
+        return task
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs of this test's own commands."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline", "status"])
+            if any(self.word in part for part in process.info["cmdline"] or ())
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ]
+
+    def wait_for(self, count: int) -> None:
+        limit = time.monotonic() + 10
+        while len(self.processes()) != count and time.monotonic() < limit:
+            time.sleep(0.02)
+        assert len(self.processes()) == count
+
+    def supervisor(self) -> psutil.Process:
+        return psutil.Process(json.loads((self.state / "supervisor.json").read_text())["pid"])
+
+    def finish(self) -> None:
+        for task in self._made:
+            task.finish(0)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Iterator[Tasks]:
+    tasks = Tasks(tmp_path)
+    yield tasks
+    tasks.finish()
+    assert tasks.processes() == []
+
+
+def test_a_task_runs_to_its_end(tasks: Tasks) -> None:
+    code = "import os, sys; print(os.environ['A'], os.getcwd()); print('err', file=sys.stderr); print(*sys.argv[1:])"
+    task = tasks.run(code, "{master_port}", "a b", environment={"A": "x y"})
+    assert task.wait(20) == 0
+    assert task.wait(20) == 0
+    output = task.finish(GRACE)
+    assert sorted(output.splitlines()) == sorted([f"x y {ROOT}", "err", "29555 a b"])
+    assert list(tasks.folder.iterdir()) == []
+
+
+def test_facts_reach_the_task(tasks: Tasks) -> None:
+    task = tasks.run("import os; print(os.environ['CLUSTERDYNO_SYS_DOCKER_VERSION'])")
+    assert task.wait(20) == 0
+    assert task.finish(GRACE) == "29\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137), ("import os; os.abort()", 134)],
+)
+def test_exit_codes(tasks: Tasks, code: str, expected: int) -> None:
+    assert tasks.run(code).wait(20) == expected
+
+
+def test_a_running_task_is_not_waited_for_longer_than_asked(tasks: Tasks) -> None:
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    assert task.wait(0.3) is None
+    tasks.wait_for(1)
+
+
+def test_what_cannot_be_started_ends_with_127(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder is gone: the supervisor says so as a shell would."""
+    monkeypatch.chdir(ROOT)
+    task = tasks.make("-c", "pass")
+    node = task._node.model_copy(update={"workdir": str(tasks.folder / "gone")})  # type: ignore[attr-defined]
+    task._node = node  # type: ignore[attr-defined]
+    task.start()
+    assert task.wait(20) == 127
+    assert "cannot be started" in task.finish(GRACE)
+
+
+def test_an_interpreter_that_is_none_is_an_error_of_the_task(tasks: Tasks) -> None:
+    task = tasks.make("-c", "pass")
+    task._task = task._task.model_copy(update={"argv": ("/no/such/python",)})  # type: ignore[attr-defined]
+    with pytest.raises(TaskError, match=r"localhost: task workload: .*/no/such/python"):
+        task.start()
+
+
+def test_a_second_start_is_refused(tasks: Tasks) -> None:
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    with pytest.raises(TaskError):
+        task.start()
+    assert task.wait(0.2) is None
+
+
+def test_stopping_is_gentle_first(tasks: Tasks) -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(5)); "
+    code += "print('up', flush=True); time.sleep(600)"
+    task = tasks.run(code, tasks.word)
+    wait_for_output(tasks, "up")
+    task.stop(20)
+    assert task.wait(5) == 5
+    task.stop(20)
+
+
+def wait_for_output(tasks: Tasks, word: str) -> None:
+    limit = time.monotonic() + 10
+    while word not in (tasks.state / "output.log").read_text() and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert word in (tasks.state / "output.log").read_text()
+
+
+def test_stopping_takes_the_whole_tree(tasks: Tasks) -> None:
+    """One that ignores SIGTERM, with a child that left its session and its parent."""
+    task = tasks.run(STUBBORN, tasks.word)
+    wait_for_output(tasks, "ready")
+    tasks.wait_for(3)
+    task.stop(GRACE)
+    assert tasks.processes() == []
+    assert task.wait(5) == 137
+
+
+def test_finishing_stops_a_running_task_and_removes_its_state(tasks: Tasks) -> None:
+    task = tasks.run(STUBBORN, tasks.word)
+    wait_for_output(tasks, "ready")
+    tasks.wait_for(3)
+    assert task.finish(GRACE) == "ready\n"
+    assert tasks.processes() == []
+    assert list(tasks.folder.iterdir()) == []
+    assert task.finish(GRACE) == ""
+
+
+def test_what_a_task_leaves_behind_ends_with_it(tasks: Tasks) -> None:
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); print(sys.argv[1])"
+    task = tasks.run(code, tasks.word)
+    assert task.wait(20) == 0
+    assert [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "600"]] == []
+
+
+def test_a_task_outlives_who_started_it(tasks: Tasks) -> None:
+    tasks.run("import time; time.sleep(600)", tasks.word)
+    supervisor = tasks.supervisor()
+    assert os.getsid(supervisor.pid) != os.getsid(0)
+    assert supervisor.ppid() != os.getpid()
+
+
+def test_a_killed_supervisor_is_an_error_and_no_exit_code(tasks: Tasks) -> None:
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    tasks.wait_for(1)
+    tasks.supervisor().kill()
+    with pytest.raises(TaskError, match="vanished without an exit code"):
+        task.wait(20)
+    for process in tasks.processes():
+        process.kill()
+
+
+def test_two_tasks_of_a_node_are_apart(tasks: Tasks) -> None:
+    workload = tasks.run("import time; time.sleep(600)", tasks.word)
+    monitor = tasks.make("-c", "print('monitor')", kind="monitor")
+    monitor.start()
+    assert monitor.wait(20) == 0
+    assert monitor.finish(GRACE) == "monitor\n"
+    assert workload.wait(0.2) is None
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_stranger_with_the_supervisor_s_pid_is_never_signalled(
+    tasks: Tasks, bystander: subprocess.Popen[bytes]
+) -> None:
+    task = tasks.run("pass")
+    assert task.wait(20) == 0
+    record = json.loads((tasks.state / "supervisor.json").read_text())
+    (tasks.state / "supervisor.json").write_text(json.dumps({**record, "pid": bystander.pid}))
+    (tasks.state / "exit.json").unlink()
+    task.stop(GRACE)
+    task.finish(GRACE)
+    assert bystander.poll() is None
+
+
+def test_the_supervisor_is_found_also_after_the_clock_was_set(tasks: Tasks) -> None:
+    """psutil adds the boot time to a start time, and the kernel moves the boot time with the clock."""
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    tasks.wait_for(1)
+    shifted = (
+        "import psutil, sys; real = psutil._pslinux.boot_time; psutil._pslinux.boot_time = lambda: real() + 3600; "
+        "from training.benchmarks.driver.supervise import main; sys.argv[0] = 'supervise'; main()"
+    )
+    command = [sys.executable, "-c", shifted, "stop", "--grace", "0.5", "--state", str(tasks.state)]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=30)
+    assert task.wait(5) == 128 + signal.SIGTERM
