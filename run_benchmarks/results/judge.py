@@ -93,8 +93,11 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
 
 
 def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> FirstFailure | None:
-    """The earliest failure by the head node's clock; a node that was only stopped because of another is no cause."""
-    candidates: list[tuple[float, FirstFailure]] = []
+    """The earliest failure by the head node's clock; who was only stopped because of another is no cause.
+
+    Ranks that fell because they lost a peer come after all others: the hosts' clocks do not agree to the millisecond.
+    """
+    candidates: list[tuple[bool, float, FirstFailure]] = []
     for outcome in outcomes:
         record = outcome.exit_record()
         causes = [failure for failure in record.failures if not failure.stopped] if record else []
@@ -108,7 +111,7 @@ def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
                 message=cause.message,
                 log_tail=rank_tail or tail(outcome.output),
             )
-            candidates.append((cause.time_ms / 1000 - outcome.clock_offset, failure))
+            candidates.append((cause.lost_peer, cause.time_ms / 1000 - outcome.clock_offset, failure))
         if not causes and not outcome.stopped and (outcome.error or outcome.exit_code not in (0, None)):
             message = outcome.error or (
                 record.error if record and record.error else "the task failed before its ranks ran"
@@ -122,8 +125,8 @@ def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
                 log_tail=tail(outcome.output),
             )
             ended = record.finished_ms / 1000 - outcome.clock_offset if record else float("inf")
-            candidates.append((ended, failure))
-    return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+            candidates.append((False, ended, failure))
+    return min(candidates, key=lambda candidate: candidate[:2])[2] if candidates else None
 
 
 def _describe(failure: FirstFailure) -> str:

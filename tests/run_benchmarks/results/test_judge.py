@@ -188,3 +188,14 @@ def test_means_over_rounds() -> None:
     expected = {"busbw_GBps": 1.5, "count": 3, "correct": "pass", "note": ["a", "b"], "converged": True, "late": 5}
     assert mean_metrics(rounds) == expected
     assert mean_metrics([]) == {}
+
+
+def test_who_lost_a_peer_is_no_cause_whatever_the_clocks_say(tmp_path: Path) -> None:
+    lost = rank_failure(0, 1000, message="Connection closed by peer", lost_peer=True)
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=1, record=node_exit(1, [lost])),
+        outcome(tmp_path, "node2", 1, (2, 3), exit_code=7, record=node_exit(7, [rank_failure(2, 1003)])),
+    ]
+    failure = judge(nodes, ended_early=None).first_failure
+    assert failure is not None
+    assert (failure.host, failure.rank) == ("node2", 2)
