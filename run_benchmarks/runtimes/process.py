@@ -12,18 +12,21 @@ from run_benchmarks.runtimes.base import Bound, RunningTask
 
 SUPERVISE = ("-m", "training.benchmarks.driver.supervise")
 START_SECONDS = 30.0
-# Ends with the exit code's file or with the supervisor, whichever comes first; a reused pid cannot fool it for long.
+# Ends with the exit code's file or with the supervisor, whichever comes first; a zombie that nobody reaps has ended.
 WAIT = """
 cd "$1" || exit 1
 pid=$(sed 's/.*"pid": \\([0-9]*\\).*/\\1/' supervisor.json)
-while [ ! -e exit.json ] && kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+while [ ! -e exit.json ] && { read -r stat < "/proc/$pid/stat"; } 2>/dev/null; do
+  case $stat in *") Z "*) break ;; esac
+  sleep 0.05
+done
 [ -e exit.json ] || sleep 0.2
 cat exit.json
 """
 # Arguments: state folder, code folder, interpreter, grace.
 FINISH = """
 cd "$1" 2>/dev/null || exit 0
-[ -e exit.json ] || PYTHONPATH=$2 "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1"
+[ -e exit.json ] || PYTHONPATH=$2 "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
 cat output.log
 cd / && rm -rf "$1"
 """
