@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from run_benchmarks.container_options import ContainerOptions
-from run_benchmarks.errors import TaskError
+from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session import ROOT
+from training.benchmarks.driver import supervise
 
 GRACE = 0.5
 # Ignores SIGTERM, as do two children: one in its group, one that left session, group and parent.
@@ -219,6 +220,29 @@ def test_a_killed_supervisor_is_an_error_and_no_exit_code(tasks: Tasks) -> None:
         process.kill()
 
 
+def test_a_supervisor_that_stays_a_zombie_is_not_waited_for(tasks: Tasks) -> None:
+    """As in a container whose first process reaps nobody."""
+    task = tasks.make("-c", "pass")
+    tasks.state.mkdir()
+    with subprocess.Popen(["true"]) as process:
+        (tasks.state / "supervisor.json").write_text(json.dumps({"pid": process.pid, "start_ticks": 0}))
+        (tasks.state / "output.log").touch()
+        with pytest.raises(TaskError, match="vanished without an exit code"):
+            task.wait(20)
+        assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_task_that_cannot_be_stopped_is_not_forgotten(tasks: Tasks) -> None:
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    sound = task._task  # type: ignore[attr-defined]
+    task._task = sound.model_copy(update={"argv": ("/no/such/python",)})  # type: ignore[attr-defined]
+    with pytest.raises(CommandError, match="no/such/python"):
+        task.finish(GRACE)
+    task._task = sound  # type: ignore[attr-defined]
+    assert task.finish(GRACE) == ""
+    assert tasks.processes() == []
+
+
 def test_two_tasks_of_a_node_are_apart(tasks: Tasks) -> None:
     workload = tasks.run("import time; time.sleep(600)", tasks.word)
     monitor = tasks.make("-c", "print('monitor')", kind="monitor")
@@ -226,6 +250,23 @@ def test_two_tasks_of_a_node_are_apart(tasks: Tasks) -> None:
     assert monitor.wait(20) == 0
     assert monitor.finish(GRACE) == "monitor\n"
     assert workload.wait(0.2) is None
+
+
+def test_a_zombie_of_a_supervisor_has_ended(tmp_path: Path) -> None:
+    """Where nobody reaps it, as in a container without an init."""
+    with subprocess.Popen(["true"]) as process:
+        limit = time.monotonic() + 10
+        while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.monotonic() < limit:
+            time.sleep(0.02)
+        record = {"pid": process.pid, "start_ticks": supervise.start_ticks(process.pid)}
+        (tmp_path / "supervisor.json").write_text(json.dumps(record))
+        assert supervise.find(tmp_path) is None
+    with subprocess.Popen(["sleep", "600"]) as process:
+        record = {"pid": process.pid, "start_ticks": supervise.start_ticks(process.pid)}
+        (tmp_path / "supervisor.json").write_text(json.dumps(record))
+        assert supervise.find(tmp_path) is not None
+        supervise.stop(tmp_path, 5)
+        assert process.wait(5) == -signal.SIGTERM
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
     python -m training.benchmarks.driver.supervise start --state S < {"argv": [...], "environment": {...}, "cwd": "..."}
     python -m training.benchmarks.driver.supervise stop --state S --grace 10
+    python -m training.benchmarks.driver.supervise trace --state S
 
 `start` returns once the command runs. A supervisor stays behind as the reaper of everything the command starts (Linux's
 child subreaper), collects its output in S/output.log and writes S/exit.json when it ends, having killed what was left.
 S/supervisor.json names the supervisor by pid and start time, so that a later `stop` never signals a stranger.
+`trace` hands SIGUSR1 to the command, which is asked to write down where it stands.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import psutil
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 POLL_SECONDS = 0.05
+KILL_SECONDS = 5.0  # what a supervisor gets beyond the grace to kill the rest of its tree
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -44,6 +47,7 @@ class Supervisor:
         self._state = state
         self._request = request
         self._stop_at: float | None = None
+        self._child: subprocess.Popen[bytes] | None = None
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Run the command to its end, or until a signal, and record the exit code; `on_ready`: it can be found now."""
@@ -51,6 +55,7 @@ class Supervisor:
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
         signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGUSR1, self._on_trace)
         write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
         on_ready()
         exit_code = self._run_command()
@@ -73,6 +78,7 @@ class Supervisor:
             except OSError as error:
                 output.write(f"cannot be started: {error}\n".encode())
                 return 127
+        self._child = child
         while child.poll() is None:
             self._reap_orphans(child.pid)
             if self._stop_at is not None:
@@ -86,6 +92,10 @@ class Supervisor:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 grace = float(json.loads((self._state / "stop.json").read_text(encoding="utf-8"))["grace"])
             self._stop_at = time.monotonic() + grace
+
+    def _on_trace(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._child is not None:
+            self._child.send_signal(signal.SIGUSR1)
 
     def _stop(self, child: subprocess.Popen[bytes]) -> None:
         assert self._stop_at is not None
@@ -140,16 +150,20 @@ def _tell(pipe: int) -> None:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot (field 22 of proc(5)'s stat); setting the clock moves it not."""
+    """When a process started, in clock ticks since boot (proc(5), stat, field 22), whatever the clock is set to."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
 
 
 def find(state: Path) -> psutil.Process | None:
-    """The supervisor, where it still runs; another process that got its pid is not it."""
+    """The supervisor, where it still runs; another process that got its pid is not it, nor is its zombie.
+
+    In a container whose first process reaps nobody it stays a zombie for good.
+    """
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
         process = psutil.Process(record["pid"])
-        return process if start_ticks(process.pid) == record["start_ticks"] else None
+        same = start_ticks(process.pid) == record["start_ticks"]
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, KeyError, psutil.Error):
         return None
 
@@ -162,25 +176,38 @@ def stop(state: Path, grace: float) -> None:
     write_json(state / "stop.json", {"grace": grace})
     with contextlib.suppress(psutil.Error):
         process.terminate()
-    try:
-        process.wait(grace + 5.0)
-    except psutil.TimeoutExpired:
-        for victim in [*process.children(recursive=True), process]:
-            with contextlib.suppress(psutil.Error):
-                victim.kill()
+    limit = time.monotonic() + grace + KILL_SECONDS
+    while find(state) is not None:
+        if time.monotonic() >= limit:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for victim in [*process.children(recursive=True), process]:
+                    with contextlib.suppress(psutil.Error):
+                        victim.kill()
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def trace(state: Path) -> None:
+    """Send SIGUSR1 to the supervised command; nothing where it has ended."""
+    process = find(state)
+    if process is not None:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGUSR1)
 
 
 def main() -> None:
     """Command line: see the module's docstring."""
     parser = argparse.ArgumentParser(prog="supervise", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("action", choices=("start", "stop"))
+    parser.add_argument("action", choices=("start", "stop", "trace"))
     parser.add_argument("--state", type=Path, required=True, help="folder of the supervised tree; `start` makes it")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds between SIGTERM and SIGKILL")
     arguments = parser.parse_args()
     if arguments.action == "start":
         start(arguments.state)
-    else:
+    elif arguments.action == "stop":
         stop(arguments.state, arguments.grace)
+    else:
+        trace(arguments.state)
 
 
 if __name__ == "__main__":
