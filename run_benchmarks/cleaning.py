@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -10,10 +9,10 @@ from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
 from run_benchmarks.plan import LABEL, Plan
+from run_benchmarks.preparation import RUN_ID
 from run_benchmarks.runtimes.docker import call
 from run_benchmarks.runtimes.process import SUPERVISE
 
-RUN_ID = re.compile(r"^run\d{14}$")
 SECONDS = 60.0
 TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
 
@@ -30,16 +29,16 @@ def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
 
     def clean_host(host: Host) -> list[str]:
         host.connect()
-        removed = _containers(host, plan.run_id) if plan.runtime == "docker" else _trees(host, plan)
+        removed = _containers(host, plan.key) if plan.runtime == "docker" else _trees(host, plan)
         host.run(["rm", "-rf", plan.log_root_host], deadline=SECONDS)
         return removed
 
     return for_each(hosts, clean_host)
 
 
-def _containers(host: Host, run_id: str) -> list[str]:
+def _containers(host: Host, key: str) -> list[str]:
     client = host.docker()
-    label = f"{LABEL}.run={run_id}"
+    label = f"{LABEL}.run={key}"
     found = call(host, "listing containers", lambda: client.containers(all=True, filters={"label": label}))
     for container in found:
         call(host, "removing a container", partial(client.remove_container, container["Id"], force=True, v=True))

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from run_benchmarks import cleaning
+from run_benchmarks import cleaning, run_status, starting
 from run_benchmarks.check import HostReport, check_hosts
-from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
+from run_benchmarks.console import complain, print_table
 from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.hosts import host_keys
-from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
-from run_benchmarks.results.records import RunRecord
-from run_benchmarks.results.summary import case_rows
-from run_benchmarks.session import (
-    EXIT_CHECK,
-    EXIT_FAIL,
-    EXIT_PASS,
-    EXIT_USAGE,
+from run_benchmarks.interruption import EXIT_INTERRUPTED
+from run_benchmarks.journal import JournalError, is_controlled
+from run_benchmarks.preparation import (
+    OWNER_FILE,
     ROOT,
-    Session,
     connected,
     new_run_id,
+    owner_of,
     prepare,
     result_root,
+    run_folder,
 )
+from run_benchmarks.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.settings import LOCAL_NAMES, Settings, load_settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
-UMASK = 0o027  # results are for the user and the group
 RUN_ID_SLOT = "run<timestamp>"
 
 app = typer.Typer(
@@ -42,6 +38,7 @@ app = typer.Typer(
     help="Benchmark the cluster of cluster_conf.py with the cases of test_conf.py. Without a command: run.",
 )
 ClusterConfOption = Annotated[Path, typer.Option("--cluster-conf", help="the hosts", metavar="F", dir_okay=False)]
+DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
 TestConfOption = Annotated[Path, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
@@ -49,12 +46,17 @@ DEFAULT_TEST = CONFIG / "test_conf.py"
 
 @app.callback(invoke_without_command=True)
 def default(
-    context: typer.Context, cluster_conf: ClusterConfOption = DEFAULT_CLUSTER, test_conf: TestConfOption = DEFAULT_TEST
+    context: typer.Context,
+    cluster_conf: ClusterConfOption = DEFAULT_CLUSTER,
+    test_conf: TestConfOption = DEFAULT_TEST,
+    detach: DetachOption = False,
 ) -> None:
     """Run the benchmarks, unless a command follows."""
     context.obj = (cluster_conf, test_conf)
     if context.invoked_subcommand is None:
-        _run(load_settings(cluster_conf, test_conf))
+        raise typer.Exit(starting.start(load_settings(cluster_conf, test_conf), detach=detach))
+    if detach:
+        raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
 
 
 def _settings(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
@@ -67,39 +69,52 @@ AfterCluster = Annotated[Path | None, typer.Option("--cluster-conf", help="the h
 AfterTest = Annotated[Path | None, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
 
 
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="name of the run, e.g. run20261121191924")]
+
+
 @app.command()
-def run(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+def run(
+    context: typer.Context,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    detach: DetachOption = False,
+) -> None:
     """Check the hosts, run every case, collect and report."""
-    _run(_settings(context, cluster_conf, test_conf))
+    raise typer.Exit(starting.start(_settings(context, cluster_conf, test_conf), detach=detach))
 
 
-def _run(settings: Settings) -> None:
-    os.umask(UMASK)
-    run_id = new_run_id()
-    prepared = prepare(settings, run_id)
-    result_dir = result_root(settings) / run_id
-    try:
-        result_dir.mkdir(mode=0o750, parents=True)
-    except OSError as error:
-        complain(f"the result folder cannot be made: {error}")
-        raise typer.Exit(EXIT_USAGE) from error
-    CONSOLE.print(BANNER, markup=False)
-    start_logging(settings.test.FLAGPERF_LOG_LEVEL, result_dir / "run.log")
-    files = f"--cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
-    cleanup = f"python run_benchmarks/run.py {files} clean {run_id}"
-    try:
-        with Interruption(cleanup) as interruption:
-            record = Session(prepared, result_dir, interruption, sys.argv).run()
-        _summary(record, result_dir)
-        raise typer.Exit(record.exit_code)
-    finally:
-        stop_logging()
+@app.command()
+def resume(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    detach: DetachOption = False,
+) -> None:
+    """Go on with a run whose controller was killed: what has ended stays, a round that still runs is taken over."""
+    raise typer.Exit(starting.resume(_settings(context, cluster_conf, test_conf), run_id, detach=detach))
 
 
-def _summary(record: RunRecord, result_dir: Path) -> None:
-    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
-    LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
-    LOG.info("Report: %s", result_dir / "report.html")
+@app.command()
+def status(
+    context: typer.Context,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="one run; without it, all")] = None,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+) -> None:
+    """Say what runs, what has ended and what was left by a killed controller; asks no host."""
+    root = result_root(_settings(context, cluster_conf, test_conf))
+    folders = [run_folder(root, run_id)] if run_id else sorted(root.glob("run*"))
+    print_table("", run_status.COLUMNS, run_status.rows(folders))
+
+
+@app.command()
+def attach(
+    context: typer.Context, run_id: RunArgument, cluster_conf: AfterCluster = None, test_conf: AfterTest = None
+) -> None:
+    """Show a run's log as it grows, and leave with the run's exit code; Ctrl-C leaves the run alone."""
+    root = result_root(_settings(context, cluster_conf, test_conf))
+    raise typer.Exit(run_status.follow(run_folder(root, run_id), sys.stdout))
 
 
 @app.command()
@@ -188,7 +203,11 @@ def clean(
 ) -> None:
     """Remove what a run left on the hosts: its containers or processes and its log folders, nobody else's."""
     settings = _settings(context, cluster_conf, test_conf)
-    prepared = prepare(settings, run_id)
+    root = result_root(settings)
+    if is_controlled(root / run_id):
+        raise JournalError(f"{root / run_id}: a controller works on this run: end that first (Ctrl-C or kill)")
+    owner = owner_of(root) if (root / OWNER_FILE).is_file() else ""
+    prepared = prepare(settings, run_id).named(run_id, owner)
     with connected(settings.cluster) as hosts:
         result = cleaning.clean(hosts, prepared.plan)
     for host, removed in result.succeeded.items():
@@ -206,6 +225,9 @@ def main() -> None:
         complain(
             f"{len(error.problems)} mistake(s) in the configuration:\n" + "\n".join(f"  {p}" for p in error.problems)
         )
+        sys.exit(EXIT_USAGE)
+    except JournalError as error:
+        complain(str(error))
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

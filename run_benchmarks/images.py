@@ -44,7 +44,7 @@ def provide_images(
     reports: Mapping[str, HostReport],
     interruption: Interruption,
 ) -> dict[str, str]:
-    """Bring every image of the plan to every host that needs it and, by its report, lacks it.
+    """Bring every image of the plan to every host that needs it and, by its report, lacks it; the reports then say so.
 
     Returns:
         image id by tag.
@@ -64,6 +64,8 @@ def provide_images(
     for tag, names in needed.items():
         there = {name: reports[name].images.get(tag) for name in names}
         ids[tag] = _provide(tag, specs.get(tag), {name: hosts[name] for name in names}, there, interruption)
+        for name in names:
+            reports[name].images[tag] = ids[tag]
     return ids
 
 

@@ -82,15 +82,18 @@ class CasePlan(_Data):
     nnodes: int
     nproc: int
     time_limit: float
+    stall_limit: float
+    retries: int
     data_dir_host: str | None
     requirements: tuple[str, ...]
     rounds: tuple[RoundPlan, ...]
 
 
 class Plan(_Data):
-    """The whole run."""
+    """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts."""
 
     run_id: str
+    owner: str
     runtime: Literal["docker", "process"]
     vendor: str
     hosts: tuple[str, ...]
@@ -99,6 +102,16 @@ class Plan(_Data):
     log_root_host: str
     clear_caches: bool
     cases: tuple[CasePlan, ...]
+
+    @property
+    def key(self) -> str:
+        """The run's name on the hosts, where those of other head nodes and users are, too."""
+        return run_key(self.run_id, self.owner)
+
+
+def run_key(run_id: str, owner: str) -> str:
+    """Run and owner in one word; the run alone where there is no owner."""
+    return f"{run_id}-{owner}" if owner else run_id
 
 
 def deploy_path(cluster: ClusterConf) -> str:
@@ -121,18 +134,19 @@ def nested_mount_points(settings: Settings) -> tuple[str, ...]:
     return tuple(sorted(folder.as_posix() for folder in nested))
 
 
-def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str) -> Plan:
+def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str, owner: str = "") -> Plan:
     """Lay out every case, round and node."""
     base = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
-    log_root = f"{settings.test.FLAGPERF_LOG_PATH_HOST or base + '/result'}/.hosts/{run_id}"
+    logs = settings.test.FLAGPERF_LOG_PATH_HOST or f"{base}/result"
     plan = Plan(
         run_id=run_id,
+        owner=owner,
         runtime=settings.test.RUNTIME,
         vendor=resolved.vendor.name,
         hosts=settings.cluster.HOSTS,
         code_digest=code_digest,
         code_dir_host=f"{base}/code/{code_digest}",
-        log_root_host=log_root,
+        log_root_host=f"{logs}/.hosts/{run_key(run_id, owner)}",
         clear_caches=settings.test.CLEAR_CACHES,
         cases=(),
     )
@@ -152,6 +166,8 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,
         time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
+        stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
+        retries=case.settings.retries,
         data_dir_host=case.settings.data_dir_host,
         requirements=tuple(_requirement_lines(case)),
         rounds=tuple(
@@ -190,13 +206,13 @@ def _node_plan(
     log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
     data_dir = case.settings.data_dir_container if in_docker else case.settings.data_dir_host
     labels = {
-        f"{LABEL}.run": plan.run_id,
+        f"{LABEL}.run": plan.key,
         f"{LABEL}.case": case.name,
         f"{LABEL}.round": str(index),
         f"{LABEL}.node": str(node_rank),
     }
     # What Docker allows in a name.
-    stem = re.sub(r"[^a-z0-9_.-]", "_", f"clusterdyno-{plan.run_id}-{folder}-r{index}-n{node_rank}".lower())
+    stem = re.sub(r"[^a-z0-9_.-]", "_", f"clusterdyno-{plan.key}-{folder}-r{index}-n{node_rank}".lower())
     environment = _environment(resolved, settings, case, code_dir)
     first = node_rank * case.settings.nproc
     return NodePlan(

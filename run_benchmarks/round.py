@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from run_benchmarks.check import HostReport, free_port
+from run_benchmarks.attempts import attempt_plan, folder_name
+from run_benchmarks.check import free_port
 from run_benchmarks.collect import collect_node
-from run_benchmarks.console import LOG
-from run_benchmarks.errors import ClusterDynoError, HostError, InterruptedRunError, LinkLostError, TaskError
+from run_benchmarks.context import Node, RunContext
+from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, TaskError
 from run_benchmarks.facts import INFINIBAND
-from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.interruption import Interruption
-from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, Plan, RoundPlan
-from run_benchmarks.progress import Progress
+from run_benchmarks.journal import RoundStarted
+from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome, judge
 from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, mask_secrets, write_record
-from run_benchmarks.runtimes.base import Bound, RunningTask, Runtime
+from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, mask_secrets, write_record, write_text
+from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.stall import stacks
+from run_benchmarks.watch import STOP_GRACE_SECONDS, Watch, stop_workloads
 
 PREPARE_SECONDS = 120.0
-WAIT_SECONDS = 20.0
-PEER_GRACE_SECONDS = 5.0
-STOP_GRACE_SECONDS = 5.0
-LINK_SECONDS = 120.0
-RECONNECT_SECONDS = 2.0
+STACKS_FILE = "stacks.txt"
 PREPARE = r"""
 set -eu
 umask 027
@@ -42,91 +36,134 @@ cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a,
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
-    """What every round of a run shares."""
-
-    plan: Plan
-    hosts: Mapping[str, Host]
-    reports: Mapping[str, HostReport]
-    runtime: Runtime
-    image_ids: Mapping[str, str]
-    result_dir: Path
-    interruption: Interruption
-
-
-@dataclass(kw_only=True)
-class _Node:
-    """One node of the running round."""
-
-    plan: NodePlan
-    host: Host
-    outcome: NodeOutcome
-    workload: RunningTask | None = None
-    monitor: RunningTask | None = None
-    done: bool = False
-    warnings: list[str] = field(default_factory=list)
-
-
 class Round:
-    """Runs one round of one case; use once."""
+    """Runs one attempt at one round of one case; use once. `on_start` is told before anything starts on a host."""
 
-    def __init__(self, context: RunContext, case: CasePlan, plan: RoundPlan) -> None:
-        self._context, self._case, self._plan = context, case, plan
-        self.folder = context.result_dir / case.folder / f"round{plan.index}"
+    def __init__(
+        self,
+        context: RunContext,
+        case: CasePlan,
+        plan: RoundPlan,
+        *,
+        attempt: int = 1,
+        on_start: Callable[[RoundStarted], None],
+    ) -> None:
+        self._context, self._case, self._plan = context, case, attempt_plan(plan, attempt)
+        self._attempt, self._on_start = attempt, on_start
+        self.folder = context.result_dir / case.folder / folder_name(plan.index, attempt)
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._phases: dict[str, float] = {}
         self._started_ms = time.time_ns() // 1_000_000
         self._nodes = {node.host: self._node(node) for node in plan.nodes}
 
-    def _node(self, node: NodePlan) -> _Node:
+    def _node(self, node: NodePlan) -> Node:
         folder = self.folder / f"{node.host}_noderank{node.node_rank}"
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
-        return _Node(plan=node, host=self._context.hosts[node.host], outcome=outcome)
+        return Node(plan=node, host=self._context.hosts[node.host], outcome=outcome)
+
+    def lost_hosts(self) -> dict[str, str]:
+        """Hosts that got out of reach, and what was found."""
+        return {name: node.outcome.error or "out of reach" for name, node in self._nodes.items() if node.lost}
 
     def run(self) -> RoundRecord:
         """Run the round and write round.json; raises only for defects and an unwritable result folder."""
-        for node in self._nodes.values():
-            node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._make_folders()
         try:
             with self._phase("prepare"):
                 self._prepare()
             with self._phase("launch"):
                 self._launch()
             with self._phase("run"):
-                self._watch()
+                self._ended_early = Watch(self._context, self._case, self._plan.index, self._nodes).run()
+        except InterruptedRunError as error:
+            self._ended_early = (Verdict.ABORTED, str(error))
+        except HostError as error:
+            node = self._nodes[error.host]
+            node.outcome.error = str(error)
+            node.lost = not node.answers()
+        return self._end()
+
+    def resume(self, started: RoundStarted) -> RoundRecord | None:
+        """Take over a round that another controller started; None, with nothing left of it, where tasks are gone."""
+        self._make_folders()
+        self._master_port, self._started_ms = started.master_port, started.time_ms
+        try:
+            with self._phase("attach"):
+                if not self._attach():
+                    self._stop_all()
+                    return None
+            with self._phase("run"):
+                elapsed = time.time() - started.time_ms / 1000
+                watch = Watch(self._context, self._case, self._plan.index, self._nodes, elapsed)
+                self._ended_early = watch.run()
         except InterruptedRunError as error:
             self._ended_early = (Verdict.ABORTED, str(error))
         except HostError as error:
             self._nodes[error.host].outcome.error = str(error)
+        return self._end()
+
+    def _make_folders(self) -> None:
+        for node in self._nodes.values():
+            node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def _attach(self) -> bool:
+        """Find the tasks by their names; whether every node has its workload."""
+        runtime = self._context.runtime
+
+        def attach(node: Node) -> bool:
+            node.host.connect()
+            monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
+            workload = runtime.attach(node.host, node.plan, node.plan.workload)
+            node.monitor = monitor if monitor.exists() else None
+            node.workload = workload if workload.exists() else None
+            return node.workload is not None
+
+        return all(for_each(self._nodes, attach).raise_first().values())
+
+    def _end(self) -> RoundRecord:
+        """Stop, collect, judge, write down."""
         with self._phase("stop"):
             self._stop_all()
         with self._phase("collect"):
             self._collect()
         record = self._record()
+        self._write_stacks()
         write_record(self.folder / "round.json", record)
         return record
 
+    def _write_stacks(self) -> None:
+        """Where the ranks of a round that ran out of time stood, all in one file."""
+        if self._ended_early is None or self._ended_early[0] is not Verdict.TIMEOUT:
+            return
+        parts = []
+        for node in self._nodes.values():
+            for rank in node.plan.ranks:
+                path = node.outcome.folder / rank_log_name(rank)
+                found = stacks(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else ""
+                parts.append(f"rank {rank} on {node.plan.host}:\n{found or 'no stacks'}\n")
+        write_text(self.folder / STACKS_FILE, "\n".join(parts))
+
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        self._context.interruption.check() if name in ("prepare", "launch", "run") else None
+        if name in ("prepare", "launch", "run"):
+            self._context.interruption.check()
         started = time.monotonic()
         try:
             yield
         finally:
             self._phases[name] = round(time.monotonic() - started, 3)
 
-    def _each(self, action: Callable[[_Node], None]) -> None:
+    def _each(self, action: Callable[[Node], None]) -> None:
         """Do something on every node at once; the first error in node order is raised after all have ended."""
         for_each(self._nodes, action).raise_first()
 
     def _prepare(self) -> None:
         listening: dict[str, frozenset[int]] = {}
 
-        def prepare(node: _Node) -> None:
+        def prepare(node: Node) -> None:
             clear = "1" if self._context.plan.clear_caches else "0"
             node.host.connect()
             argv = ["sh", "-c", PREPARE, "sh", node.plan.log_dir_host, clear]
@@ -140,6 +177,16 @@ class Round:
         self._master_port = free_port(listening[self._plan.master], self._plan.port_from)
         if self._master_port is None:
             raise TaskError(self._plan.master, f"no free master port from {self._plan.port_from} on")
+        hosts = list(self._context.plan.hosts)
+        started = RoundStarted(
+            case=self._case.name,
+            round=self._plan.index,
+            attempt=self._attempt,
+            master_port=self._master_port,
+            hosts=hosts,
+        )
+        self._started_ms = started.time_ms
+        self._on_start(started)
 
     def _launch(self) -> None:
         """Monitors run before any workload starts; workloads start together once every host is ready."""
@@ -147,7 +194,7 @@ class Round:
         self._context.interruption.check()
         self._each(lambda node: node.workload.start() if node.workload else None)
 
-    def _create(self, node: _Node) -> None:
+    def _create(self, node: Node) -> None:
         bound = self._bind(node)
         facts = self._context.reports[node.plan.host].facts
         watching = replace(bound, mounts=POWERCAP_MOUNTS) if facts and facts.has_powercap else bound
@@ -155,7 +202,7 @@ class Round:
         node.monitor.start()
         node.workload = self._context.runtime.create(node.host, node.plan, node.plan.workload, bound)
 
-    def _bind(self, node: _Node) -> Bound:
+    def _bind(self, node: Node) -> Bound:
         report = self._context.reports[node.plan.host]
         facts = report.facts
         assert facts is not None and self._master_port is not None
@@ -172,115 +219,17 @@ class Round:
             facts={key: value for key, value in known.items() if value},
         )
 
-    def _watch(self) -> None:
-        """Wait for every node; after the first failure, the time limit or an interruption, stop the others."""
-        ended: queue.Queue[_Node] = queue.Queue()
-        threads = [
-            threading.Thread(target=self._wait_for, args=(node, ended), name=f"wait-{node.plan.host}", daemon=True)
-            for node in self._nodes.values()
-        ]
-        deadline = time.monotonic() + self._case.time_limit
-        stop_at: float | None = None
-        with self._follow() as progress:
-            for thread in threads:
-                thread.start()
-            while not all(node.done for node in self._nodes.values()):
-                with contextlib.suppress(queue.Empty):
-                    node = ended.get(timeout=0.1)
-                    node.done = True
-                    if node.outcome.exit_code != 0 and stop_at is None:
-                        stop_at = time.monotonic() + PEER_GRACE_SECONDS
-                progress.tick()
-                self._ended_early = self._ended_early or self._early_end(deadline)
-                if self._ended_early is not None or (stop_at is not None and time.monotonic() >= stop_at):
-                    break
-        self._stop_workloads()
-        for node, thread in zip(self._nodes.values(), threads, strict=True):
-            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS)
-            node.done = not thread.is_alive()
-
-    def _early_end(self, deadline: float) -> tuple[Verdict, str] | None:
-        if self._context.interruption.is_set():
-            return Verdict.ABORTED, self._context.interruption.reason
-        if time.monotonic() >= deadline:
-            return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
-        return None
-
-    def _wait_for(self, node: _Node, ended: queue.Queue[_Node]) -> None:
-        try:
-            node.outcome.exit_code = self._exit_code(node)
-        except ClusterDynoError as error:
-            node.outcome.error = str(error)
-        finally:
-            ended.put(node)
-
-    def _exit_code(self, node: _Node) -> int:
-        """Wait on one node, across lost connections; LinkLostError where it stays lost for LINK_SECONDS."""
-        assert node.workload is not None
-        lost_since: float | None = None
-        while True:
-            try:
-                if lost_since is not None:
-                    node.host.connect()
-                code = node.workload.wait(WAIT_SECONDS)
-                lost_since = None
-                if code is not None:
-                    return code
-            except (LinkLostError, HostError) as error:
-                if isinstance(error, TaskError):
-                    raise
-                lost_since = lost_since or time.monotonic()
-                if time.monotonic() - lost_since > LINK_SECONDS:
-                    raise LinkLostError(node.plan.host, f"no connection for {LINK_SECONDS:g} s: {error}") from error
-                LOG.warning("%s; trying to reconnect", error)
-                time.sleep(RECONNECT_SECONDS)
-
-    @contextlib.contextmanager
-    def _follow(self) -> Iterator[Progress]:
-        """Feed rank 0's log into a progress display; a break of the stream costs the display, never the round."""
-        first = self._nodes[self._plan.master]
-        path = f"{first.plan.log_dir_host}/{rank_log_name(0)}"
-        cancel = threading.Event()
-        progress = Progress(self._case.name, self._plan.index, len(self._case.rounds))
-        argv = ["tail", "-n", "+1", "-s", "0.5", "-F", path]
-
-        def follow() -> None:
-            with contextlib.suppress(HostError):
-                limit = self._case.time_limit + WAIT_SECONDS
-                first.host.run(argv, deadline=limit, on_stdout=progress.feed, check=False, cancel=cancel)
-
-        thread = threading.Thread(target=follow, name="follow", daemon=True)
-        thread.start()
-        try:
-            with progress:
-                yield progress
-        finally:
-            cancel.set()
-            thread.join(STOP_GRACE_SECONDS)
-
-    def _stop_workloads(self) -> None:
-        running = {host: node for host, node in self._nodes.items() if node.workload and not node.done}
-
-        def stop(node: _Node) -> None:
-            node.outcome.stopped = node.outcome.error is None
-            assert node.workload is not None
-            node.workload.stop(STOP_GRACE_SECONDS)
-
-        for host, error in for_each(running, stop).failed.items():
-            self._nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
-
     def _stop_all(self) -> None:
         """End the workloads, then the monitors that watched them; take the output of both and remove them."""
-
-        self._stop_workloads()
+        stop_workloads(self._nodes)
         tasks = {
             f"{node.plan.host} {what}": (node, what, task)
             for node in self._nodes.values()
             for what, task in (("workload", node.workload), ("monitor", node.monitor))
-            if task is not None
+            if task is not None and not node.lost
         }
 
-        def finish(item: tuple[_Node, str, RunningTask]) -> None:
+        def finish(item: tuple[Node, str, RunningTask]) -> None:
             node, what, task = item
             output = task.finish(STOP_GRACE_SECONDS)
             if what == "workload":
@@ -294,11 +243,15 @@ class Round:
     def _collect(self) -> None:
         port = self._master_port or self._plan.port_from
 
-        def collect(node: _Node) -> None:
+        def collect(node: Node) -> None:
+            if node.lost:
+                raise LinkLostError(node.plan.host, "out of reach")
             node.outcome.files = collect_node(node.host, node.plan, node.outcome, self._case.framework, port)
 
         for host, error in for_each(self._nodes, collect).failed.items():
-            self._nodes[host].outcome.error = self._nodes[host].outcome.error or f"not collected: {error}"
+            node = self._nodes[host]
+            node.outcome.error = node.outcome.error or f"not collected: {error}"
+            node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")
 
     def _record(self) -> RoundRecord:
         judgement = judge([node.outcome for node in self._nodes.values()], ended_early=self._ended_early)
@@ -306,6 +259,7 @@ class Round:
             run_id=self._context.plan.run_id,
             case=self._case.name,
             round=self._plan.index,
+            attempt=self._attempt,
             verdict=judgement.verdict,
             reason=judgement.reason,
             first_failure=judgement.first_failure,
@@ -320,7 +274,7 @@ class Round:
             nodes=[self._node_record(node) for node in self._nodes.values()],
         )
 
-    def _node_record(self, node: _Node) -> NodeRecord:
+    def _node_record(self, node: Node) -> NodeRecord:
         exit_record = node.outcome.exit_record()
         return NodeRecord(
             host=node.plan.host,

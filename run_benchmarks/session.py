@@ -3,104 +3,41 @@
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from run_benchmarks.check import HostReport, check_hosts
-from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
 from run_benchmarks.hosts.transfer import push
-from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
-from run_benchmarks.plan import CasePlan, Plan, make_plan, nested_mount_points
+from run_benchmarks.journal import Journal, RunEnded, RunStarted
+from run_benchmarks.plan import CasePlan
+from run_benchmarks.preparation import ROOT as ROOT
+from run_benchmarks.preparation import Prepared, connected, git_revision
+from run_benchmarks.preparation import new_run_id as new_run_id
+from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
-from run_benchmarks.resolve import Resolved, resolve
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
-from run_benchmarks.round import Round, RunContext
-from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.runtimes.docker import DockerRuntime
-from run_benchmarks.runtimes.process import ProcessRuntime
-from run_benchmarks.settings import LOCAL_NAMES, ClusterConf, Settings
+from run_benchmarks.schedule import Schedule, TooFewHostsError
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
-ROOT = Path(__file__).resolve().parents[1]
 PUSH_SECONDS = 120.0
 CLEAN_SECONDS = 60.0
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Everything known before a host is touched."""
-
-    settings: Settings
-    resolved: Resolved
-    code: CodeBundle
-    plan: Plan
-
-
-def prepare(settings: Settings, run_id: str) -> Prepared:
-    """Resolve and plan, without touching a host. Raises ConfigError."""
-    resolved = resolve(settings, local_python=sys.executable)
-    code = bundle(ROOT, nested_mount_points(settings))
-    plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
-    return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)
-
-
-def new_run_id() -> str:
-    """`run` and the local time, the seed's form."""
-    return time.strftime("run%Y%m%d%H%M%S")
-
-
-def result_root(settings: Settings) -> Path:
-    """Where runs are kept on the head node."""
-    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or ROOT / "result")
-
-
-def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
-    """One Host object a name; nothing is connected yet."""
-    return {name: _host(name, cluster) for name in cluster.HOSTS}
-
-
-def _host(name: str, cluster: ClusterConf) -> Host:
-    if name in LOCAL_NAMES:
-        return LocalHost(name)
-    return SshHost(
-        Endpoint(
-            host=name,
-            port=cluster.SSH_PORT,
-            user=cluster.SSH_USER,
-            key=cluster.SSH_KEY,
-            known_hosts=cluster.KNOWN_HOSTS,
-        )
-    )
-
-
-@contextmanager
-def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
-    """The hosts, closed at the end whatever happens."""
-    hosts = make_hosts(cluster)
-    try:
-        yield hosts
-    finally:
-        for_each(hosts, lambda host: host.close())
-
-
 class Session:
-    """Runs a prepared plan to its end; use once."""
+    """Runs a prepared plan to its end, or from where its journal stands; use once."""
 
     def __init__(self, prepared: Prepared, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
+        self._journal = Journal(result_dir)
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption, self._command = result_dir, interruption, command
         self._started_ms = time.time_ns() // 1_000_000
@@ -109,9 +46,11 @@ class Session:
         self._problem = ""
         self._exit_code: int | None = None
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
+        self._skipped: dict[str, str] = {}
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
+        self._journal.append(self._started())
         with connected(self._prepared.settings.cluster) as hosts:
             try:
                 self._check(hosts)
@@ -126,7 +65,20 @@ class Session:
                 LOG.error("%s", error)
             finally:
                 self._collect_leftovers(hosts)
-        return self._finish()
+        record = self._finish()
+        self._journal.append(RunEnded(verdict=record.verdict, exit_code=record.exit_code))
+        return record
+
+    def _started(self) -> RunStarted:
+        settings = self._prepared.settings
+        return RunStarted(
+            run_id=self._plan.run_id,
+            pid=os.getpid(),
+            plan_digest=self._prepared.digest(),
+            cluster_conf=str(settings.cluster_file.resolve()),
+            test_conf=str(settings.test_file.resolve()),
+            rounds={case.name: len(case.rounds) for case in self._plan.cases},
+        )
 
     def _check(self, hosts: Mapping[str, Host]) -> None:
         plan = self._plan
@@ -150,36 +102,25 @@ class Session:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        image_ids = self._images(hosts)
+        schedule = Schedule(self._prepared, hosts, self._reports, self._result_dir, self._interruption, self._journal)
+        schedule.provide_images()
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
-        runtime: Runtime = DockerRuntime(LOG.warning) if plan.runtime == "docker" else ProcessRuntime()
-        context = RunContext(
-            plan=plan,
-            hosts=hosts,
-            reports=self._reports,
-            runtime=runtime,
-            image_ids=image_ids,
-            result_dir=self._result_dir,
-            interruption=self._interruption,
-        )
         for case in plan.cases:
             LOG.info(
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
             for round_plan in case.rounds:
                 self._interruption.check()
-                LOG.info("-== Testcase %s Round %d starts ==-", case.name, round_plan.index)
-                record = Round(context, case, round_plan).run()
+                try:
+                    record = schedule.run_round(case, round_plan.index)
+                except TooFewHostsError as error:
+                    self._skipped[case.name] = str(error)
+                    LOG.error("Testcase %s is skipped: %s", case.name, error)
+                    break
                 self._rounds[case.name].append(record)
-                _log_round(record)
                 write_record(self._result_dir / "run.json", self._record())
                 self._interruption.check()
-
-    def _images(self, hosts: Mapping[str, Host]) -> dict[str, str]:
-        if self._plan.runtime != "docker":
-            return {}
-        return provide_images(self._plan, self._prepared.resolved, hosts, self._reports, self._interruption)
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {
@@ -245,7 +186,7 @@ class Session:
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
         reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
         if len(rounds) < len(case.rounds):
-            reasons.append(self._interruption.reason or self._problem or "not run")
+            reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
         return CaseRecord(
             name=case.name,
             folder=case.folder,
@@ -288,31 +229,3 @@ def log_findings(reports: Mapping[str, HostReport]) -> None:
     for report in reports.values():
         for finding in report.findings:
             (LOG.error if finding.severity == "failure" else LOG.warning)("%s", finding)
-
-
-def _log_round(record: RoundRecord) -> None:
-    for warning in record.warnings:
-        LOG.warning("%s", warning)
-    if record.verdict is Verdict.PASS:
-        LOG.info("-== Testcase %s Round %d finished ==-......[SUCCESS]", record.case, record.round)
-        return
-    LOG.error(
-        "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
-    )
-    if record.first_failure is not None and record.first_failure.log_tail:
-        LOG.error("end of the log:\n%s", record.first_failure.log_tail)
-
-
-def git_revision() -> str | None:
-    """The repository's commit, with `-dirty` for local changes; None outside a repository."""
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

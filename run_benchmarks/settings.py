@@ -65,6 +65,7 @@ class ClusterConf(BaseModel):
     KNOWN_HOSTS: Path = Path("~/.ssh/known_hosts")
     MASTER_PORT: Annotated[Port, Field(ge=1024)] = 29500
     NETWORK_INTERFACE: str = Field("auto", pattern=r"^[A-Za-z0-9_.@-]{1,15}$")
+    LINK_LIMIT: Annotated[Seconds, Field(ge=5)] = 120.0
 
     @field_validator("HOSTS")
     @classmethod
@@ -115,6 +116,8 @@ class CaseSettings(BaseModel):
     data_dir_host: str | None = None
     data_dir_container: str | None = None
     time_limit: Seconds | None = None
+    stall_limit: Seconds | None = None
+    retries: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 0
     overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
 
     @field_validator("data_dir_host", "data_dir_container")
@@ -166,6 +169,7 @@ class TestConf(BaseModel):
     PYTHON: str | None = None
     MONITOR_INTERVAL: Annotated[Seconds, Field(ge=0.1, le=60)] = 1.0
     TIME_LIMIT: Seconds = 86400.0
+    STALL_LIMIT: Seconds = 1800.0
 
     @field_validator(
         "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"

@@ -47,6 +47,9 @@ class Host(Protocol):
     def connect(self) -> None:
         """Open the connection; on an open one, nothing happens; on a lost one, a new one is made."""
 
+    def reconnect(self) -> None:
+        """Make a new connection even where the old one looks open: a frozen one looks so for a quarter of an hour."""
+
     def close(self) -> None:
         """Let go of the connection and of everything opened on it."""
 

@@ -35,6 +35,10 @@ class LocalHost:
     def connect(self) -> None:
         """Nothing to connect."""
 
+    def reconnect(self) -> None:
+        """Close the Docker client; the next one is new."""
+        self.close()
+
     def close(self) -> None:
         """Close the Docker client, where one was made."""
         with self._lock:

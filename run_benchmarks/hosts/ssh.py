@@ -57,6 +57,7 @@ class SshHost:
         self._transport: paramiko.Transport | None = None
         self._address = ""
         self._connecting = threading.Lock()
+        self._opening_docker = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CHANNELS)
         self._docker: APIClient | None = None
 
@@ -125,19 +126,25 @@ class SshHost:
         except OSError as error:
             raise ConnectError(self.name, f"port {endpoint.port} cannot be reached: {_reason(error)}") from error
 
+    def reconnect(self) -> None:
+        """Drop the connection, whatever state it is in, and connect anew. Raises ConnectError or HostKeyError."""
+        with self._connecting:
+            self._drop()
+        self.connect()
+
     def close(self) -> None:
         """Close the Docker client and the connection."""
         with self._connecting:
             self._drop()
 
     def _drop(self) -> None:
-        if self._docker is not None:
+        client, engine = self._client, self._docker
+        self._client = self._transport = self._docker = None
+        if client is not None:
+            client.close()
+        if engine is not None:
             with contextlib.suppress(Exception):  # a broken connection must not keep us from dropping it
-                self._docker.close()
-            self._docker = None
-        if self._client is not None:
-            self._client.close()
-        self._client = self._transport = None
+                engine.close()
 
     @contextlib.contextmanager
     def channel(
@@ -249,7 +256,7 @@ class SshHost:
 
     def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""
-        with self._connecting:
+        with self._opening_docker:
             if self._docker is None:
                 self._docker = self.open_docker(DOCKER_SECONDS)
             return self._docker

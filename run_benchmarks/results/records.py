@@ -68,12 +68,13 @@ class NodeRecord(_Record):
 
 
 class RoundRecord(_Record):
-    """One round of a case."""
+    """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
     case: str
     round: int
+    attempt: int = 1
     verdict: Verdict
     reason: str
     first_failure: FirstFailure | None = None

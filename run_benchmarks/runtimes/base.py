@@ -38,6 +38,12 @@ class RunningTask(Protocol):
     def start(self) -> None:
         """Start it."""
 
+    def exists(self) -> bool:
+        """Whether it was started and is there, running or ended."""
+
+    def trace(self) -> None:
+        """Ask its ranks to write the stacks of their threads into their logs."""
+
     def wait(self, seconds: float) -> int | None:
         """Its exit code (0..255), or None where it still runs after `seconds`."""
 
@@ -53,3 +59,6 @@ class Runtime(Protocol):
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """Create a task without starting it. Raises TaskError."""
+
+    def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
+        """The task of that name as another controller started it; it need not be there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -33,7 +34,13 @@ class DockerRuntime:
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create."""
-        return _Container(host, node, task, bound, self._warn)
+        container = _Container(host, node, task, bound, self._warn)
+        container.create()
+        return container
+
+    def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
+        """See Runtime.attach."""
+        return _Container(host, node, task, None, self._warn)
 
 
 def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
@@ -47,12 +54,18 @@ def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
 
 
 class _Container:
-    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, node: NodePlan, task: Task, bound: Bound | None, warn: Callable[[str], None]
+    ) -> None:
         self._host, self._node, self._task, self._bound, self._warn = host, node, task, bound, warn
-        self._create(node.options)
+
+    def create(self) -> None:
+        """Create the container."""
+        self._create(self._node.options)
 
     def _create(self, options: ContainerOptions) -> None:
         task, node, bound = self._task, self._node, self._bound
+        assert bound is not None
         client = self._host.docker()
         home = {"HOME": "/tmp", "USER": "clusterdyno", "LOGNAME": "clusterdyno"}  # the uid has no passwd entry there
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in bound.facts.items()}
@@ -89,6 +102,18 @@ class _Container:
             self._remove()
             self._create(self._node.options.model_copy(update={"ulimits": ()}))
             self._call(f"starting container {name}", lambda: self._host.docker().start(name))
+
+    def exists(self) -> bool:
+        """See RunningTask.exists."""
+        name, client = self._task.name, self._host.docker()
+        filters = {"name": f"^/{re.escape(name)}$"}
+        found = self._call(f"looking for container {name}", lambda: client.containers(all=True, filters=filters))
+        return any(container["State"] != "created" for container in found)
+
+    def trace(self) -> None:
+        """See RunningTask.trace."""
+        name, client = self._task.name, self._host.docker()
+        self._call(f"signalling container {name}", lambda: client.kill(name, signal="SIGUSR1"))
 
     def wait(self, seconds: float) -> int | None:
         """See RunningTask.wait."""

@@ -39,9 +39,13 @@ class ProcessRuntime:
         """See Runtime.create; nothing happens on the host before the start."""
         return _Tree(host, node, task, bound)
 
+    def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
+        """See Runtime.attach."""
+        return _Tree(host, node, task, None)
+
 
 class _Tree:
-    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> None:
+    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None) -> None:
         self._host, self._node, self._task, self._bound = host, node, task, bound
         # Beside the node's folder, not in it: what the supervisor writes is not collected.
         self._state = f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
@@ -63,6 +67,7 @@ class _Tree:
 
     def start(self) -> None:
         """See RunningTask.start."""
+        assert self._bound is not None
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in self._bound.facts.items()}
         request = {
             "argv": self._task.bound_argv(self._bound.master_port),
@@ -70,6 +75,15 @@ class _Tree:
             "cwd": self._node.workdir,
         }
         self._supervise("start", stdin=json.dumps(request).encode(), deadline=START_SECONDS)
+
+    def exists(self) -> bool:
+        """See RunningTask.exists."""
+        found = self._host.run(["test", "-e", f"{self._state}/supervisor.json"], deadline=START_SECONDS, check=False)
+        return found.exit_code == 0
+
+    def trace(self) -> None:
+        """See RunningTask.trace."""
+        self._supervise("trace", deadline=START_SECONDS)
 
     def wait(self, seconds: float) -> int | None:
         """See RunningTask.wait."""

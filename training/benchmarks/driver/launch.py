@@ -5,7 +5,7 @@
 
 Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
 D/rank<global rank>.out.log, and writes D/node_exit.json at the end, however it comes. Its exit code is 0 or the first
-failing rank's (128 + signal).
+failing rank's (128 + signal). On SIGUSR1 every rank writes its stacks into its log.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -83,6 +84,7 @@ def main() -> int:
     """Run the launch that sys.argv describes; returns the exit code. Usage errors leave with 2."""
     faulthandler.enable()
     launch = _parse(sys.argv[1:])
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     raise_on_signals(when_stuck=lambda number: _leave_stuck(launch, number))
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
@@ -152,10 +154,21 @@ def _run_ranks(launch: Launch) -> None:
             arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
             _prepare_environment(launch, *agent.master(arguments), agent.local_world_size(arguments))
             os.environ[SOCKET_ENV] = str(watch.path)
-            failures = agent.run(arguments, watch, launch.log_dir)
+            with _stacks_on_signal(watch):
+                failures = agent.run(arguments, watch, launch.log_dir)
         except (agent.TorchrunError, interfaces.InterfaceError) as error:
             raise LaunchError(str(error)) from error
     launch.failures = failures
+
+
+@contextlib.contextmanager
+def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
+    """While the ranks run, SIGUSR1 asks them for their stacks; before and after, it changes nothing."""
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: watch.request_stacks())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:

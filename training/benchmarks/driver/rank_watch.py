@@ -5,8 +5,10 @@ which lose their connections within a millisecond. Here every rank announces its
 waits on its pidfd, which the kernel makes readable the moment the process ends.
 """
 
+import contextlib
 import os
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -16,6 +18,7 @@ from typing import Self
 
 SOCKET_ENV = "CLUSTERDYNO_RANK_SOCKET"
 _STOP = b"stop"
+_STACKS = b"stacks"
 _STAMP = "_clusterdyno_failed_ms"
 
 
@@ -52,6 +55,14 @@ class RankWatch:
     ) -> None:
         self.stop()
 
+    def request_stacks(self) -> None:
+        """Have every rank that runs write the stacks of its threads into its log (driver.rank listens to SIGUSR1).
+
+        Safe in a signal handler: the thread that owns the pidfds sends, so that no stranger with a reused pid is hit.
+        """
+        if self._thread.is_alive():
+            _send(self.path, _STACKS)
+
     def stop(self) -> None:
         """Stop listening and take note of every rank that has ended by now."""
         if not self._thread.is_alive():
@@ -76,13 +87,21 @@ class RankWatch:
             if key.fileobj is self._socket:
                 message = self._socket.recv(64)
                 going_on = message != _STOP and going_on
-                if message != _STOP:
+                if message == _STACKS:
+                    self._signal_ranks()
+                elif message != _STOP:
                     self._register(int(message))
             elif isinstance(key.fileobj, int):
                 self.ended_ms[key.data] = now_ms()
                 self._selector.unregister(key.fileobj)
                 os.close(key.fileobj)
         return going_on
+
+    def _signal_ranks(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, int):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(key.fileobj, signal.SIGUSR1)
 
     def _register(self, pid: int) -> None:
         try:

@@ -1,0 +1,62 @@
+"""What the rounds of a run share, and what is known of one node while its round runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from run_benchmarks.check import HostReport
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.interruption import Interruption
+from run_benchmarks.plan import NodePlan, Plan
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.runtimes.base import RunningTask, Runtime
+
+HEARTBEAT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """What every round of a run shares. `link_limit`: seconds for which a host may be out of reach during a round."""
+
+    plan: Plan
+    hosts: Mapping[str, Host]
+    reports: Mapping[str, HostReport]
+    runtime: Runtime
+    image_ids: Mapping[str, str]
+    result_dir: Path
+    interruption: Interruption
+    link_limit: float
+
+
+@dataclass(kw_only=True)
+class Node:
+    """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it."""
+
+    plan: NodePlan
+    host: Host
+    outcome: NodeOutcome
+    workload: RunningTask | None = None
+    monitor: RunningTask | None = None
+    done: bool = False
+    lost: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def answers(self) -> bool:
+        """Whether the host answers now, over this connection or a new one; `lost` is set accordingly."""
+        self.lost = not answers(self.host)
+        return not self.lost
+
+
+def answers(host: Host) -> bool:
+    """Whether a host answers now; takes HEARTBEAT_SECONDS and a connection's time-out at most."""
+    try:
+        host.run(["true"], deadline=HEARTBEAT_SECONDS)
+    except HostError:
+        try:
+            host.reconnect()
+        except HostError:
+            return False
+    return True

@@ -1,0 +1,201 @@
+"""journal.jsonl in a run's folder: what was begun and what ended, on the disk before anybody relies on it.
+
+A controller that is killed leaves it; `run.py resume` goes on from it, `run.py status` reads it. Each line is one
+event. run.lock beside it is held (flock) by the controller that works on the run; the kernel frees it, whatever ends
+that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.results.records import Verdict
+
+JOURNAL_FILE, LOCK_FILE = "journal.jsonl", "run.lock"
+MODE = 0o640
+LOCK_PATIENCE_SECONDS = 0.5  # who only looks whether the lock is held has it for a moment
+
+
+class JournalError(ClusterDynoError):
+    """A run's journal cannot be used; the message names the file and what is wrong."""
+
+
+def now_ms() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    time_ms: int = Field(default_factory=now_ms)
+
+
+class RunStarted(_Event):
+    """A controller took up the run: at its start, and again at each resume. `rounds`: number of rounds by case.
+
+    `plan_digest` tells whether the files still say the same; the plan itself holds environment values and stays out.
+    """
+
+    event: Literal["run_started"] = "run_started"
+    run_id: str
+    pid: int
+    plan_digest: str
+    cluster_conf: str
+    test_conf: str
+    rounds: dict[str, int]
+
+
+class RoundStarted(_Event):
+    """An attempt at a round is about to start tasks. `hosts` are those that were left for cases at that time."""
+
+    event: Literal["round_started"] = "round_started"
+    case: str
+    round: int
+    attempt: int
+    master_port: int
+    hosts: list[str]
+
+
+class RoundEnded(_Event):
+    """An attempt at a round came to a verdict; its round.json is written."""
+
+    event: Literal["round_ended"] = "round_ended"
+    case: str
+    round: int
+    attempt: int
+    verdict: Verdict
+    reason: str
+
+
+class RunEnded(_Event):
+    """The controller brought the run to its end."""
+
+    event: Literal["run_ended"] = "run_ended"
+    verdict: Verdict
+    exit_code: int
+
+
+Event = RunStarted | RoundStarted | RoundEnded | RunEnded
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+@dataclass(kw_only=True)
+class JournalState:
+    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended."""
+
+    started: RunStarted
+    ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
+    attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+    open: RoundStarted | None = None
+    run_ended: RunEnded | None = None
+
+
+class Journal:
+    """The journal of one run, appended to by one controller at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL_FILE
+
+    def append(self, event: Event) -> None:
+        """Write one event and wait until it is on the disk. Raises OSError."""
+        new = not self.path.exists()
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+        try:
+            size = os.fstat(descriptor).st_size
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" * torn + event.model_dump_json().encode() + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            _sync_folder(self.path.parent)
+
+    def read(self) -> JournalState:
+        """What the journal says; a line that was cut off by a crash counts as not written.
+
+        Raises:
+            JournalError: there is none, or it does not begin with a run.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            raise JournalError(f"{self.path}: no journal of a run ({error.strerror})") from error
+        state: JournalState | None = None
+        for line in lines:
+            try:
+                event = _EVENT.validate_json(line)
+            except ValidationError:
+                continue
+            if isinstance(event, RunStarted):
+                state = JournalState(started=event) if state is None else state
+                state.started, state.run_ended = event, None
+            elif state is not None:
+                _apply(state, event)
+        if state is None:
+            raise JournalError(f"{self.path}: does not begin with a run")
+        return state
+
+
+def _apply(state: JournalState, event: Event) -> None:
+    if isinstance(event, RoundStarted):
+        state.open = event
+        state.attempts[event.case, event.round] = event.attempt
+    elif isinstance(event, RoundEnded):
+        state.open = None
+        state.ended[event.case, event.round] = event
+        state.attempts[event.case, event.round] = event.attempt
+    elif isinstance(event, RunEnded):
+        state.run_ended = event
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def controlling(folder: Path) -> Iterator[None]:
+    """Hold the run's lock. Raises JournalError where another controller works on it."""
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, MODE)
+    until = time.monotonic() + LOCK_PATIENCE_SECONDS
+    try:
+        while not _try_lock(descriptor):
+            if time.monotonic() >= until:
+                raise JournalError(f"{folder}: a controller works on this run; see `run.py status {folder.name}`")
+            time.sleep(LOCK_PATIENCE_SECONDS / 10)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_controlled(folder: Path) -> bool:
+    """Whether a controller works on the run now."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

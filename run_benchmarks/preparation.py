@@ -1,0 +1,159 @@
+"""Everything of a run that is known before a host is touched, its name and folder, and the way to its hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_benchmarks.code_bundle import CodeBundle, bundle
+from run_benchmarks.conf_file import nearest
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.plan import Plan, make_plan, nested_mount_points
+from run_benchmarks.resolve import Resolved, resolve
+from run_benchmarks.settings import LOCAL_NAMES, ClusterConf, Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN_ID = re.compile(r"^run\d{14}$")
+OWNER_FILE = ".owner"
+OWNER_BYTES = 4
+FOLDER_MODE = 0o750
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything known before a host is touched."""
+
+    settings: Settings
+    resolved: Resolved
+    code: CodeBundle
+    plan: Plan
+
+    def plan_for(self, hosts: tuple[str, ...]) -> Plan:
+        """The plan of the same run on these of its hosts; cases that need more of them are not in it."""
+        cluster = self.settings.cluster.model_copy(update={"HOSTS": hosts})
+        settings = self.settings.model_copy(update={"cluster": cluster})
+        resolved = dataclasses.replace(
+            self.resolved, cases=tuple(c for c in self.resolved.cases if c.settings.nnodes <= len(hosts))
+        )
+        plan = self.plan
+        return make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+
+    def named(self, run_id: str, owner: str) -> Prepared:
+        """The same, as the run of that name."""
+        plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
+        return dataclasses.replace(self, plan=plan)
+
+    def digest(self) -> str:
+        """Of the plan: two runs of the same digest do the same."""
+        return hashlib.sha256(self.plan.model_dump_json().encode()).hexdigest()
+
+
+def prepare(settings: Settings, run_id: str) -> Prepared:
+    """Resolve and plan, without touching a host. Raises ConfigError."""
+    resolved = resolve(settings, local_python=sys.executable)
+    code = bundle(ROOT, nested_mount_points(settings))
+    plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
+    return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)
+
+
+def new_run_id() -> str:
+    """`run` and the local time, the seed's form."""
+    return time.strftime("run%Y%m%d%H%M%S")
+
+
+def new_run_folder(root: Path) -> Path:
+    """Make the folder of a new run; who comes in the same second gets the next one. Raises OSError."""
+    root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    while True:
+        folder = root / new_run_id()
+        try:
+            folder.mkdir(mode=FOLDER_MODE)
+        except FileExistsError:
+            time.sleep(0.1)
+        else:
+            return folder
+
+
+def run_folder(root: Path, run_id: str) -> Path:
+    """The folder of an earlier run. Raises ConfigError where there is none of that name."""
+    if RUN_ID.match(run_id) and (root / run_id).is_dir():
+        return root / run_id
+    there = sorted(path.name for path in root.glob("run*") if path.is_dir())
+    raise ConfigError([Problem(str(root), "RUN", run_id, f"no run of this name; {nearest(run_id, there)}")])
+
+
+def owner_of(root: Path) -> str:
+    """The token that tells this result folder's runs from all others on the hosts; made once. Raises OSError."""
+    path = root / OWNER_FILE
+    with contextlib.suppress(FileExistsError):
+        temporary = root / f"{OWNER_FILE}.{secrets.token_hex(OWNER_BYTES)}"
+        temporary.write_text(secrets.token_hex(OWNER_BYTES), encoding="ascii")
+        try:
+            os.link(temporary, path)  # unlike a rename, fails where another controller was first
+        finally:
+            temporary.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def result_root(settings: Settings) -> Path:
+    """Where runs are kept on the head node."""
+    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or ROOT / "result")
+
+
+def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
+    """One Host object a name; nothing is connected yet."""
+    return {name: _host(name, cluster) for name in cluster.HOSTS}
+
+
+def _host(name: str, cluster: ClusterConf) -> Host:
+    if name in LOCAL_NAMES:
+        return LocalHost(name)
+    return SshHost(
+        Endpoint(
+            host=name,
+            port=cluster.SSH_PORT,
+            user=cluster.SSH_USER,
+            key=cluster.SSH_KEY,
+            known_hosts=cluster.KNOWN_HOSTS,
+        )
+    )
+
+
+@contextmanager
+def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
+    """The hosts, closed at the end whatever happens."""
+    hosts = make_hosts(cluster)
+    try:
+        yield hosts
+    finally:
+        for_each(hosts, lambda host: host.close())
+
+
+def git_revision() -> str | None:
+    """The repository's commit, with `-dirty` for local changes; None outside a repository."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

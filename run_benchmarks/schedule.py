@@ -1,0 +1,170 @@
+"""Which hosts a round runs on, how often it is tried, and what of it an earlier controller has done already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from run_benchmarks.attempts import folder_name
+from run_benchmarks.check import HostReport
+from run_benchmarks.console import LOG
+from run_benchmarks.context import RunContext, answers
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.images import provide_images
+from run_benchmarks.interruption import Interruption
+from run_benchmarks.journal import Journal, RoundEnded
+from run_benchmarks.plan import CasePlan, Plan
+from run_benchmarks.preparation import Prepared
+from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.round import Round
+from run_benchmarks.runtimes.base import Runtime
+from run_benchmarks.runtimes.docker import DockerRuntime
+from run_benchmarks.runtimes.process import ProcessRuntime
+
+RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
+
+
+class TooFewHostsError(ClusterDynoError):
+    """Fewer hosts are left than a case needs; the message says which were lost and why."""
+
+
+class Schedule:
+    """Runs the rounds of a run one by one. Where its journal has rounds that ended, their records are taken over."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        hosts: Mapping[str, Host],
+        reports: Mapping[str, HostReport],
+        result_dir: Path,
+        interruption: Interruption,
+        journal: Journal,
+    ) -> None:
+        self._prepared, self._hosts, self._reports = prepared, hosts, reports
+        self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
+        self._past = journal.read()
+        self._lost: dict[str, str] = {}
+        self._image_ids: dict[str, str] = {}
+        self._plan = prepared.plan
+        docker = self._plan.runtime == "docker"
+        self._runtime: Runtime = DockerRuntime(LOG.warning) if docker else ProcessRuntime()
+
+    def provide_images(self) -> None:
+        """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
+        if self._plan.runtime == "docker":
+            ids = provide_images(self._plan, self._prepared.resolved, self._hosts, self._reports, self._interruption)
+            self._image_ids |= ids
+
+    def run_round(self, case: CasePlan, index: int) -> RoundRecord:
+        """The round's last attempt: the recorded one where it ended before, else a new one and the case's retries.
+
+        Raises:
+            TooFewHostsError: too few hosts are left for the case.
+        """
+        attempt = self._past.attempts.get((case.name, index), 0)
+        recorded = self._recorded(case, index)
+        if recorded is not None:
+            LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, index, recorded.verdict)
+            return recorded
+        record = self._take_over(case, index)
+        tries = 1 if record is not None else 0
+        while record is None or (record.verdict in RETRIED and tries <= case.retries):
+            self._interruption.check()
+            attempt, tries = attempt + 1, tries + 1
+            record = self._attempt(case.name, case.nnodes, index, attempt)
+        return record
+
+    def _recorded(self, case: CasePlan, index: int) -> RoundRecord | None:
+        ended = self._past.ended.get((case.name, index))
+        if ended is None or ended.verdict is Verdict.ABORTED:
+            return None
+        path = self._result_dir / case.folder / folder_name(index, ended.attempt) / "round.json"
+        try:
+            return RoundRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            LOG.warning("%s cannot be read (%s): the round is run again", path, error)
+            return None
+
+    def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
+        """Finish a round that a killed controller left running; None where there is none or its tasks are gone."""
+        started = self._past.open
+        if started is None or (started.case, started.round) != (case.name, index):
+            return None
+        self._past.open = None
+        plan = self._prepared.plan_for(tuple(started.hosts))
+        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
+        round_ = self._round(plan, case.name, index, started.attempt)
+        record = round_.resume(started)
+        if record is None:
+            LOG.warning("its tasks are gone; it is run again")
+            reason = "its tasks were gone when the run was resumed"
+            self._end(case.name, index, started.attempt, Verdict.ABORTED, reason)
+            return None
+        self._note(round_, record)
+        return record
+
+    def _attempt(self, name: str, nnodes: int, index: int, attempt: int) -> RoundRecord:
+        self._place(nnodes)
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
+        round_ = self._round(self._plan, name, index, attempt)
+        record = round_.run()
+        self._note(round_, record)
+        return record
+
+    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> Round:
+        context = RunContext(
+            plan=plan,
+            hosts=self._hosts,
+            reports=self._reports,
+            runtime=self._runtime,
+            image_ids=self._image_ids,
+            result_dir=self._result_dir,
+            interruption=self._interruption,
+            link_limit=self._prepared.settings.cluster.LINK_LIMIT,
+        )
+        case = next(case for case in plan.cases if case.name == name)
+        return Round(context, case, case.rounds[index - 1], attempt=attempt, on_start=self._journal.append)
+
+    def _note(self, round_: Round, record: RoundRecord) -> None:
+        self._end(record.case, record.round, record.attempt, record.verdict, record.reason)
+        self._lost |= round_.lost_hosts()
+        log_round(record)
+
+    def _end(self, case: str, index: int, attempt: int, verdict: Verdict, reason: str) -> None:
+        self._journal.append(RoundEnded(case=case, round=index, attempt=attempt, verdict=verdict, reason=reason))
+
+    def _place(self, nnodes: int) -> None:
+        """Plan for the hosts that are left: lost ones are asked once more. Raises TooFewHostsError."""
+        if not self._lost:
+            return
+        asked = for_each({name: self._hosts[name] for name in self._lost}, answers)
+        for name in [name for name, answered in asked.succeeded.items() if answered]:
+            LOG.info("%s answers again", name)
+            del self._lost[name]
+        left = tuple(name for name in self._prepared.plan.hosts if name not in self._lost)
+        if len(left) < nnodes:
+            lost = "; ".join(self._lost.values())
+            raise TooFewHostsError(f"it needs {nnodes} hosts and {len(left)} of {len(self._hosts)} are left: {lost}")
+        if left != self._plan.hosts:
+            LOG.warning("The hosts for the next round: %s", ", ".join(left))
+            self._plan = self._prepared.plan_for(left)
+            self.provide_images()
+
+
+def log_round(record: RoundRecord) -> None:
+    """Say how a round ended, with the end of the log that shows why."""
+    for warning in record.warnings:
+        LOG.warning("%s", warning)
+    if record.verdict is Verdict.PASS:
+        LOG.info("-== Testcase %s Round %d finished ==-......[SUCCESS]", record.case, record.round)
+        return
+    LOG.error(
+        "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
+    )
+    if record.first_failure is not None and record.first_failure.log_tail:
+        LOG.error("end of the log:\n%s", record.first_failure.log_tail)

@@ -1,0 +1,108 @@
+"""Begins a run or goes on with one, in the foreground or detached from the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
+from run_benchmarks.interruption import Interruption
+from run_benchmarks.journal import Journal, JournalError, controlling, is_controlled
+from run_benchmarks.preparation import (
+    Prepared,
+    new_run_folder,
+    new_run_id,
+    owner_of,
+    prepare,
+    result_root,
+    run_folder,
+)
+from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
+from run_benchmarks.settings import Settings
+
+UMASK = 0o027  # results are for the user and the group
+CONSOLE_FILE = "console.log"
+
+
+def start(settings: Settings, *, detach: bool) -> int:
+    """Run everything; returns the exit code. Raises ConfigError before anything is written."""
+    os.umask(UMASK)
+    prepared = prepare(settings, new_run_id())
+    root = result_root(settings)
+    try:
+        folder = new_run_folder(root)
+        prepared = prepared.named(folder.name, owner_of(root))
+    except OSError as error:
+        complain(f"the result folder cannot be made: {error}")
+        return EXIT_USAGE
+    return _control(prepared, folder, detach=detach)
+
+
+def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
+    """Go on with a run whose controller is gone; returns the exit code.
+
+    Raises:
+        ConfigError: there is no such run.
+        JournalError: it has no journal, has ended, is worked on, or the files now say something else than then.
+    """
+    os.umask(UMASK)
+    root = result_root(settings)
+    folder = run_folder(root, run_id)
+    past = Journal(folder).read()
+    if is_controlled(folder):
+        raise JournalError(f"{folder}: a controller works on this run; see `run.py status {run_id}`")
+    prepared = prepare(settings, run_id).named(run_id, owner_of(root))
+    if prepared.digest() != past.started.plan_digest:
+        raise JournalError(
+            f"{folder}: cannot be resumed: the plan is another than when it began, "
+            f"from {past.started.cluster_conf} and {past.started.test_conf}. Bring these files and the code back to that state, or start a new run"
+        )
+    return _control(prepared, folder, detach=detach)
+
+
+def _control(prepared: Prepared, folder: Path, *, detach: bool) -> int:
+    files = f"--cluster-conf {prepared.settings.cluster_file} --test-conf {prepared.settings.test_file}"
+    if detach and not _go_to_the_background(folder):
+        print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
+        for words in (f"attach {folder.name}", f"status {folder.name}"):
+            print(f"  python run_benchmarks/run.py {files} {words}")
+        return EXIT_PASS
+    CONSOLE.print(BANNER, markup=False)
+    start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
+    cleanup = f"python run_benchmarks/run.py {files} clean {folder.name}"
+    try:
+        with controlling(folder), Interruption(cleanup) as interruption:
+            record = Session(prepared, folder, interruption, sys.argv).run()
+        _summary(record, folder)
+    except OSError as error:
+        complain(f"the results cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
+        return EXIT_FAIL
+    else:
+        return record.exit_code
+    finally:
+        stop_logging()
+
+
+def _go_to_the_background(folder: Path) -> bool:
+    """Fork; True in the child, which has no terminal any more and writes to console.log. No thread runs yet."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork() != 0:
+        return False
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(folder / CONSOLE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    for source, targets in ((null, (0,)), (output, (1, 2))):
+        for target in targets:
+            os.dup2(source, target)
+        os.close(source)
+    return True
+
+
+def _summary(record: RunRecord, result_dir: Path) -> None:
+    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
+    LOG.info("Report: %s", result_dir / "report.html")
