@@ -38,7 +38,7 @@ def test_it_holds_what_the_hosts_run_and_nothing_else(repository: Path) -> None:
 
 def test_equal_content_is_equal_wherever_and_whenever_it_lies(repository: Path, tmp_path: Path) -> None:
     first = bundle(repository)
-    (repository / "training" / "a.py").touch(mode=0o777)
+    (repository / "training" / "a.py").chmod(0o777)
     moved = repository.rename(tmp_path / "elsewhere")
     assert bundle(moved) == first
     (moved / "training" / "a.py").write_text("changed")

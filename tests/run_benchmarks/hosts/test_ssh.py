@@ -232,7 +232,7 @@ def test_what_the_log_in_shell_says_first_does_not_hide_the_group(
     with pytest.raises(DeadlineError) as caught:
         ssh_host.run(["sleep", remains.seconds], deadline=0.4)
     assert caught.value.output == "warning: setlocale\n"
-    assert remains.wait(running=False) == []
+    assert remains.wait(running=True, seconds=1.0) == []
 
 
 def test_threads_and_descriptors_are_given_back(sshd: SshServer) -> None:
