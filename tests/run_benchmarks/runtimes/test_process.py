@@ -30,10 +30,12 @@ import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)  # " + sys.argv[1]
 subprocess.Popen([sys.executable, "-c", sleeper])
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     os.setsid()
     subprocess.Popen([sys.executable, "-c", sleeper])
     os._exit(0)
+os.waitpid(child, 0)
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -84,9 +86,9 @@ class Tasks:
 
     def wait_for(self, count: int) -> None:
         limit = time.monotonic() + 10
-        while len(self.processes()) != count and time.monotonic() < limit:
+        while len(found := self.processes()) != count and time.monotonic() < limit:
             time.sleep(0.02)
-        assert len(self.processes()) == count
+        assert len(found) == count
 
     def supervisor(self) -> psutil.Process:
         return psutil.Process(json.loads((self.state / "supervisor.json").read_text())["pid"])
