@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import getpass
 import os
 import shutil
@@ -52,6 +54,12 @@ def public_part(key: Path) -> str:
     return " ".join(key.with_name(f"{key.name}.pub").read_text().split()[:2])
 
 
+def open_descriptors() -> int:
+    """How many file descriptors this process has, apart from those that wait for the garbage collector."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 class SshServer:
     """sshd in a folder: host_key, client_key, authorized_keys, known_hosts."""
 
@@ -94,9 +102,12 @@ class SshServer:
         """Kill the processes that serve connections, as a broken link does; returns how many there were."""
         assert self._process is not None
         children = psutil.Process(self._process.pid).children(recursive=True)
-        sessions = [child for child in children if child.name().startswith("sshd")]
-        for session in sessions:
-            session.kill()
+        sessions = []
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.name().startswith("sshd"):
+                    child.kill()
+                    sessions.append(child)
         psutil.wait_procs(sessions, timeout=5)
         return len(sessions)
 
