@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     import torch
     from numpy.typing import NDArray
 
-    from training.benchmarks.network.pytorch.collectives import AllReduce
+    from training.benchmarks.network.pytorch.reductions import AllReduce
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE, SMALL = 1 << 20, 4 << 10
@@ -92,7 +92,7 @@ def _added(collective: "AllReduce") -> tuple[float, float]:
     windows = []
     for _ in range(SMALL_OPERATIONS):
         collective.refill()
-        windows.append(timing.cpu_time(operation))
+        windows.append(timing.cpu_time(operation, collective.team))
     added = statistics.median(window - alone for window, alone in zip(windows, inner, strict=True))
     return added * timing.MICROSECONDS, statistics.median(inner) * timing.MICROSECONDS
 
@@ -103,19 +103,21 @@ def _main() -> None:
 
     from training.benchmarks.driver.process_group import init
     from training.benchmarks.network.pytorch import timing
-    from training.benchmarks.network.pytorch.collectives import AllReduce
+    from training.benchmarks.network.pytorch.reductions import AllReduce
+    from training.benchmarks.network.pytorch.team import Team
 
     with init("gloo", timeout_s=120) as group:
-        collective = AllReduce(group, torch.float32, seed=42)
+        team = Team.world(group)
+        collective = AllReduce(team, torch.float32, seed=42)
         collective.prepare(LARGE)
         bare_buffer = torch.zeros(LARGE // 4)
 
         def harness_p50() -> float:
-            measured = timing.measure(collective, group, warmup=1, iterations=ITERATIONS, check=True)
+            measured = timing.measure(collective, team, warmup=1, iterations=ITERATIONS, check=True)
             return measured.time_us.p50
 
         def bare_p50() -> float:
-            times = timing.slowest_rank(_bare_loop(bare_buffer), group)
+            times = timing.slowest_rank(_bare_loop(bare_buffer), team)
             return timing.statistics(times * timing.MICROSECONDS).p50
 
         pairs = []

@@ -25,18 +25,26 @@ def _whole(world_size: int) -> float:
     return 1.0 if world_size > 1 else 0.0
 
 
-# S is: all_reduce, broadcast, reduce, send_recv: one rank's buffer; all_gather: the whole output; reduce_scatter: the
-# whole input; all_to_all: one rank's input, all chunks; gather, scatter: all chunks at the root.
+def _nothing(world_size: int) -> float:
+    return 0.0
+
+
+# S is: all_reduce, broadcast, reduce: one rank's buffer; send_recv: one message, in one direction; all_gather: the
+# whole output; reduce_scatter: the whole input; all_to_all: one rank's input, all chunks; gather, scatter: all chunks
+# at the root. A barrier has no S.
 _FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": _reduce_and_spread,
     "all_gather": _all_but_own,
     "reduce_scatter": _all_but_own,
     "all_to_all": _all_but_own,
+    "all_to_all_uneven": _all_but_own,
     "gather": _all_but_own,
     "scatter": _all_but_own,
     "broadcast": _whole,
     "reduce": _whole,
     "send_recv": _whole,
+    "send_recv_two_way": _whole,
+    "barrier": _nothing,
 }
 
 

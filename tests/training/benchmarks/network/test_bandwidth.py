@@ -14,7 +14,10 @@ from training.benchmarks.network.bandwidth import algbw_gbps, bus_factor, busbw_
         ("scatter", {2: 0.5, 8: 0.875}),
         ("broadcast", {2: 1.0, 8: 1.0}),
         ("reduce", {2: 1.0, 8: 1.0}),
+        ("all_to_all_uneven", {2: 0.5, 8: 0.875}),
         ("send_recv", {2: 1.0}),
+        ("send_recv_two_way", {2: 1.0}),
+        ("barrier", {2: 0.0, 8: 0.0}),
     ],
 )
 def test_the_factors_of_nccl_tests(collective: str, factors: dict[int, float]) -> None:

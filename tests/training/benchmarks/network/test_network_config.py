@@ -21,6 +21,21 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
         ({"sizes": True}, "sizes = True: Input should be a valid string"),
         ({"dtype": "fp32"}, "dtype = 'fp32': .*allowed: one of 'float64', 'float32'"),
         ({"in_place": False}, "in_place = False: torch.distributed.all_reduce works in place only"),
+        ({"in_place": True, "collective": "gather"}, "in_place = True: gather needs an input and an output"),
+        ({"in_place": True, "collective": "barrier"}, "in_place = True: a barrier has no buffers"),
+        ({"sizes": "8", "collective": "barrier"}, "sizes = '8': a barrier sends nothing"),
+        ({"cuda_graph": True, "collective": "barrier"}, "cuda_graph = True: a barrier and the object tools"),
+        ({"tool": "all_reduce_bench", "collective": "gather"}, "collective = 'gather': tool 'all_reduce_bench'"),
+        ({"tool": "all_reduce_latency_comp", "sizes": "8..64"}, "sizes = '8..64': .* sends one size"),
+        ({"tool": "all_gather_object_vs_all_reduce", "sizes": "8"}, "sizes = '8': .* a flag of one element"),
+        ({"tool": "all_gather_object_vs_all_reduce", "dtype": "int8"}, "dtype = 'int8': .* an int32 flag"),
+        ({"tool": "all_reduce_bench", "pattern": "pairs"}, "pattern = 'pairs': .* runs once among all ranks"),
+        ({"tool": "all_reduce_bench", "repeats": 3}, "repeats = 3: .* runs once among all ranks"),
+        ({"ranks_per_host": "one"}, "ranks_per_host = 'one': only the patterns pairs, halves and k_batch"),
+        ({"pattern": "pairs", "batch_hosts": 4}, "batch_hosts = 4: only the pattern k_batch has batches"),
+        ({"expected_links": 8}, "expected_links = 8: counts expected_link, which is not set"),
+        ({"expected_link": "infiniband-ndx"}, "is no link of links.json; did you mean 'infiniband-ndr'"),
+        ({"expected_link": -1.0}, "expected_link = -1.0: -1.0 is no speed"),
         ({"iterations": 0}, "iterations = 0: .*allowed: integer >= 1"),
         ({"collective": "allreduce"}, "collective = 'allreduce': .*'all_reduce'"),
     ],
@@ -28,6 +43,23 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
 def test_a_wrong_setting_is_named(overrides: dict[str, object], expected: str) -> None:
     with pytest.raises(CaseConfigError, match=expected):
         load_case_config(Config, None, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "in_place"),
+    [
+        ({}, True),
+        ({"collective": "broadcast"}, True),
+        ({"collective": "all_gather"}, False),
+        ({"collective": "all_gather", "in_place": True}, True),
+        ({"collective": "all_to_all"}, False),
+        ({"collective": "barrier"}, False),
+    ],
+)
+def test_in_place_is_what_the_collective_does_by_itself(overrides: dict[str, object], in_place: bool) -> None:
+    config = load_case_config(Config, None, overrides)
+    assert config.works_in_place is in_place
+    assert config.collective != "barrier" or config.size_list == (0,)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

@@ -1,5 +1,6 @@
 """The benchmark as the controller runs it: two gloo ranks through driver.launch."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +105,19 @@ def test_each_size_is_measured_and_checked(healthy: Finished) -> None:
 def test_only_rank_0_logs_measurements_and_the_table(healthy: Finished) -> None:
     assert all("time_us" not in value and value["correct"] == "pass" for value in healthy.values(1, Event.STEP_END))
     lines = healthy.log(0).splitlines()
-    assert any(line.split()[:2] == ["size(B)", "count"] for line in lines)
-    assert [int(line.split()[0]) for line in lines if "float32" in line and not line.startswith("[")] == SIZES
-    assert "size(B)" not in healthy.log(1)
+    assert any(line.split()[:3] == ["#", "size", "count"] for line in lines)
+    assert [int(line.split()[0]) for line in lines if " float " in line and not line.startswith("[")] == SIZES
+    assert "# Out of bounds values : 0 OK" in lines
+    assert "# Avg bus bandwidth" not in healthy.log(1)
+
+
+def test_a_csv_lies_beside_the_log(healthy: Finished) -> None:
+    with (healthy.folder / "network.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = healthy.values(0, Event.STEP_END)
+    assert [int(row["size_bytes"]) for row in rows] == SIZES
+    assert [float(row["busbw_GBps"]) for row in rows] == [step["busbw_GBps"] for step in steps]
+    assert all(float(row["time_us_min"]) <= float(row["time_us_p50"]) for row in rows)
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,8 @@ def test_one_wrong_rank_is_enough_to_fail(wrong: list[int] | None, verdict: str)
 
 def test_the_table_lines_up() -> None:
     result = {
+        "collective": "all_reduce",
+        "in_place": True,
         "size_bytes": 1 << 20,
         "count": 1 << 18,
         "dtype": "float32",
@@ -42,7 +44,17 @@ def test_the_table_lines_up() -> None:
         "busbw_GBps": 917.504,
         "wrong_elements": None,
     }
-    lines = [table.header("all_reduce", 8, "H100", "c").splitlines()[-1], table.row(result)]
+    lines = [table.header("all_reduce", 8, "H100", "c").splitlines()[-2], table.row(result)]
     assert len({len(line) for line in lines}) == 1
-    assert lines[1].split() == ["1048576", "262144", "float32", "1.00", "2.00", "3.50", "524.288", "917.504", "N/A"]
+    left, not_run = ["1048576", "262144", "float", "sum", "-1"], ["N/A"] * 4
+    assert lines[1].split() == [*left, *not_run, "2.00", "524.29", "917.50", "N/A"]
     assert table.row(result | {"wrong_elements": 4}).split()[-1] == "4"
+    outside = table.row(result | {"in_place": False, "collective": "gather", "wrong_elements": 0})
+    assert outside.split()[3:] == ["none", "0", "2.00", "524.29", "917.50", "0", *not_run]
+
+
+def test_the_end_of_the_table_is_nccl_tests() -> None:
+    rows = [{"wrong_elements": 0, "busbw_GBps": 1.0}, {"wrong_elements": 0, "busbw_GBps": 2.0}]
+    assert table.footer(rows) == "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1.5\n#"
+    assert "3 FAILED" in table.footer([*rows, {"wrong_elements": 3, "busbw_GBps": 0.0}])
+    assert "not checked" in table.footer([{"wrong_elements": None, "busbw_GBps": 1.0}])

@@ -1,19 +1,22 @@
-"""The collectives that can be measured: what each sends, how large its buffers are, and what must arrive."""
+"""What can be measured: the protocol of one operation, what its kinds have in common, and the list by name."""
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.process_group import ProcessGroup
 from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.network.pytorch.team import Team
 
 # Elements compared at a time: the comparison's memory stays at 16 MiB, and each step is long against its overhead.
-_CHECK_CHUNK_ELEMENTS = 1 << 24
+CHECK_CHUNK_ELEMENTS = 1 << 24
+UNLIMITED = (1 << 63) - 1
 
 
 class Collective(Protocol):
-    """One collective on one process group: `prepare` a size, `refill`, `run`, and look for `wrong_elements`.
+    """One operation of one team: `prepare` a size, `refill`, `run`, and look for `wrong_elements`.
 
     `runs_per_refill` is the number of runs after which the data must be sent anew to stay within the type's range.
     """
@@ -24,59 +27,109 @@ class Collective(Protocol):
         """Device memory that one rank needs to measure and check messages of `size_bytes`."""
         ...
 
-    def prepare(self, size_bytes: int) -> None:
-        """Allocate the buffers for messages of `size_bytes` (S of nccl-tests); those of the size before are freed."""
+    def prepare(self, size_bytes: int) -> int:
+        """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), those of the size before freed.
+
+        Returns the exact S: a collective of chunks rounds to whole elements a rank, at least one.
+        """
         ...
 
     def refill(self) -> None:
-        """Write into the buffers what this rank sends."""
+        """Write into the buffers what this rank sends, and something else where it receives."""
         ...
 
     def run(self) -> None:
         """The one operation that is timed; on CUDA it is queued on the current stream."""
         ...
 
-    def wrong_elements(self) -> torch.Tensor:
-        """How many elements differ from what the first run after `refill` must deliver: 0-d int64 on the device."""
+    def wrong_elements(self) -> torch.Tensor | None:
+        """How many elements differ from what the first run after `refill` must deliver: 0-d int64 on the device.
+
+        None where nothing is delivered.
+        """
         ...
 
 
-class AllReduce:
-    """all_reduce (sum) in place: S is the size of one rank's buffer."""
+class Buffered:
+    """What the collectives share: team, element type, seed, and flat buffers that hold one size at a time."""
 
-    def __init__(self, group: ProcessGroup, dtype: torch.dtype, seed: int) -> None:
-        world_size, device = group.placement.world_size, group.device
-        self._sent = pattern.sent(group.placement.rank, world_size, dtype, seed).to(device)
-        self._expected = pattern.summed(world_size, dtype, seed).to(device)
-        self._buffer = torch.empty(0, dtype=dtype, device=device)
-        self.runs_per_refill = pattern.repeatable_sums(world_size, dtype, seed)
+    runs_per_refill = UNLIMITED
+    # Whether S is made of one equal chunk a rank, and how many times S the buffers of one rank take.
+    chunked = False
+    buffers = 1.0
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
+        self.team, self.dtype, self.seed, self.in_place = team, dtype, seed, in_place
+        self.count = 0
+
+    def elements(self, size_bytes: int) -> int:
+        """Elements of S: whole ones, and of chunks the same number for each rank."""
+        count = size_bytes // self.dtype.itemsize
+        return max(1, count // self.team.size) * self.team.size if self.chunked else max(1, count)
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """The buffer and the comparison's one byte an element."""
-        return size_bytes + min(size_bytes // self._buffer.element_size(), _CHECK_CHUNK_ELEMENTS)
+        """The buffers and the comparison's one byte an element; see Collective."""
+        count = self.elements(size_bytes)
+        return int(self.buffers * count * self.dtype.itemsize) + min(count, CHECK_CHUNK_ELEMENTS)
 
-    def prepare(self, size_bytes: int) -> None:
+    def prepare(self, size_bytes: int) -> int:
         """See Collective."""
-        count = size_bytes // self._buffer.element_size()
-        self._buffer = torch.empty(0, dtype=self._buffer.dtype, device=self._buffer.device)
-        self._buffer = torch.empty(count, dtype=self._buffer.dtype, device=self._buffer.device)
+        self.release()
+        self.count = self.elements(size_bytes)
+        self.allocate()
+        return self.count * self.dtype.itemsize
 
-    def refill(self) -> None:
-        """See Collective."""
-        pattern.fill(self._buffer, self._sent)
+    def release(self) -> None:
+        """Drop the buffers, so that those of the next size find their memory free."""
+        raise NotImplementedError
 
-    def run(self) -> None:
-        """See Collective."""
-        dist.all_reduce(self._buffer)
+    def allocate(self) -> None:
+        """Make the buffers for `count` elements of S."""
+        raise NotImplementedError
 
-    def wrong_elements(self) -> torch.Tensor:
-        """See Collective."""
-        return pattern.count_wrong(self._buffer, self._expected, _CHECK_CHUNK_ELEMENTS)
+    def empty(self, count: int) -> torch.Tensor:
+        """A flat buffer."""
+        return torch.empty(count, dtype=self.dtype, device=self.team.device)
+
+    def moved(self, source: int, destination: int) -> torch.Tensor:
+        """One period of what `source` sends to `destination`, on the device."""
+        return pattern.moved(source, destination, self.dtype, self.seed).to(self.team.device)
+
+    def wrong_in(self, buffer: torch.Tensor, period: torch.Tensor) -> torch.Tensor:
+        """Elements of `buffer` that differ from the repeated `period`."""
+        return pattern.count_wrong(buffer, period, CHECK_CHUNK_ELEMENTS)
+
+    def none_wrong(self) -> torch.Tensor:
+        """The count of a rank that receives nothing."""
+        return torch.zeros((), dtype=torch.int64, device=self.team.device)
 
 
-COLLECTIVES: dict[str, type[AllReduce]] = {"all_reduce": AllReduce}
+def renamed(name: str, former: str) -> Callable[..., object]:
+    """torch.distributed's function of that name or its former one: torch renamed some in 2.13 and warns of those."""
+    found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
+    return found
 
 
-def create(name: str, group: ProcessGroup, dtype: torch.dtype, seed: int) -> Collective:
-    """The collective of that name on `group`; the config has checked the name."""
-    return COLLECTIVES[name](group, dtype, seed)
+_PACKAGE = "training.benchmarks.network.pytorch"
+# Name in a config: module and class. Imported when asked for.
+_WHERE = {
+    "all_reduce": ("reductions", "AllReduce"),
+    "reduce": ("reductions", "Reduce"),
+    "reduce_scatter": ("reductions", "ReduceScatter"),
+    "all_gather": ("exchanges", "AllGather"),
+    "all_to_all": ("exchanges", "AllToAll"),
+    "all_to_all_uneven": ("exchanges", "AllToAllUneven"),
+    "broadcast": ("rooted", "Broadcast"),
+    "gather": ("rooted", "Gather"),
+    "scatter": ("rooted", "Scatter"),
+    "send_recv": ("point_to_point", "SendRecv"),
+    "send_recv_two_way": ("point_to_point", "SendRecvTwoWay"),
+    "barrier": ("point_to_point", "Barrier"),
+}
+
+
+def create(name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> Collective:
+    """The collective of that name on `team`; the config has checked the name. Raises KeyError for another."""
+    module, kind = _WHERE[name]
+    make: Callable[..., Collective] = getattr(import_module(f"{_PACKAGE}.{module}"), kind)
+    return make(team, dtype, seed, in_place=in_place)

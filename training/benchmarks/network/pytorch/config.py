@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from training.benchmarks.driver.config import CaseConfig
+from training.benchmarks.network.links import link
 from training.benchmarks.network.sizes import parse_sizes
 
 ENTRY_MODULE = "training.benchmarks.network"
@@ -20,21 +21,66 @@ ELEMENT_BYTES: dict[str, int] = {
     "int8": 1,
     "uint8": 1,
 }
+CollectiveName = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_all_uneven",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send_recv",
+    "send_recv_two_way",
+    "barrier",
+]
+Tool = Literal[
+    "sweep",
+    "all_reduce_bench",
+    "all_gather_object_vs_all_reduce",
+    "all_gather_object_vs_all_gather",
+    "all_reduce_latency_comp",
+]
+Pattern = Literal["all", "each", "pairs", "halves", "k_batch", "rail"]
+DEFAULT_SIZES = "8..64M x2"
+SWEEPS = ("sweep", "all_reduce_bench")
+
+_IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce")
+_EITHER_WAY = ("all_gather", "reduce_scatter")
+_TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "gather", "scatter", "send_recv", "send_recv_two_way")
 
 
 class Config(CaseConfig):
-    """One sweep of one collective over message sizes."""
+    """One sweep of one collective over message sizes, by all ranks or by groups of them; or one of the seed's tools."""
 
-    collective: Literal["all_reduce"] = Field("all_reduce", description="the collective that is measured")
+    tool: Tool = Field("sweep", description="what runs: the sweep, or a question of ml-engineering's network tools")
+    collective: CollectiveName = Field("all_reduce", description="the collective that is measured")
     dtype: DType = Field("float32", description="element type of the buffers")
     sizes: str = Field(
-        "8..64M x2",
+        DEFAULT_SIZES,
         description="message sizes (S of nccl-tests): 1M, 8..256M x2, 1M..8M +1M or a comma list; K, M, G are binary",
     )
-    in_place: bool = Field(True, description="whether the result replaces the input")
+    in_place: bool | None = Field(
+        None, description="whether the result replaces the input; None: in place where torch knows no other form"
+    )
     warmup_iterations: int = Field(5, ge=0, description="untimed iterations before each size")
     iterations: int = Field(20, ge=1, description="timed iterations of each size")
     check: bool = Field(True, description="whether received data is compared with what must arrive, for every size")
+    cuda_graph: bool = Field(False, description="whether the operation is replayed from a CUDA graph (nccl)")
+    pattern: Pattern = Field("all", description="which ranks measure together, group by group")
+    ranks_per_host: Literal["one", "all"] = Field(
+        "all", description="who takes part in pairs, halves and k_batch: each host's first rank or all its ranks"
+    )
+    batch_hosts: int = Field(2, ge=2, description="hosts in a group of the pattern k_batch")
+    repeats: int = Field(1, ge=1, description="how often the whole pattern is measured; medians need 3 or more")
+    slow_percent: float = Field(
+        15.0, gt=0, lt=100, description="how much slower than the others a host or pair must be to be named"
+    )
+    expected_link: str | float | None = Field(
+        None, description="the link between hosts: a name of links.json, or its GB/s in one direction"
+    )
+    expected_links: int = Field(1, ge=1, description="how many such links each host has in use at once")
 
     @field_validator("sizes", mode="before")
     @classmethod
@@ -45,21 +91,100 @@ class Config(CaseConfig):
     @classmethod
     def _sizes_parse(cls, value: str, info: ValidationInfo) -> str:
         dtype = info.data.get("dtype")  # absent when dtype itself is wrong
-        for size in parse_sizes(value):
+        sizes = parse_sizes(value)
+        for size in sizes:
             if dtype is not None and size % ELEMENT_BYTES[dtype]:
                 raise ValueError(
                     f"{size} bytes are not a whole number of {dtype} elements of {ELEMENT_BYTES[dtype]} bytes"
                 )
+        if value == DEFAULT_SIZES:
+            return value
+        if info.data.get("collective") == "barrier":
+            raise ValueError("a barrier sends nothing and has no sizes; leave sizes out")
+        tool = info.data.get("tool", "sweep")
+        if tool.startswith("all_gather_object"):
+            raise ValueError(f"tool {tool!r} sends a flag of one element; leave sizes out")
+        if tool == "all_reduce_latency_comp" and len(sizes) != 1:
+            raise ValueError(f"tool {tool!r} sends one size, once whole and once in 1000 parts; {len(sizes)} given")
+        return value
+
+    @field_validator("collective")
+    @classmethod
+    def _tool_has_its_own(cls, value: str, info: ValidationInfo) -> str:
+        tool = info.data.get("tool", "sweep")
+        if tool != "sweep" and value != "all_reduce":
+            raise ValueError(f"tool {tool!r} measures its own collectives; leave collective out, or set tool = 'sweep'")
+        return value
+
+    @field_validator("dtype")
+    @classmethod
+    def _flags_are_integers(cls, value: str, info: ValidationInfo) -> str:
+        tool = info.data.get("tool", "sweep")
+        if tool.startswith("all_gather_object") and value != "float32":
+            raise ValueError(f"tool {tool!r} sends an int32 flag; leave dtype out")
         return value
 
     @field_validator("in_place")
     @classmethod
-    def _form_exists(cls, value: bool, info: ValidationInfo) -> bool:
-        if not value and info.data.get("collective") == "all_reduce":
-            raise ValueError("torch.distributed.all_reduce works in place only; allowed: True")
+    def _form_exists(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        name = info.data.get("collective")
+        if value is False and name in _IN_PLACE_ONLY:
+            raise ValueError(f"torch.distributed.{name} works in place only; allowed: True")
+        if value is True and name in _TWO_BUFFERS:
+            raise ValueError(f"{name} needs an input and an output; allowed: False")
+        if value is not None and name == "barrier":
+            raise ValueError("a barrier has no buffers; leave in_place out")
+        return value
+
+    @field_validator("cuda_graph")
+    @classmethod
+    def _can_be_captured(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and (info.data.get("collective") == "barrier" or info.data.get("tool") not in SWEEPS):
+            raise ValueError("a barrier and the object tools wait on the host, which no CUDA graph can hold")
+        return value
+
+    @field_validator("pattern", "repeats")
+    @classmethod
+    def _tool_sweeps(cls, value: Any, info: ValidationInfo) -> Any:
+        tool = info.data.get("tool", "sweep")
+        if tool != "sweep" and value not in ("all", 1):
+            raise ValueError(f"tool {tool!r} runs once among all ranks; set tool = 'sweep'")
+        return value
+
+    @field_validator("ranks_per_host")
+    @classmethod
+    def _chooses_ranks(cls, value: str, info: ValidationInfo) -> str:
+        if value == "one" and info.data.get("pattern") not in ("pairs", "halves", "k_batch"):
+            raise ValueError("only the patterns pairs, halves and k_batch choose ranks; leave ranks_per_host out")
+        return value
+
+    @field_validator("batch_hosts")
+    @classmethod
+    def _makes_batches(cls, value: int, info: ValidationInfo) -> int:
+        if value != cls.model_fields["batch_hosts"].default and info.data.get("pattern") != "k_batch":
+            raise ValueError("only the pattern k_batch has batches; leave batch_hosts out, or set pattern = 'k_batch'")
+        return value
+
+    @field_validator("expected_link")
+    @classmethod
+    def _link_is_known(cls, value: str | float | None) -> str | float | None:
+        if value is not None:
+            link(value)
+        return value
+
+    @field_validator("expected_links")
+    @classmethod
+    def _counts_a_link(cls, value: int, info: ValidationInfo) -> int:
+        if value != 1 and info.data.get("expected_link", "") is None:
+            raise ValueError("counts expected_link, which is not set")
         return value
 
     @property
     def size_list(self) -> tuple[int, ...]:
-        """The sizes in bytes, in the order of the sweep."""
-        return parse_sizes(self.sizes)
+        """The sizes in bytes, in the order of the sweep; a barrier has one of 0 bytes."""
+        return (0,) if self.collective == "barrier" else parse_sizes(self.sizes)
+
+    @property
+    def works_in_place(self) -> bool:
+        """`in_place`, or what the collective does by itself."""
+        return self.collective in _IN_PLACE_ONLY if self.in_place is None else self.in_place

@@ -23,6 +23,8 @@ _EXACT_UP_TO = {
     torch.int8: (1 << 7) - 1,
     torch.uint8: (1 << 8) - 1,
 }
+# The largest primes below 2**20, 2**11, 2**8 and 2**7: what moved data counts in, by the range of the type.
+_MODULI = (1048573, 2039, 251, 127)
 # A pattern of fewer than three values would not tell ranks apart.
 _MIN_VALUES = 3
 
@@ -38,6 +40,16 @@ def summed(world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
     for rank in range(world_size):
         total += _values(rank, world_size, dtype, seed)
     return torch.from_numpy(total).to(dtype)
+
+
+def moved(source: int, destination: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """What `source` sends to `destination` where nothing is summed: one period, shape (PERIOD,), on the CPU.
+
+    Differs from what any other pair sends as long as there are fewer ranks than the prime modulus of the type.
+    """
+    modulus = next(prime for prime in _MODULI if prime <= _EXACT_UP_TO[dtype])
+    index = np.arange(PERIOD, dtype=np.int64)
+    return torch.from_numpy((index * (2 * source + 1) + 7 * source + 31 * destination + seed) % modulus).to(dtype)
 
 
 def repeatable_sums(world_size: int, dtype: torch.dtype, seed: int) -> int:

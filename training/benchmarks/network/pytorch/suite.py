@@ -1,114 +1,86 @@
-"""The sweep of one collective over message sizes: times, bandwidths, and whether the received data is right."""
+"""The network benchmark's entry: what the case asks for is measured, answered in words, and judged by its data."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-import psutil
-import torch
-import torch.distributed as dist
-
 from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
-from training.benchmarks.network import table
-from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
-from training.benchmarks.network.pytorch import collectives
-from training.benchmarks.network.pytorch.collectives import Collective
-from training.benchmarks.network.pytorch.config import ELEMENT_BYTES, Config
-from training.benchmarks.network.pytorch.timing import MICROSECONDS, Measurement, measure
+from training.benchmarks.driver.run_context import RunContext, open_run
+from training.benchmarks.network import answers
+from training.benchmarks.network.analysis import analyse
+from training.benchmarks.network.pytorch.config import SWEEPS, Config
+from training.benchmarks.network.pytorch.output import Output, rows_of
+from training.benchmarks.network.pytorch.sweep import Sweep, worst
+from training.benchmarks.network.pytorch.tools import PARTS, Comparison
 from training.benchmarks.network.sizes import format_size
 
 
 def main() -> None:
-    """Entry of every rank. Leaves with exit code 1 if received data was wrong, with 2 if sizes do not fit in memory."""
+    """Entry of every rank. Leaves with exit code 1 if received data was wrong, with 2 if the case cannot run here."""
     begin = time.perf_counter()
     with open_run("network", "pytorch", Config) as run:
-        config = run.config
-        collective = collectives.create(config.collective, run.group, getattr(torch, config.dtype), config.seed)
-        _refuse_too_large(config, collective, run.group)
-        run.logger.log(Event.INIT_END)
-        results = _sweep(run, collective)
-        run.logger.log(Event.FINISHED, _summary(results, time.perf_counter() - begin))
-    failed = [format_size(result["size_bytes"]) for result in results if result["correct"] == "fail"]
+        config, logger = run.config, run.logger
+        output = Output(run.group)
+        work = Sweep(run) if config.tool in SWEEPS else Comparison(run)
+        logger.log(Event.INIT_END)
+        logger.log(Event.TRAIN_START, {"total_steps": work.total_steps})
+        steps = list(work.steps(output))
+        logger.log(Event.TRAIN_END)
+        figures, sentences = _answers(run, steps)
+        output.finish(steps, sentences, plot=config.tool == "all_reduce_bench")
+        summary = {"e2e_time": time.perf_counter() - begin, **_summary(steps), **figures}
+        logger.log(Event.FINISHED, summary | ({"answer": "; ".join(sentences)} if sentences else {}))
+    failed = dict.fromkeys(
+        format_size(row["size_bytes"]) for step in steps for row in rows_of(step) if row["correct"] == "fail"
+    )
     if failed:
-        raise SystemExit(f"network: {config.collective} delivered wrong data at {', '.join(failed)}")
+        raise SystemExit(f"network: {steps[0]['collective']} delivered wrong data at {', '.join(failed)}")
 
 
-def _sweep(run: RunContext[Config], collective: Collective) -> list[dict[str, Any]]:
-    """Measure every size. All ranks log the same steps, rank 0 with the measurements and the table."""
-    config, logger, rank = run.config, run.logger, run.group.placement.rank
-    sizes = config.size_list
-    logger.log(Event.TRAIN_START, {"total_steps": len(sizes)})
-    if rank == 0:
-        device = run.group.backend if run.group.device.type == "cpu" else torch.cuda.get_device_name(run.group.device)
-        print(table.header(config.collective, run.group.placement.world_size, device, CONVENTION))
-    results = []
-    for step, size in enumerate(sizes, start=1):
-        place = {"step": step, "total_steps": len(sizes), "collective": config.collective, "size_bytes": size}
-        logger.log(Event.STEP_BEGIN, place)
-        collective.prepare(size)
-        measured = measure(
-            collective, run.group, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
-        )
-        result = place | _result(config, run.group, size, measured)
-        results.append(result)
-        if rank == 0:
-            print(table.row(result))
-        logger.log(Event.STEP_END, result if rank == 0 else place | {"correct": result["correct"]})
-    logger.log(Event.TRAIN_END)
-    return results
-
-
-def _result(config: Config, group: ProcessGroup, size: int, measured: Measurement) -> dict[str, Any]:
-    world_size = group.placement.world_size
-    seconds = measured.time_us.p50 / MICROSECONDS
-    wrong = measured.wrong_elements
+def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    rows = [row for step in steps for row in rows_of(step)]
+    best = max(rows, key=lambda row: float(row["busbw_GBps"]))
     return {
-        "count": size // ELEMENT_BYTES[config.dtype],
-        "dtype": config.dtype,
-        "in_place": config.in_place,
-        "world_size": world_size,
-        "iterations": config.iterations,
-        "time_us": measured.time_us.rounded(),
-        "algbw_GBps": algbw_gbps(size, seconds),
-        "busbw_GBps": busbw_gbps(config.collective, size, seconds, world_size),
-        "correct": measured.verdict,
-        "checked_iterations": measured.checked_iterations,
-        "wrong_elements": None if wrong is None else sum(wrong),
-        "wrong_ranks": None if wrong is None else [rank for rank, count in enumerate(wrong) if count],
-        "convention": CONVENTION,
-    }
-
-
-def _summary(results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    best = max(results, key=lambda result: float(result["busbw_GBps"]))
-    verdicts = [str(result["correct"]) for result in results]
-    return {
-        "e2e_time": seconds,
-        "correct": "fail" if "fail" in verdicts else verdicts[0],
+        "correct": worst([str(row["correct"]) for row in rows]),
         "max_busbw_GBps": best["busbw_GBps"],
         "peak_size_bytes": best["size_bytes"],
-        "avg_busbw_GBps": sum(result["busbw_GBps"] for result in results) / len(results),
-        "max_algbw_GBps": max(result["algbw_GBps"] for result in results),
+        "avg_busbw_GBps": sum(row["busbw_GBps"] for row in rows) / len(rows),
+        "max_algbw_GBps": max(row["algbw_GBps"] for row in rows),
+        "min_p50_us": min(row["time_us"]["p50"] for row in rows),
     }
 
 
-def _refuse_too_large(config: Config, collective: Collective, group: ProcessGroup) -> None:
-    """Raise UnusableSettingsError on every rank, naming the sizes, if some need more memory than some rank has."""
-    available = torch.tensor(_available_bytes(group), dtype=torch.int64, device=group.device)
-    dist.all_reduce(available, op=dist.ReduceOp.MIN)
-    too_large = [size for size in config.size_list if collective.memory_bytes(size) > int(available)]
-    if too_large:
-        names = ", ".join(format_size(size) for size in too_large)
-        need = format(max(collective.memory_bytes(size) for size in too_large) / 1e9, ".1f")
-        raise UnusableSettingsError(
-            f"sizes = {config.sizes!r}: {names} does not fit: up to {need} GB a rank are needed,"
-            f" {int(available) / 1e9:.1f} GB a rank are free; lower the end of sizes"
+def _answers(run: RunContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Figures and sentences that answer what the case asked; the same on every rank."""
+    config = run.config
+    if config.tool == "all_reduce_latency_comp":
+        ratio, sentence = answers.one_against_many(steps, PARTS)
+        return {"many_over_one": ratio}, [sentence]
+    if config.tool not in SWEEPS:
+        ratio, sentence = answers.object_against_tensor(steps, run.group.backend)
+        return {"object_over_tensor": ratio}, [sentence]
+    figures: dict[str, Any] = {}
+    sentences: list[str] = []
+    best = max(float(row["busbw_GBps"]) for step in steps for row in rows_of(step))
+    if config.expected_link is not None:
+        figures["measured_over_expected"], sentence = answers.expectation(
+            best, config.expected_link, config.expected_links
         )
-
-
-def _available_bytes(group: ProcessGroup) -> int:
-    """Free memory of this rank's device; that of a host is shared by its ranks."""
-    if group.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(group.device)[0])
-    return int(psutil.virtual_memory().available) // group.placement.local_world_size
+        sentences.append(sentence)
+    elif config.tool == "all_reduce_bench":
+        sentences.append(
+            f"measured {best:.4g} GB/s busbw; expected_link is not set: no advertised speed to compare with"
+        )
+    if config.collective == "all_reduce" and config.pattern == "all":
+        verdict, sentence = answers.training_at_scale(best, run.group.placement.nnodes)
+        if verdict is not None:
+            figures["zero3_at_scale"] = verdict
+        if verdict is not None or config.tool == "all_reduce_bench":
+            sentences.append(sentence)
+    found = analyse(steps, slow_percent=config.slow_percent)
+    if found is not None:
+        figures["noise_percent"] = found.noise_percent
+        if found.bisection_gbps is not None:
+            figures["bisection_GBps"] = found.bisection_gbps
+        sentences += found.sentences
+    return figures, sentences

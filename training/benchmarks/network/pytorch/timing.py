@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from training.benchmarks.driver.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.collectives import Collective
+from training.benchmarks.network.pytorch.team import Team
 
 MICROSECONDS = 1e6
 
@@ -48,21 +48,28 @@ class Measurement:
         return "fail" if any(self.wrong_elements) else "pass"
 
 
-def measure(collective: Collective, group: ProcessGroup, *, warmup: int, iterations: int, check: bool) -> Measurement:
+def measure(
+    collective: Collective, team: Team, *, warmup: int, iterations: int, check: bool, cuda_graph: bool = False
+) -> Measurement:
     """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
 
-    Before each iteration all ranks meet in a barrier; its time is that of the slowest rank. With `check` the data that
-    arrives in every warm-up iteration and in one more after the timed ones is compared: between two timed iterations a
-    comparison would leave caches and threads in another state than a training step finds them in.
+    Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check` the
+    data that arrives in every warm-up iteration and in one more after the timed ones is compared: between two timed
+    iterations a comparison would leave caches and threads in another state than a training step finds them in.
     """
-    elapsed_s = cuda_time if group.device.type == "cuda" else cpu_time
-    wrong = torch.zeros(1, dtype=torch.int64, device=group.device)
+    elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
+    operation = captured(collective.run) if cuda_graph else collective.run
+    wrong = torch.zeros(1, dtype=torch.int64, device=team.device)
+    checked = 0
 
     def untimed_iteration() -> None:
+        nonlocal checked
         collective.refill()
-        elapsed_s(collective.run)
-        if check:
-            wrong.add_(collective.wrong_elements())
+        elapsed_s(operation, team)
+        found = collective.wrong_elements() if check else None
+        if found is not None:
+            wrong.add_(found)
+            checked += 1
 
     for _ in range(warmup):
         untimed_iteration()
@@ -70,14 +77,32 @@ def measure(collective: Collective, group: ProcessGroup, *, warmup: int, iterati
     for iteration in range(iterations):
         if iteration % collective.runs_per_refill == 0:
             collective.refill()
-        times_s[iteration] = elapsed_s(collective.run)
+        times_s[iteration] = elapsed_s(operation, team)
     if check:
         untimed_iteration()
     return Measurement(
-        time_us=statistics(slowest_rank(times_s, group) * MICROSECONDS),
-        wrong_elements=_of_every_rank(wrong, group) if check else None,
-        checked_iterations=warmup + 1 if check else 0,
+        time_us=statistics(slowest_rank(times_s, team) * MICROSECONDS),
+        wrong_elements=_of_every_rank(wrong, team) if checked else None,
+        checked_iterations=checked,
     )
+
+
+def captured(operation: Callable[[], None]) -> Callable[[], None]:
+    """The operation as the replay of a CUDA graph, which leaves out what Python and NCCL's host side take to queue it.
+
+    It runs first on a stream beside, where NCCL opens its connections: inside a capture it could not.
+    """
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        operation()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        operation()
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
@@ -95,19 +120,19 @@ def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
     )
 
 
-def cpu_time(operation: Callable[[], None]) -> float:
+def cpu_time(operation: Callable[[], None], team: Team) -> float:
     """Seconds of one operation on the CPU, begun when all ranks have met."""
-    dist.barrier()
+    team.barrier()
     begin = time.perf_counter()
     operation()
     return time.perf_counter() - begin
 
 
-def cuda_time(operation: Callable[[], None]) -> float:
+def cuda_time(operation: Callable[[], None], team: Team) -> float:
     """Seconds of one operation on the current CUDA stream, between events, begun when all ranks have met."""
     begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    dist.barrier()
+    team.barrier()
     torch.cuda.synchronize()
     begin.record()
     operation()
@@ -116,14 +141,14 @@ def cuda_time(operation: Callable[[], None]) -> float:
     return float(begin.elapsed_time(end)) / 1e3  # elapsed_time is in milliseconds
 
 
-def slowest_rank(times_s: NDArray[np.float64], group: ProcessGroup) -> NDArray[np.float64]:
+def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64]:
     """Of each iteration the longest time among the ranks; `times_s` holds this rank's, shape (iterations,)."""
-    times = torch.from_numpy(times_s).to(group.device)
-    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    times = torch.from_numpy(times_s).to(team.device)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=team.handle)
     return times.cpu().numpy()
 
 
-def _of_every_rank(count: torch.Tensor, group: ProcessGroup) -> list[int]:
-    counts = [torch.zeros_like(count) for _ in range(group.placement.world_size)]
-    dist.all_gather(counts, count)
+def _of_every_rank(count: torch.Tensor, team: Team) -> list[int]:
+    counts = [torch.zeros_like(count) for _ in team.ranks]
+    dist.all_gather(counts, count, group=team.handle)
     return [int(each) for each in counts]

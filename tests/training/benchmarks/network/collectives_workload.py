@@ -1,0 +1,84 @@
+"""Every collective in every element type: what arrives is right, and what is wrong is seen. One line a mistake."""
+
+import sys
+from itertools import product
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.process_group import init
+from training.benchmarks.network.pytorch import collectives
+from training.benchmarks.network.pytorch.collectives import Collective
+from training.benchmarks.network.pytorch.config import _EITHER_WAY, _IN_PLACE_ONLY, _TWO_BUFFERS, ELEMENT_BYTES
+from training.benchmarks.network.pytorch.lineup import team_of
+from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.network.schedule import Group, Host, Round
+
+# One element, less than a period, and several periods with a rest.
+SIZES = (8, 4096, 8 * 8191 * 3 + 64)
+
+
+def _wrong(collective: Collective, team: Team) -> int:
+    """Wrong elements of all ranks of the team together."""
+    found = collective.wrong_elements()
+    assert found is not None
+    count = found.reshape(1).clone()
+    dist.all_reduce(count, group=team.handle)
+    return int(count)
+
+
+def _problems(team: Team) -> list[str]:
+    forms = [*product(_IN_PLACE_ONLY, [True]), *product(_EITHER_WAY, [True, False]), *product(_TWO_BUFFERS, [False])]
+    problems = []
+    for (name, in_place), dtype in product(forms, ELEMENT_BYTES):
+        if team.size == 1 and name.startswith("send_recv"):
+            continue
+        case = f"{name} {dtype} in_place={in_place} ranks={team.ranks}"
+        collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place)
+        other = collectives.create(name, team, getattr(torch, dtype), 42 + (team.rank == 1), in_place=in_place)
+        for size in SIZES:
+            collective.prepare(size)
+            for _ in range(2):
+                collective.refill()
+                collective.run()
+                if wrong := _wrong(collective, team):
+                    problems.append(f"{case} size={size}: {wrong} wrong")
+            for _ in range(min(3, collective.runs_per_refill)):
+                collective.run()
+            collective.refill()
+            if team.size > 1 and _wrong(collective, team) == 0:
+                problems.append(f"{case} size={size}: nothing was sent, and that was not seen")
+        if team.size == 2:
+            other.prepare(4096)
+            other.refill()
+            other.run()
+            if _wrong(other, team) == 0:
+                problems.append(f"{case}: rank 1 sent other data, and that was not seen")
+    return problems
+
+
+def main() -> None:
+    """All ranks together, then two teams at once."""
+    with init("gloo", timeout_s=60) as group:
+        problems = _problems(Team.world(group))
+        hosts = [Host(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
+        apart = Round(
+            name="apart",
+            groups=(
+                Group(hosts=tuple(hosts[:2]), ranks=(0, 1), label="01"),
+                Group(hosts=(hosts[2],), ranks=(2,), label="2"),
+            ),
+        )
+        with team_of(apart, group) as mine:
+            assert mine is not None
+            problems += _problems(mine[1])
+        rest = Round(name="rest", groups=(Group(hosts=tuple(hosts[1:]), ranks=(1, 2), label="12"),))
+        with team_of(rest, group) as mine:
+            assert (mine is None) == (group.placement.rank == 0)
+            problems += _problems(mine[1]) if mine else []
+        print("\n".join(problems) or "all right", flush=True)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What a good run taught, kept in a file, and what a later run makes of it.
+
+    python -m training.benchmarks.network baseline save result/run20261121191924 baseline.json
+    python -m training.benchmarks.network baseline compare result/run20261121201010 baseline.json
+
+Reads the PerfLog of every rank 0 below the folder. A measurement is compared with the one of the same collective, type,
+form, size, pattern and group; slower by more than --percent and by more than the noise of both is a regression.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from training.benchmarks.driver.perflog import Event, PerfLogError, parse_line
+from training.benchmarks.network.samples import median_of
+
+SCHEMA_VERSION = 1
+USAGE_EXIT_CODE = 2
+_LOG = "rank0.out.log"
+_KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
+
+
+class BaselineError(Exception):
+    """A run or a baseline file that cannot be used; the message names it and says what is expected."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One measurement: p50 in microseconds (median over its repeats and rounds, with their range), busbw in GB/s."""
+
+    p50_us: float
+    low_us: float
+    high_us: float
+    busbw_gbps: float
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A measurement against its baseline. `percent` is how much longer it takes, below 0: how much less."""
+
+    key: str
+    percent: float
+    regression: bool
+    sentence: str
+
+
+def read_run(folder: Path) -> dict[str, Entry]:
+    """Every measurement of the run (or case, or round) in `folder`. Raises BaselineError when there is none."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for log in sorted(folder.rglob(_LOG)):
+        for case, row in _rows(log):
+            key = " ".join([case, *(f"{name}={row[name]}" for name in _KEY_FIELDS if name in row)])
+            found.setdefault(key, []).append((float(row["time_us"]["p50"]), float(row["busbw_GBps"])))
+    if not found:
+        raise BaselineError(f"{folder}: no {_LOG} with measurements of the network benchmark below it; expected a run")
+    return {key: _entry(values) for key, values in found.items()}
+
+
+def _entry(values: Sequence[tuple[float, float]]) -> Entry:
+    time_us = median_of([time for time, _ in values])
+    busbw = median([busbw for _, busbw in values])
+    return Entry(p50_us=time_us.value, low_us=time_us.low, high_us=time_us.high, busbw_gbps=busbw, n=time_us.n)
+
+
+def _rows(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(case, row) of each group measured in the log of a network case that finished with right data."""
+    records = []
+    try:
+        records = [parse_line(line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except (OSError, PerfLogError) as error:
+        raise BaselineError(f"{log}: {error}") from error
+    values = [(record.event, record.value) for record in records if record and isinstance(record.value, dict)]
+    submitted = next((value for event, value in values if event is Event.SUBMIT_INFO), {})
+    finished = next((value for event, value in values if event is Event.FINISHED), None)
+    if submitted.get("model") != "network" or finished is None or finished.get("correct") == "fail":
+        return
+    case = str(submitted.get("case") or "by hand")
+    for event, value in values:
+        if event is Event.STEP_END:
+            groups: Any = value.get("groups")
+            yield from ((case, {**value, **group}) for group in (groups if isinstance(groups, list) else [value]))
+
+
+def save(run: Path, file: Path) -> int:
+    """Write the measurements of `run` to `file`, whole or not at all; returns how many. Raises BaselineError."""
+    entries = read_run(run)
+    data = {"schema_version": SCHEMA_VERSION, "run": run.name, "entries": {k: asdict(v) for k, v in entries.items()}}
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(file)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise BaselineError(f"{file}: cannot be written: {error}") from error
+    return len(entries)
+
+
+def load(file: Path) -> dict[str, Entry]:
+    """The entries of a baseline file. Raises BaselineError for one that is missing or of another form."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data["schema_version"] != SCHEMA_VERSION:
+            raise BaselineError(f"{file}: schema_version {data['schema_version']!r}, expected {SCHEMA_VERSION}")
+        return {key: Entry(**value) for key, value in data["entries"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BaselineError(f"{file}: is no baseline: {error}; make one with `baseline save RUN_DIR FILE`") from error
+
+
+def compare(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: float) -> list[Change]:
+    """Every measurement that both hold, the worst first.
+
+    A regression is slower in the median by more than `percent`, and its fastest repeat is slower than the baseline's
+    slowest: overlapping ranges prove nothing.
+    """
+    changes = []
+    for key in found.keys() & known.keys():
+        now, then = found[key], known[key]
+        longer = 100 * (now.p50_us / then.p50_us - 1)
+        regression = longer > percent and now.low_us > then.high_us
+        sentence = f"{key}: {now.p50_us:.1f} us, baseline {then.p50_us:.1f} us ({longer:+.1f} %)"
+        changes.append(Change(key=key, percent=longer, regression=regression, sentence=sentence))
+    return sorted(changes, key=lambda change: (-change.percent, change.key))
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command; returns 0, 1 if `compare` found a regression, 2 for files that cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.benchmarks.network baseline",
+        description="Keep what a good run measured, and compare a later one with it.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("save", "write the baseline"), ("compare", "name what became slower; exit code 1 if any")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("run", type=Path, metavar="RUN_DIR", help="a run's folder, or a case's or round's in it")
+        command.add_argument("file", type=Path, metavar="FILE", help="the baseline")
+    commands.choices["compare"].add_argument(
+        "--percent", type=float, default=10.0, help="how much slower is a regression (default: %(default)s)"
+    )
+    options = parser.parse_args(argv)
+    try:
+        if options.command == "save":
+            print(f"{options.file}: {save(options.run, options.file)} measurements of {options.run}")
+            return 0
+        return _report(read_run(options.run), load(options.file), options.percent)
+    except BaselineError as error:
+        print(f"baseline: {error}", file=sys.stderr)
+        return USAGE_EXIT_CODE
+
+
+def _report(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: float) -> int:
+    changes = compare(found, known, percent)
+    if not changes:
+        raise BaselineError("the run measured nothing that the baseline holds: same cases, settings and hosts needed")
+    regressions = [change for change in changes if change.regression]
+    for change in changes:
+        print(f"{'SLOWER' if change.regression else 'ok':6} {change.sentence}")
+    for key in sorted(known.keys() - found.keys()):
+        print(f"absent {key}: not measured in this run")
+    new = len(found.keys() - known.keys())
+    print(f"{len(changes)} compared, {len(regressions)} slower by more than {percent:g} %, {new} without a baseline")
+    return 1 if regressions else 0

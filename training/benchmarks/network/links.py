@@ -1,0 +1,65 @@
+"""What a link should do and how a measurement compares: links.json has speeds in one direction with their sources."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TABLE = Path(__file__).with_name("links.json")
+
+# Shares of the advertised speed in one direction (ml-engineering, network/README: about 80 % is what large messages
+# reach; about 40 % means that the advertised number counted both directions; over 100 % is reduction in the network).
+FINE_SHARE = 0.8
+DUPLEX_SHARES = (0.35, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One kind of link: GB/s (1e9 bytes) in one direction, and where the number is from."""
+
+    name: str
+    gbps: float
+    source: str
+
+
+@cache
+def links() -> dict[str, Link]:
+    """The table by name."""
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))
+    return {
+        name: Link(name=name, gbps=float(row["GBps"]), source=str(row["source"]))
+        for name, row in rows.items()
+        if not name.startswith("_")
+    }
+
+
+def link(wanted: str | float) -> Link:
+    """The link of that name, or one of that many GB/s in one direction.
+
+    Raises ValueError for a name that is not in the table (with the nearest) and for a speed that is not above 0.
+    """
+    if not isinstance(wanted, str):
+        if not wanted > 0:
+            raise ValueError(f"{wanted} is no speed; allowed: GB/s above 0, in one direction")
+        return Link(name=f"{wanted:g} GB/s", gbps=float(wanted), source="the case's settings")
+    known = links()
+    if wanted not in known:
+        nearest = difflib.get_close_matches(wanted, known, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"{wanted!r} is no link of {TABLE.name}{hint}; known: {', '.join(known)}")
+    return known[wanted]
+
+
+def judge_share(share: float) -> tuple[str, str]:
+    """A class and what it means, for measured / advertised speed in one direction."""
+    if share > 1:
+        return (
+            "above",
+            "faster than the link: in-network reduction (NVLS, SHARP) suspected, or the traffic goes elsewhere",
+        )
+    if share >= FINE_SHARE:
+        return "fine", "fine: about 80 % and more is what large messages reach"
+    if DUPLEX_SHARES[0] <= share < DUPLEX_SHARES[1]:
+        return "duplex", "near 40 %: was the advertised speed the sum of both directions?"
+    return "below", "below the 80 % that large messages should reach"

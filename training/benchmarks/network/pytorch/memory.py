@@ -1,0 +1,38 @@
+"""Whether the sizes of a case fit in memory, asked before anything is measured."""
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.process_group import ProcessGroup
+from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError
+from training.benchmarks.network.pytorch.collectives import Collective
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.sizes import format_size
+
+
+def refuse_too_large(run: RunContext[Config], collective: Collective) -> None:
+    """Raise UnusableSettingsError on every rank, naming the sizes, if some need more memory than some rank has."""
+    available = smallest_available_bytes(run.group)
+    too_large = [size for size in run.config.size_list if collective.memory_bytes(size) > available]
+    if too_large:
+        names = ", ".join(format_size(size) for size in too_large)
+        need = format(max(collective.memory_bytes(size) for size in too_large) / 1e9, ".1f")
+        raise UnusableSettingsError(
+            f"sizes = {run.config.sizes!r}: {names} does not fit: up to {need} GB a rank are needed,"
+            f" {available / 1e9:.1f} GB a rank are free; lower the end of sizes"
+        )
+
+
+def smallest_available_bytes(group: ProcessGroup) -> int:
+    """Free memory of the rank that has the least; the same on every rank."""
+    available = torch.tensor(_available_bytes(group), dtype=torch.int64, device=group.device)
+    dist.all_reduce(available, op=dist.ReduceOp.MIN)
+    return int(available)
+
+
+def _available_bytes(group: ProcessGroup) -> int:
+    """Free memory of this rank's device; that of a host is shared by its ranks."""
+    if group.device.type == "cuda":
+        return int(torch.cuda.mem_get_info(group.device)[0])
+    return int(psutil.virtual_memory().available) // group.placement.local_world_size

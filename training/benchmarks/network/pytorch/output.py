@@ -1,0 +1,110 @@
+"""What rank 0 shows and leaves besides PerfLog: the table, and beside its log a CSV and a plot."""
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.benchmarks.driver.process_group import ProcessGroup
+from training.benchmarks.driver.rank import log_name
+from training.benchmarks.network import table
+from training.benchmarks.network.plot import sweep_svg
+
+CSV_FILE = "network.csv"
+PLOT_FILE = "network.svg"
+_TIMES = ("min", "p50", "p95", "p99", "max", "mean", "cv")
+_COLUMNS = (
+    "collective",
+    "pattern",
+    "repeat",
+    "round",
+    "group",
+    "hosts",
+    "size_bytes",
+    "count",
+    "dtype",
+    "in_place",
+    "world_size",
+    "iterations",
+    "algbw_GBps",
+    "busbw_GBps",
+    "correct",
+    "wrong_elements",
+)
+
+
+class Output:
+    """Rank 0's outputs; the other ranks' instance does nothing.
+
+    The folder is the one of the rank's log: where driver.launch redirected stdout to it, else there is none, and a run
+    by hand leaves no files.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._is_first = group.placement.rank == 0
+        self.folder = _log_folder(group.placement.rank) if self._is_first else None
+
+    def header(self, collective: str, convention: str) -> None:
+        """Print the lines above the table."""
+        if self._is_first:
+            device = self._group.device
+            name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
+            print(table.header(collective, self._group.placement.world_size, name, convention), flush=True)
+
+    def step(self, value: Mapping[str, Any]) -> None:
+        """Print the rows of one step, as soon as it is measured."""
+        if not self._is_first:
+            return
+        groups = value.get("groups")
+        if groups is None:
+            print(table.row(value), flush=True)
+            return
+        print(f"# repeat {value['repeat']}, {value['round']}")
+        for group in groups:
+            print(f"{table.row(group)}  # {group['group']}", flush=True)
+
+    def finish(self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool) -> None:
+        """Print the table's end and the answers; write the files where there is a folder for them."""
+        if not self._is_first:
+            return
+        results = [row for value in steps for row in rows_of(value)]
+        print(table.footer(results))
+        for answer in answers:
+            print(f"# {answer}", flush=True)
+        if self.folder is None:
+            return
+        write_csv(self.folder / CSV_FILE, results)
+        if plot:
+            points = [(int(row["size_bytes"]), float(row["busbw_GBps"])) for row in results]
+            title = f"{results[0]['collective']}, {results[0]['world_size']} ranks: busbw, GB/s"
+            (self.folder / PLOT_FILE).write_text(sweep_svg({"busbw": points}, title), encoding="utf-8")
+
+
+def rows_of(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a group of a STEP_END's value, each with its place in the pattern."""
+    place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
+    groups = value.get("groups")
+    return [dict(value)] if groups is None else [place | dict(group) for group in groups]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line a measurement; times in microseconds in columns time_us_<statistic>."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*_COLUMNS, *(f"time_us_{name}" for name in _TIMES)])
+        for row in rows:
+            cells = [" ".join(row[name]) if name == "hosts" and name in row else row.get(name) for name in _COLUMNS]
+            writer.writerow([*cells, *(row["time_us"][name] for name in _TIMES)])
+
+
+def _log_folder(rank: int) -> Path | None:
+    """The folder of this rank's log, if stdout goes there."""
+    try:
+        path = Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()
+    except (OSError, ValueError):  # no /proc, or a stdout that is no file
+        return None
+    return path.parent if path.name == log_name(rank) and path.is_file() else None

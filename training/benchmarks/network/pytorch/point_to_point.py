@@ -1,0 +1,103 @@
+"""Messages between two ranks, one- and two-way, and the barrier."""
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.network.pytorch.collectives import UNLIMITED, Buffered
+from training.benchmarks.network.pytorch.team import Team
+
+
+class SendRecv(Buffered):
+    """Each rank of the team's first half sends to its counterpart in the second, all at once; S is one message.
+
+    Two hosts' ranks thus cross the wire between them. The last rank of an odd team rests.
+    """
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
+        super().__init__(team, dtype, seed, in_place=in_place)
+        half = team.size // 2
+        self.sends, self.receives = team.rank < half, half <= team.rank < 2 * half
+        other = team.rank + half if self.sends else team.rank - half
+        self._peer = team.ranks[other] if self.sends or self.receives else None
+        self._outgoing, self._incoming = self.moved(team.rank, other), self.moved(other, team.rank)
+        self._sent = self._received = self.empty(0)
+
+    def release(self) -> None:
+        """See Buffered."""
+        self._sent = self._received = self.empty(0)
+
+    def allocate(self) -> None:
+        """See Buffered."""
+        if self._peer is not None:
+            self._sent = self.empty(self.count if self.sends else 0)
+            self._received = self.empty(self.count if self.receives else 0)
+
+    def refill(self) -> None:
+        """See Collective."""
+        self._received.zero_()
+        pattern.fill(self._sent, self._outgoing)
+
+    def run(self) -> None:
+        """See Collective."""
+        if self._peer is None:
+            return
+        if self.sends:
+            dist.send(self._sent, dst=self._peer, group=self.team.handle)
+        else:
+            dist.recv(self._received, src=self._peer, group=self.team.handle)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """See Collective."""
+        return self.wrong_in(self._received, self._incoming)
+
+
+class SendRecvTwoWay(SendRecv):
+    """The two ranks of a pair send to each other at once; S is one message, one of the two directions."""
+
+    buffers = 2.0
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
+        super().__init__(team, dtype, seed, in_place=in_place)
+        self.sends = self.receives = True
+
+    def run(self) -> None:
+        """See Collective."""
+        if self._peer is None:
+            return
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, self._sent, self._peer, self.team.handle),
+                dist.P2POp(dist.irecv, self._received, self._peer, self.team.handle),
+            ]
+        )
+        for work in works:
+            work.wait()
+
+
+class Barrier:
+    """The team's barrier: nothing is sent, its latency is what counts."""
+
+    runs_per_refill = UNLIMITED
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
+        self._team = team
+
+    def memory_bytes(self, size_bytes: int) -> int:
+        """None to speak of."""
+        return 0
+
+    def prepare(self, size_bytes: int) -> int:
+        """A barrier has no size."""
+        return 0
+
+    def refill(self) -> None:
+        """Nothing to write."""
+
+    def run(self) -> None:
+        """See Collective."""
+        self._team.barrier()
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """No data arrives."""
+        return None

@@ -1,0 +1,166 @@
+"""ml-engineering's comparisons: all_gather_object against a tensor collective, and one large message against many."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.perflog import Event
+from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.network.bandwidth import CONVENTION
+from training.benchmarks.network.pytorch.collectives import UNLIMITED, Collective
+from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, Config
+from training.benchmarks.network.pytorch.lineup import line_up
+from training.benchmarks.network.pytorch.memory import refuse_too_large, smallest_available_bytes
+from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.reductions import AllReduce
+from training.benchmarks.network.pytorch.sweep import group_place, result
+from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.network.pytorch.timing import measure
+from training.benchmarks.network.schedule import rounds
+
+PARTS = 1000
+# The tool sends 4 GB; where memory is small, a quarter of what is free.
+_TOTAL_BYTES = 4_000_000_000
+_MEMORY_SHARE = 4
+
+
+class ObjectFlags:
+    """Every rank tells every other a number by all_gather_object, which pickles it."""
+
+    runs_per_refill = UNLIMITED
+    name, variant = "all_gather", "all_gather_object"
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+        self.found: list[int] = []
+
+    def memory_bytes(self, size_bytes: int) -> int:
+        """None to speak of."""
+        return 0
+
+    def prepare(self, size_bytes: int) -> int:
+        """Bytes of the numbers as int32, one a rank."""
+        return 4 * self.team.size
+
+    def refill(self) -> None:
+        """Forget what was found."""
+        self.found = [-1] * self.team.size
+
+    def run(self) -> None:
+        """See Collective."""
+        dist.all_gather_object(self.found, self.team.rank)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """See Collective."""
+        wrong = sum(each != place for place, each in enumerate(self.found))
+        return torch.tensor(wrong, dtype=torch.int64, device=self.team.device)
+
+
+class GatheredFlags(ObjectFlags):
+    """The same by all_gather of a tensor; the host reads the answer, as all_gather_object's caller can."""
+
+    variant = "tensor"
+
+    def __init__(self, team: Team) -> None:
+        super().__init__(team)
+        self._own = torch.tensor([team.rank], dtype=torch.int32, device=team.device)
+        self._all = [torch.empty_like(self._own) for _ in team.ranks]
+
+    def run(self) -> None:
+        """See Collective."""
+        dist.all_gather(self._all, self._own, group=self.team.handle)
+        self.found = torch.cat(self._all).tolist()
+
+
+class SummedFlags(ObjectFlags):
+    """How many ranks are done, by all_reduce of a tensor that each sets anew; the host reads the answer."""
+
+    name, variant = "all_reduce", "tensor"
+
+    def __init__(self, team: Team) -> None:
+        super().__init__(team)
+        self._flag = torch.empty(1, dtype=torch.int32, device=team.device)
+        self._sum = -1
+
+    def prepare(self, size_bytes: int) -> int:
+        """Bytes of the flag."""
+        return self._flag.element_size()
+
+    def refill(self) -> None:
+        """Forget the sum."""
+        self._sum = -1
+
+    def run(self) -> None:
+        """See Collective."""
+        self._flag.fill_(1)
+        dist.all_reduce(self._flag, group=self.team.handle)
+        self._sum = int(self._flag)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """See Collective."""
+        return torch.tensor(int(self._sum != self.team.size), dtype=torch.int64, device=self.team.device)
+
+
+class AllReduceInParts(AllReduce):
+    """all_reduce of the same data in PARTS messages, one after the other."""
+
+    def run(self) -> None:
+        """See Collective."""
+        for part in torch.split(self.buffer, max(1, self.count // PARTS)):
+            dist.all_reduce(part, group=self.team.handle)
+
+
+class Comparison:
+    """One of the tools: two ways to the same end, a step each. Made by all ranks together."""
+
+    total_steps = 2
+
+    def __init__(self, run: RunContext[Config]) -> None:
+        self._run = run
+        self._team = Team.world(run.group)
+        self._host_group = rounds("all", line_up(run.group))[0].groups[0]
+        config = run.config
+        if config.tool == "all_reduce_latency_comp":
+            dtype = getattr(torch, config.dtype)
+            whole = AllReduce(self._team, dtype, config.seed)
+            parts = AllReduceInParts(self._team, dtype, config.seed)
+            self._config, self._size = config, self._total_bytes(whole)
+            self._ways: list[tuple[str, str, Collective]] = [
+                ("all_reduce", "1 message", whole),
+                ("all_reduce", f"{PARTS} messages", parts),
+            ]
+        else:
+            self._config, self._size = config.model_copy(update={"dtype": "int32", "in_place": False}), 0
+            tensor = SummedFlags if config.tool.endswith("all_reduce") else GatheredFlags
+            self._ways = [(way.name, way.variant, way) for way in (ObjectFlags(self._team), tensor(self._team))]
+
+    def _total_bytes(self, whole: AllReduce) -> int:
+        """The user's size, or the tool's 4 GB as far as memory allows, in whole parts."""
+        if self._run.config.sizes != DEFAULT_SIZES:
+            refuse_too_large(self._run, whole)
+            return self._run.config.size_list[0]
+        fits = min(_TOTAL_BYTES, smallest_available_bytes(self._run.group) // _MEMORY_SHARE)
+        part = PARTS * ELEMENT_BYTES[self._run.config.dtype]
+        return max(1, fits // part) * part
+
+    def steps(self, output: Output) -> Iterator[dict[str, Any]]:
+        """Measure both ways; yields the value of each STEP_END, the same on every rank."""
+        config, logger, team = self._config, self._run.logger, self._team
+        output.header(config.tool, CONVENTION)
+        for step, (name, variant, way) in enumerate(self._ways, start=1):
+            place = {"step": step, "total_steps": self.total_steps, "collective": name, "variant": variant}
+            logger.log(Event.STEP_BEGIN, place)
+            size = way.prepare(self._size)
+            measured = measure(
+                way, team, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
+            )
+            value = place | result(config, team, size, measured, name) | group_place(self._host_group)
+            value |= {"pattern": "all", "repeat": 1, "round": "all"}
+            output.step(value)
+            logger.log(Event.STEP_END, value if team.rank == 0 else place | {"correct": value["correct"]})
+            # Both ways' buffers together might not fit.
+            if isinstance(way, AllReduce):
+                way.release()
+            yield value

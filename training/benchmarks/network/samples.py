@@ -1,0 +1,126 @@
+"""Measurements of groups of hosts, read from the steps of a PerfLog, and their medians over the repeats."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One group's result for one size in one repeat. `rate` is 1 / p50, per second: it orders barriers, too."""
+
+    pattern: str
+    round: str
+    group: str
+    hosts: tuple[str, ...]
+    world_size: int
+    size_bytes: int
+    repeat: int
+    rate: float
+    busbw_gbps: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Median:
+    """The median of repeated values, and the interval of order statistics that holds the true one.
+
+    `confidence` is the interval's coverage, whatever the distribution: 0.95 where the repeats suffice (6), else what
+    minimum and maximum give, 1 - 2**(1 - n) of n values.
+    """
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One group at one size over the repeats: its rate, its busbw in GB/s, and the scatter of the rate's logarithm."""
+
+    group: str
+    hosts: tuple[str, ...]
+    world_size: int
+    rate: Median
+    busbw_gbps: Median
+    scatter: tuple[float, ...]
+
+
+def read_samples(steps: Sequence[Mapping[str, Any]], names: Mapping[int, str] | None = None) -> list[Sample]:
+    """The samples in values of STEP_END; steps of other shapes (another workload's) give none.
+
+    `names` replaces the hosts' own names by node rank: those that the user's cluster config has.
+    """
+    found = []
+    for step in steps:
+        for group in step.get("groups") or ([step] if "node_ranks" in step else []):
+            try:
+                found.append(_sample(step, group, names or {}))
+            except (KeyError, TypeError, ValueError, ZeroDivisionError):  # a host may send anything
+                continue
+    return found
+
+
+def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[int, str]) -> Sample:
+    own_names = dict(zip(group["node_ranks"], group["hosts"], strict=True))
+    hosts = tuple(str(names.get(node_rank, own_names[node_rank])) for node_rank in group["node_ranks"])
+    label, plain = str(group["group"]), "-".join(map(str, group["hosts"]))
+    return Sample(
+        pattern=str(step["pattern"]),
+        round=str(step["round"]),
+        group="-".join(hosts) if label == plain else label,
+        hosts=hosts,
+        world_size=int(group["world_size"]),
+        size_bytes=int(group["size_bytes"]),
+        repeat=int(step["repeat"]),
+        rate=1e6 / float(group["time_us"]["p50"]),
+        busbw_gbps=float(group["busbw_GBps"]),
+    )
+
+
+def median_of(values: Sequence[float]) -> Median:
+    """Median and distribution-free interval (binomial order statistics). Raises ValueError for no values."""
+    if not values:
+        raise ValueError("values: none given; a median needs 1 or more")
+    ordered, n = sorted(values), len(values)
+    place, coverage = 1, 1 - 2 * 0.5**n
+    while place < n // 2:
+        outside = 2 * sum(math.comb(n, below) for below in range(place + 1)) * 0.5**n
+        if 1 - outside < CONFIDENCE:
+            break
+        place, coverage = place + 1, 1 - outside
+    return Median(
+        value=median(ordered), low=ordered[place - 1], high=ordered[n - place], confidence=max(0.0, coverage), n=n
+    )
+
+
+def cells(samples: Sequence[Sample], size_bytes: int, *, rounds: str = "") -> list[Cell]:
+    """The groups at one size, of the rounds whose name begins with `rounds`, in the order they were measured."""
+    chosen: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.size_bytes == size_bytes and sample.round.startswith(rounds):
+            chosen.setdefault(sample.group, []).append(sample)
+    return [_cell(group, each) for group, each in chosen.items()]
+
+
+def _cell(group: str, samples: Sequence[Sample]) -> Cell:
+    rate = median_of([sample.rate for sample in samples])
+    return Cell(
+        group=group,
+        hosts=samples[0].hosts,
+        world_size=samples[0].world_size,
+        rate=rate,
+        busbw_gbps=median_of([sample.busbw_gbps for sample in samples]),
+        scatter=tuple(math.log(sample.rate / rate.value) for sample in samples),
+    )
+
+
+def repeat_noise(found: Sequence[Cell]) -> float:
+    """Standard deviation of the logarithm of a rate from repeat to repeat, pooled over the groups."""
+    degrees = sum(len(cell.scatter) - 1 for cell in found)
+    return math.sqrt(sum(value**2 for cell in found for value in cell.scatter) / degrees) if degrees > 0 else 0.0
