@@ -50,10 +50,10 @@ class Node:
         return not self.lost
 
 
-def answers(host: Host) -> bool:
-    """Whether a host answers now; takes HEARTBEAT_SECONDS and a connection's time-out at most."""
+def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
+    """Whether a host answers within `seconds`, or after that over a new connection (which has its own time-out)."""
     try:
-        host.run(["true"], deadline=HEARTBEAT_SECONDS)
+        host.run(["true"], deadline=seconds)
     except HostError:
         try:
             host.reconnect()

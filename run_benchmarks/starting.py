@@ -58,7 +58,8 @@ def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan is another than when it began, "
-            f"from {past.started.cluster_conf} and {past.started.test_conf}. Bring these files and the code back to that state, or start a new run"
+            f"from {past.started.cluster_conf} and {past.started.test_conf}. "
+            "Bring these files and the code back to that state, or start a new run"
         )
     return _control(prepared, folder, detach=detach)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from run_benchmarks.console import LOG
-from run_benchmarks.context import HEARTBEAT_SECONDS, Node, RunContext
+from run_benchmarks.context import HEARTBEAT_SECONDS, Node, RunContext, answers
 from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan import CasePlan
@@ -101,22 +101,26 @@ class Watch:
         limit = self._context.link_limit
         last_heard, complained = time.monotonic(), False
         while True:
+            trouble = f"{node.plan.host}: does not answer"
+            answered = False
             try:
                 code = node.workload.wait(min(WAIT_SECONDS, limit / 4))
                 if code is not None:
                     return code
-                node.host.run(["true"], deadline=min(HEARTBEAT_SECONDS, limit / 4))
-                last_heard, complained = time.monotonic(), False
+                answered = True
             except TaskError:
                 raise
             except HostError as error:
-                if time.monotonic() - last_heard > limit or self._over.is_set():
-                    raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s: {error}") from error
-                if not complained:
-                    LOG.warning("%s; the round goes on, trying to reconnect for %g s", error, limit)
-                complained = True
-                time.sleep(RECONNECT_SECONDS)
-                node.answers()
+                trouble = str(error)
+            if answers(node.host, min(HEARTBEAT_SECONDS, limit / 4)) and answered:
+                last_heard, complained = time.monotonic(), False
+                continue
+            if time.monotonic() - last_heard > limit or self._over.is_set():
+                raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
+            if not complained:
+                LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
+            complained = True
+            time.sleep(RECONNECT_SECONDS)
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[Progress]:

@@ -7,6 +7,7 @@ bound and are kept alive, since opening one costs about 0.2 s.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -21,6 +22,7 @@ BASE_URL = "http://docker:2375"  # never resolved: requests go through the chann
 CHANNEL_URL = "http+docker://ssh"  # tells the SDK that a streamed answer's socket is a paramiko channel
 MAX_CONNECTIONS = 3
 DIAL = "exec docker system dial-stdio"
+CONNECT_SECONDS = 10.0  # where a request has no time-out of its own
 
 
 class _ChannelConnection(urllib3.connection.HTTPConnection):
@@ -29,14 +31,15 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
     host_ssh: SshHost
 
     def connect(self) -> None:
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None
+        until = time.monotonic() + (CONNECT_SECONDS if timeout is None else timeout)
         self._slot = contextlib.ExitStack()
-        self._slot.enter_context(self.host_ssh.slot())
+        self._slot.enter_context(self.host_ssh.slot(until - time.monotonic()))
         try:
-            channel = self.host_ssh.open_channel(DIAL)
+            channel = self.host_ssh.open_channel(DIAL, seconds=until - time.monotonic())
         except BaseException:
             self._slot.close()
             raise
-        timeout = self.timeout if isinstance(self.timeout, int | float) else None
         channel.settimeout(timeout)
         self.sock = channel
 

@@ -72,13 +72,16 @@ class SshHost:
             if self._transport is not None and self._transport.is_active():
                 return
             self._drop()
+            deadline = time.monotonic() + CONNECT_SECONDS
             for attempt in range(BANNER_RETRIES):
                 try:
                     self._log_in()
                     return
                 except paramiko.SSHException as error:
                     # An overloaded sshd (MaxStartups) drops new connections before its banner; the others are final.
-                    if "banner" not in str(error) or attempt == BANNER_RETRIES - 1:
+                    # One that says nothing for all of the time is no better asked again.
+                    last = attempt == BANNER_RETRIES - 1 or time.monotonic() >= deadline - 1.0
+                    if "banner" not in str(error) or last:
                         raise ConnectError(self.name, f"SSH on port {self.endpoint.port}: {error}") from error
                     time.sleep(random.uniform(0.2, 1.0) * (attempt + 1))
 
@@ -174,9 +177,18 @@ class SshHost:
         transport = self._transport
         if transport is None or not transport.is_active():
             raise LinkLostError(self.name, "the SSH connection is gone")
+        seconds = min(max(seconds, POLL_SECONDS), CONNECT_SECONDS)
+        until = time.monotonic() + seconds
         try:
-            channel = transport.open_session(timeout=min(max(seconds, POLL_SECONDS), CONNECT_SECONDS))
-            channel.exec_command(command)
+            channel = transport.open_session(timeout=seconds)
+            # paramiko waits for the answer to this for ever; closing the channel ends that.
+            watchdog = threading.Timer(max(until - time.monotonic(), POLL_SECONDS), channel.close)
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                channel.exec_command(command)
+            finally:
+                watchdog.cancel()
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise LinkLostError(
                 self.name, f"no channel on the SSH connection: {error or type(error).__name__}"
@@ -249,10 +261,17 @@ class SshHost:
         raise EOFError("the connection broke")
 
     @contextlib.contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold one of the connection's channels for something opened by `open_channel`."""
-        with self._slots:
+    def slot(self, seconds: float) -> Iterator[None]:
+        """Hold one of the connection's channels for something opened by `open_channel`.
+
+        Raises LinkLostError where none becomes free within `seconds`.
+        """
+        if not self._slots.acquire(timeout=max(0.0, seconds)):
+            raise LinkLostError(self.name, f"all {MAX_CHANNELS} channels are busy")
+        try:
             yield
+        finally:
+            self._slots.release()
 
     def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""

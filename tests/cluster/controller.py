@@ -17,6 +17,9 @@ import psutil
 from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
+from tests.cluster.engine import bed_id
+from tests.cluster.network import NETNS_FOLDER, namespaces
+from tests.conftest import testbed_folder
 
 LABEL = "org.clusterdyno.run"
 RUN_SECONDS = 600.0
@@ -118,12 +121,16 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0
 
 
 def rank_process(rank: int) -> psutil.Process | None:
-    """The process of a global rank of the network benchmark, wherever on this machine it runs."""
+    """The process of a global rank of the network benchmark on the session's bed; other beds' are none of ours."""
+    bed = bed_id(testbed_folder() / "bed")
+    networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed)}
     for process in psutil.process_iter():
         try:
+            if Path(f"/proc/{process.pid}/ns/net").stat().st_ino not in networks:
+                continue
             if process.environ().get("RANK") == str(rank) and "training.benchmarks.network" in process.cmdline():
                 return process
-        except psutil.Error:
+        except (psutil.Error, OSError):
             continue
     return None
 

@@ -1,0 +1,142 @@
+"""What clusters do to a run: a rank hangs, links drop, sshd restarts, a host dies. Each time the verdict says so.
+
+The workload takes its time in iterations, not in sleeps; the limits are short so that the tests are.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Answer, Controller, in_training, interrupt, rank_process, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
+LINK_LIMIT = 6.0
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    """Two hosts, processes instead of containers: what is tested here is the controller's side."""
+    made = Controller(tmp_path, testbed)
+    made.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    yield made
+    for host in testbed.hosts:
+        if host.pid is None:
+            testbed.boot(host)
+        host.link_up()
+        if not host.sshd_answers():
+            host.start_sshd()
+
+
+def configure(controller: Controller, cases: dict[str, dict[str, object]], **changes: object) -> None:
+    controller.configure_test(
+        cases, **{"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None, **changes}
+    )
+
+
+def ended(controller: Controller, seconds: float) -> Answer:
+    """The answer of a call that has to come within so many seconds."""
+    started = time.monotonic()
+    answer = controller.call()
+    assert time.monotonic() - started < seconds, answer.output
+    return answer
+
+
+def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controller) -> None:
+    configure(controller, {"HANGS": {**LONG, "stall_limit": 5.0, "retries": 1}, "NEXT": SHORT})
+    answer = ended(controller, 120)
+    assert answer.exit_code == 1 and answer.folder is not None, answer.output
+    case = answer.folder / "HANGS"
+    for attempt, folder in ((1, case / "round1"), (2, case / "round1_try2")):
+        stacks = (folder / "stacks.txt").read_text()
+        for rank in range(4):
+            part = stacks.partition(f"rank {rank} on ")[2].partition("\nrank ")[0]
+            assert "most recent call first" in part and "/training/benchmarks/network/" in part, stacks
+        record = answer.round_record("HANGS") if attempt == 1 else None
+        if record is not None:
+            assert record["verdict"] == "timeout" and "stall limit" in record["reason"] and record["attempt"] == 1
+    assert [each["verdict"] for each in answer.run_record()["cases"]] == ["timeout", "pass"]
+    assert rank_process(0) is None
+
+
+def test_a_run_outlives_a_lost_link_and_a_restarted_sshd(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_cluster(LINK_LIMIT=60.0)
+    configure(controller, {"LONG": {**LONG, "time_limit": 45.0}})
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    testbed.hosts[1].drop_head()
+    testbed.hosts[0].stop_sshd()
+    testbed.hosts[0].start_sshd()
+    time.sleep(20.0)
+    assert in_training(0) and in_training(3) and process.poll() is None
+    testbed.hosts[1].rejoin_head()
+    answer = controller.finish(process)
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "timeout" and "45 s" in record["reason"], answer.output
+    assert [node["missing"] for node in record["nodes"]] == [[], []], record
+    assert rank_process(0) is None
+
+
+def test_a_dead_host_is_named_the_rest_is_kept_and_cases_that_fit_go_on(
+    controller: Controller, testbed: TestBed
+) -> None:
+    one: dict[str, object] = {**SHORT, "config": "config_CPUx1x2", "nnodes": 1}
+    configure(controller, {"LONG": LONG, "TWO": SHORT, "ONE": one})
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    dead = testbed.hosts[0]  # the master: other cases have to do without the first host
+    dead.kill()
+    began = time.monotonic()
+    case = _case_folder(controller)
+    wait_until("a verdict", lambda: (case / "round1/round.json").exists(), LINK_LIMIT + 45)
+    print(f"verdict after {time.monotonic() - began:.1f} s")
+    answer = controller.finish(process)
+    assert answer.exit_code == 1, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "fail" and record["reason"].startswith(f"{dead.address}: no exit code"), record
+    assert "out of reach" in record["reason"]
+    assert any(dead.address in warning and "not collected" in warning for warning in record["warnings"])
+    assert record["nodes"][0]["missing"] and "rank2.out.log" in record["nodes"][1]["files"]
+    verdicts = {each["name"]: (each["verdict"], each["reason"]) for each in answer.run_record()["cases"]}
+    assert verdicts["TWO"][0] == "skipped" and dead.address in verdicts["TWO"][1]
+    assert verdicts["ONE"][0] == "pass", verdicts
+    assert answer.round_record("ONE")["nodes"][0]["host"] == testbed.hosts[1].address
+
+
+def _case_folder(controller: Controller) -> Path:
+    run = controller.newest_run()
+    assert run is not None
+    return run / "LONG"
+
+
+def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, testbed: TestBed) -> None:
+    configure(controller, {"LONG": LONG})
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    frozen = [psutil.Process(pid) for pid in testbed.hosts[1].pids("sshd", "sshd-session")]
+    try:
+        for each in frozen:
+            each.suspend()
+        interrupt(process, signal.SIGINT)
+        began = time.monotonic()
+        answer = controller.finish(process)
+        assert time.monotonic() - began < 40.0, answer.output
+    finally:
+        for each in frozen:
+            each.resume()
+    assert answer.exit_code == 130, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "aborted" and any("could not be stopped" in warning for warning in record["warnings"])
+    assert "rank0.out.log" in record["nodes"][0]["files"]
+    assert answer.folder is not None
+    assert controller.call("clean", answer.folder.name).exit_code == 0
+    wait_until("the end of the ranks", lambda: rank_process(0) is None and rank_process(3) is None, 10)

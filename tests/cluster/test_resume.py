@@ -1,0 +1,130 @@
+"""A controller killed with SIGKILL: what ended stays, what runs is taken over, what is left is ours to remove."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller, in_training, rank_process, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
+# Long enough to be killed in the middle of it, and then taken over, on a slow machine, too.
+SOME: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1500, "warmup_iterations": 0, "check": False}}
+LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Controller:
+    return Controller(tmp_path, testbed)
+
+
+def journal(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+
+
+def kill_in(controller: Controller, case: str) -> Path:
+    """Start, kill the controller once that case is at work, and return the run's folder."""
+    process = controller.start()
+    wait_until("the first round", lambda: _begun(controller, case))
+    wait_until("work of rank 3", lambda: in_training(3))
+    process.kill()
+    process.communicate(timeout=60)
+    run = controller.newest_run()
+    assert run is not None
+    return run
+
+
+def _begun(controller: Controller, case: str) -> bool:
+    run = controller.newest_run()
+    return (
+        run is not None
+        and (run / "journal.jsonl").exists()
+        and f'"case":"{case}"' in (run / "journal.jsonl").read_text()
+    )
+
+
+def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(
+    controller: Controller, testbed: TestBed
+) -> None:
+    controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
+    run = kill_in(controller, "SECOND")
+    assert len(controller.containers()) == 4
+    first = (run / "FIRST/round1/round.json").read_bytes()
+    state = controller.call("status", run.name).output
+    assert "killed" in state and "1/3" in state and "SECOND round 1" in state
+    rank = rank_process(3)
+    assert rank is not None
+    answer = controller.call("resume", run.name)
+    assert answer.exit_code == 0, answer.output
+    assert "taken over (attempt 1)" in answer.output and "as recorded" in answer.output
+    assert (run / "FIRST/round1/round.json").read_bytes() == first
+    second = answer.round_record("SECOND")
+    assert second["attempt"] == 1 and "attach" in second["phase_seconds"] and "launch" not in second["phase_seconds"]
+    assert [node["missing"] for node in second["nodes"]] == [[], []]
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass"] * 3
+    assert controller.containers() == []
+    assert sum(event["event"] == "round_started" for event in journal(run)) == 3
+    again = controller.call("resume", run.name)
+    assert again.exit_code == 0 and "as recorded" in again.output
+
+
+def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> None:
+    controller.configure_test({"ONLY": SOME}, **PROCESS)
+    run = kill_in(controller, "ONLY")
+    assert controller.call("clean", run.name).exit_code == 0
+    assert rank_process(0) is None and rank_process(3) is None
+    answer = controller.call("resume", run.name)
+    assert answer.exit_code == 0, answer.output
+    assert (run / "ONLY/round1_try2/round.json").exists()
+    ends = [(e["attempt"], e["verdict"]) for e in journal(run) if e["event"] == "round_ended"]
+    assert ends == [(1, "aborted"), (2, "pass")]
+    controller.configure_test({"ONLY": {**SOME, "time_limit": 200.0}}, **PROCESS)
+    answer = controller.call("resume", run.name)
+    assert answer.exit_code == 2 and "another than when it began" in answer.output
+    answer = controller.call("resume", "run19990101000000")
+    assert answer.exit_code == 2 and "no run of this name" in answer.output
+
+
+def test_detached_and_side_by_side(
+    controller: Controller, testbed: TestBed, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A run in the background, attached to; beside it one of another head node that has the very same name."""
+    controller.configure_test({"SOME": LONG}, **PROCESS)
+    answer = controller.call("run", "--detach")
+    assert answer.exit_code == 0 and "runs in the background" in answer.output
+    run = answer.folder
+    assert run is not None
+    wait_until("the journal", lambda: (run / "journal.jsonl").exists(), 10)
+    pid = next(event["pid"] for event in journal(run) if event["event"] == "run_started")
+    controlling = psutil.Process(pid)
+    request.addfinalizer(lambda: controlling.terminate() if controlling.is_running() else None)
+    wait_until("work of rank 3", lambda: in_training(3))
+    state = controller.call("status", run.name).output
+    assert "running (process" in state
+    assert psutil.Process(pid).terminal() is None
+    for words in (("clean", run.name), ("resume", run.name)):
+        refused = controller.call(*words)
+        assert refused.exit_code == 2 and "a controller works on this run" in refused.output
+    other = Controller(tmp_path, testbed)
+    other.logs = tmp_path / "elsewhere"
+    other.configure_test({"SOME": SOME}, **PROCESS, FLAGPERF_PATH_HOST=str(tmp_path / "deploy"))
+    shutil.copytree(run, other.logs / run.name)
+    assert other.call("clean", run.name).exit_code == 0
+    assert in_training(3), "the clean-up of another owner's run of the same name hit ours"
+    controller.configure_test({"SOME": LONG}, **PROCESS)
+    follower = controller.start("attach", run.name)
+    psutil.Process(pid).send_signal(signal.SIGTERM)
+    ended = controller.finish(follower)
+    assert ended.exit_code == 130 and "Testcase SOME" in ended.output, ended.output
+    assert rank_process(3) is None
+    assert "ended: aborted" in controller.call("status").output
