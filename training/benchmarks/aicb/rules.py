@@ -12,8 +12,11 @@ MODEL_POSITIVE = ("micro_batch", "hidden_size", "num_layers", "seq_length", "num
                   "vocab_size", "max_position_embeddings", "make_vocab_size_divisible_by")  # fmt: skip
 DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "qk_nope_dim",
                   "v_head_dim")  # fmt: skip
-ZERO_POSITIVE = ("reduce_bucket_size", "allgather_bucket_size", "max_live_parameters", "prefetch_bucket_size")
-ZERO_SIZES = ("param_persistence_threshold", "model_persistence_threshold")
+ZERO_LEAST = {"reduce_bucket_size": 1, "allgather_bucket_size": 1, "max_live_parameters": 1, "prefetch_bucket_size": 1,
+              "param_persistence_threshold": 0, "model_persistence_threshold": 0}  # fmt: skip
+
+SWIGLU_LEAST_HIDDEN = 24
+"""The smallest hidden_size for which swiglu's 8h/3 holds a step of 64."""
 
 
 def check(args: WorkloadArgs) -> list[Problem]:
@@ -65,10 +68,7 @@ def _signs(args: WorkloadArgs) -> Iterator[Problem]:
         at_least_one += MODEL_POSITIVE
     if args.frame == "DeepSeek":
         at_least_zero += DEEPSEEK_SIZES
-    if args.frame == "DeepSpeed":
-        at_least_one += ZERO_POSITIVE
-        at_least_zero += ZERO_SIZES
-    if args.moe_enable:
+    if args.moe_enable or args.frame == "DeepSeek":
         at_least_zero += ["num_experts", "moe_router_topk"]
     for names, least in ((at_least_one, 1), (at_least_zero, 0)):
         for name in names:
@@ -110,6 +110,11 @@ def _layers(args: WorkloadArgs) -> Iterator[Problem]:
         yield Problem(
             f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {heads}{origin}; nearest "
             f"num_attention_heads: {divisor_near(args.hidden_size, heads)}"
+        )
+    if args.ffn_size < 1:
+        yield Problem(
+            f"swiglu makes the MLP width 0 for hidden_size {args.hidden_size} (8h/3 in steps of 64); "
+            f"nearest hidden_size: {SWIGLU_LEAST_HIDDEN}, or give an ffn_hidden_size"
         )
     if not -1 <= args.pp_rank < pp:
         yield Problem(
@@ -156,16 +161,17 @@ def _experts(args: WorkloadArgs) -> Iterator[Problem]:
         args.moe_router_topk,
         args.data_parallel_size,
     )
-    if not args.moe_enable:
-        if args.frame == "DeepSeek":
-            yield Problem("frame DeepSeek is a mixture of experts and needs --moe_enable", forceable=False)
-        elif ep > 1 or experts > 1:
+    if args.frame == "DeepSeek":
+        if not args.moe_enable:
+            yield Problem("frame DeepSeek is a mixture of experts and needs --moe_enable")
+    elif not args.moe_enable:
+        if ep > 1 or experts > 1:
             yield Problem(
                 f"expert_model_parallel_size {ep} and num_experts {experts} need --moe_enable",
                 forceable=experts % ep == 0,
             )
         return
-    if not args.enable_sequence_parallel:
+    if args.moe_enable and not args.enable_sequence_parallel:
         yield Problem("--moe_enable needs --enable_sequence_parallel", forceable=False)
     if experts < 1:
         yield Problem(f"num_experts is {experts}; a mixture needs at least 1")
@@ -182,8 +188,8 @@ def _experts(args: WorkloadArgs) -> Iterator[Problem]:
     if not 1 <= topk <= max(1, experts):
         nearest = min(max(topk, 1), max(experts, 1))
         yield Problem(f"moe_router_topk {topk} must be from 1 to num_experts {experts}; nearest: {nearest}")
-    width = args.ffn_size * experts // ep
-    if width % args.tensor_model_parallel_size:
+    width = args.ffn_size * (experts // ep)
+    if experts % ep == 0 and width % args.tensor_model_parallel_size:
         yield Problem(
             f"the width of a rank's experts (ffn_hidden_size * num_experts / ep = {width}) must be a multiple of "
             f"tensor_model_parallel_size {args.tensor_model_parallel_size}",
@@ -200,9 +206,13 @@ def _deepspeed(args: WorkloadArgs) -> Iterator[Problem]:
     if args.pipeline_model_parallel > 1:
         yield Problem(
             f"pipeline_model_parallel is {args.pipeline_model_parallel}, but there are no pipeline stages with ZeRO; "
-            "nearest: 1",
-            forceable=False,
+            "nearest: 1"
         )
+    for name, least in ZERO_LEAST.items():
+        value = getattr(args, name)
+        if value < least:
+            impossible = name == "allgather_bucket_size" and value == 0
+            yield Problem(f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=not impossible)
     if args.moe_enable or args.expert_model_parallel_size > 1 or args.num_experts > 1:
         yield Problem("moe_enable, expert_model_parallel_size and num_experts have no meaning for frame DeepSpeed")
 
@@ -213,4 +223,4 @@ def _collective(args: WorkloadArgs) -> Iterator[Problem]:
             f"end_size {args.end_size} must be at least begin_size {args.begin_size}; nearest: {args.begin_size}"
         )
     if args.iter_num < 1:
-        yield Problem(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1", forceable=args.iter_num == 0)
+        yield Problem(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1")

@@ -19,6 +19,13 @@ TEST = "--frame collective_test --world_size 4 --begin_size 4096 --end_size 8192
 DEEPSEEK = f"--frame DeepSeek {MOE}"
 
 FORCEABLE = [
+    (f"{ZERO} --pp 2", ["no pipeline stages with ZeRO"]),
+    (f"{ZERO} --prefetch_bucket_size 0", ["prefetch_bucket_size is 0"]),
+    (f"{ZERO} --max_live_parameters 0", ["max_live_parameters is 0"]),
+    (f"{ZERO} --stage 1 --reduce_bucket_size 0", ["reduce_bucket_size is 0"]),
+    (f"{TEST} --iter_num=-1", ["iter_num is -1"]),
+    (f"--frame DeepSeek {GPT} --num_experts 4", ["needs --moe_enable"]),
+    (f"{GPT} --hidden_size 16 --swiglu", ["MLP width 0", "nearest hidden_size: 24"]),
     (f"{GPT} --global_batch 3", ["global_batch 3", "4 data-parallel ranks", "nearest: 4"]),
     (f"{GPT} --global_batch 9", ["global_batch 9", "nearest: 8 or 12"]),
     (f"{GPT} --global_batch=-4", ["global_batch -4", "nearest: 4"]),
@@ -58,18 +65,16 @@ REFUSED = [
     (f"{GPT} --ffn_hidden_size 33", ["MLP width (ffn_hidden_size) is 33", "nearest width: 32 or 34"]),
     (f"{MOE} --sp=False", ["--moe_enable needs --enable_sequence_parallel"]),
     (f"{MOE} --num_experts 3", ["num_experts 3 must be a multiple of expert_model_parallel_size 2", "2 or 4"]),
-    (f"{MOE} --dtype float16", ["float16 does not go with expert parallelism"]),
-    (f"--frame DeepSeek {GPT}", ["needs --moe_enable"]),
-    (f"{ZERO} --pp 2", ["no pipeline stages with ZeRO"]),
+    (f"{MOE} --dtype float16", ["'float16' does not go with expert parallelism"]),
     (f"{ZERO} --stage 2 --amp_enabled", ["amp_enabled with ZeRO stage 2"]),
     (f"{ZERO} --stage 1 --allgather_bucket_size 0", ["allgather_bucket_size is 0"]),
-    (f"{ZERO} --prefetch_bucket_size 0", ["prefetch_bucket_size is 0"]),
-    (f"{ZERO} --max_live_parameters 0", ["max_live_parameters is 0"]),
     (f"{TEST} --begin_size 0", ["begin_size is 0"]),
     (f"{TEST} --test_comm computation", ["test_comm 'computation'"]),
-    (f"{TEST} --iter_num=-1", ["iter_num is -1"]),
+    (f"--frame DeepSeek {GPT} --num_experts 4 --ep 3", ["num_experts 4 must be a multiple"]),
 ]
 SIMAI_REFUSED = [
+    (f"{ZERO} --pp 2", ["no SimAI text for ZeRO with pipeline stages"]),
+    (f"--frame DeepSeek {GPT} --num_experts 4 --aiob_enable --comp_filepath {EXAMPLE}", ["no SimAI text without"]),
     (f"{GPT} --aiob_enable", ["measures on a GPU", "--comp_filepath"]),
     (DEEPSEEK, ["DeepSeek needs --aiob_enable"]),
     (f"{TEST} --multi_all_reduce_enable 1", ["no such mode"]),

@@ -24,14 +24,16 @@ class CollectiveTrainer(Trainer):
 
     def init(self) -> Block[LogItem]:
         warm_up = self.dp_op(CommType[self.args.test_comm], self.args.begin_size, "warmup")
-        return Block([warm_up], self.args.iter_num)
+        return Block([warm_up], max(0, self.args.iter_num))
 
     def iterations(self) -> Block[LogItem]:
         group, size = CommGroup.dp_group, self.dp
         if self.args.multi_all_reduce_enable:
             group, size = CommGroup.pp_group, self.args.pipeline_model_parallel
         rows = [
-            Block([LogItem(CommType[self.args.test_comm], group, size, msg_size, "test_step")], self.args.iter_num)
+            Block(
+                [LogItem(CommType[self.args.test_comm], group, size, msg_size, "test_step")], max(0, self.args.iter_num)
+            )
             for msg_size in sweep(self.args)
         ]
         return Block([*rows, EPOCH_END], max(0, self.args.epoch_num))

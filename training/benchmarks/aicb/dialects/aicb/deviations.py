@@ -127,6 +127,21 @@ _ZERO = (
         "The input gradient's GEMM has the shapes of the forward one.",
     ),
     (
+        "prefetch_gemms",
+        "ZeRO 3's computation rows of a prefetched parameter stand where it is gathered, not where it is used, and"
+        " a parameter that is still whole has none.",
+    ),
+    (
+        "zero2_ranges",
+        "With contiguous gradients a bucket that begins where an owner's share begins has an empty reduction to "
+        "the owner before; on one rank a bucket that spans micro-batches has a wrong, even negative, size.",
+    ),
+    (
+        "zero_pipeline",
+        "ZeRO with pipeline stages has no forward or backward rows, two steps an iteration and a share of the layers "
+        "(refused without --force).",
+    ),
+    (
         "wgrad_stage",
         "ZeRO 3's weight-gradient rows have an empty stage.",
     ),
@@ -159,6 +174,10 @@ _SIMAI = (
     (
         "simai_aiob_head",
         "With AIOB the output head takes attention's time; the measured logit_time is not used.",
+    ),
+    (
+        "simai_aiob_latent",
+        "With AIOB the measured times of DeepSeek's own projections are halved, as if each were half a block.",
     ),
     (
         "simai_aiob_embedding",

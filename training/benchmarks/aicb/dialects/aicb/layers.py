@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.layers import ColumnParallelLinear, Experts, RowParallelLinear, VocabParallelEmbedding
-from training.benchmarks.aicb.model import Linear, MockedModel
+from training.benchmarks.aicb.model import Linear, MockedModel, MockedParam
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem, gemm
 from training.benchmarks.aicb.parameters import ELEMENT_BYTES, WorkloadArgs
 
@@ -116,9 +116,11 @@ class MegatronRowLinear(RowParallelLinear):
 class MegatronLinear(Linear):
     """A projection that every rank computes whole (DeepSeek's low-rank down-projections): no communication."""
 
-    def __init__(self, run: Run, in_features: int, out_features: int, *, name: str) -> None:
+    def __init__(self, run: Run, in_features: int, out_features: int, *, name: str, bias: bool = False) -> None:
         super().__init__(in_features, out_features, name=name)
         self.run = run
+        if bias:
+            self.bias = MockedParam((out_features,), name=f"{name}.bias")
 
     def forward(self) -> Block[LogItem]:
         first = (self.run.seq, self.run.batch, self.in_features)

@@ -66,14 +66,17 @@ def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Pro
 
 
 def _silent(args: WorkloadArgs, given: frozenset[str]) -> Iterator[Problem]:
-    if args.dtype not in SIXTEEN_BIT:
+    grouped = args.moe_grouped_gemm and args.dtype != "bfloat16"
+    if grouped or (args.dtype == "float16" and args.expert_model_parallel_size > 1):
+        yield Problem(
+            f"dtype {args.dtype!r} does not go with {'moe_grouped_gemm' if grouped else 'expert parallelism'}; "
+            "nearest: bfloat16",
+            forceable=False,
+        )
+    elif args.dtype not in SIXTEEN_BIT:
         yield Problem(
             f"dtype {args.dtype!r}: sizes are always those of 2-byte elements; allowed: {', '.join(SIXTEEN_BIT)}; "
             "nearest: bfloat16"
-        )
-    elif args.dtype == "float16" and (args.expert_model_parallel_size > 1 or args.moe_grouped_gemm):
-        yield Problem(
-            "dtype float16 does not go with expert parallelism or moe_grouped_gemm; nearest: bfloat16", forceable=False
         )
     if args.context_parallel_size > 1:
         yield Problem(
@@ -138,6 +141,10 @@ def _simai(args: WorkloadArgs) -> Iterator[Problem]:
             "aiob_enable measures on a GPU, which is not done here; give a --comp_filepath with measured times",
             forceable=False,
         )
+    if args.frame == "DeepSeek" and not args.moe_enable:
+        yield Problem("frame DeepSeek has no SimAI text without --moe_enable: AICB cannot do it", forceable=False)
+    if args.frame == "DeepSpeed" and args.pipeline_model_parallel > 1:
+        yield Problem("there is no SimAI text for ZeRO with pipeline stages", forceable=False)
     if args.frame == "DeepSeek" and not args.aiob_enable:
         yield Problem(
             "frame DeepSeek needs --aiob_enable and --comp_filepath: AICB cannot do it without", forceable=False

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from training.benchmarks.aicb.aiob import DEEPSEEK, CompFile
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.aicb.layers import DISPATCH_FP8_FACTOR
-from training.benchmarks.aicb.dialects.aicb.transformer import TransformerModel
+from training.benchmarks.aicb.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from training.benchmarks.aicb.layers import Experts
 from training.benchmarks.aicb.model import MockedModel, Stack
 from training.benchmarks.aicb.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
@@ -91,19 +91,13 @@ class _Walk(ABC):
         """Parameters of all layers, and of the MoE layers. Deviation `simai_shared_experts`: counted in both."""
         if self.stops_at(module):
             numel = module.numel()
-            if isinstance(module, Experts):
-                numel += self._shared_mlp()
-                return numel, numel
-            return numel, 0
+            return numel, numel if isinstance(module, Experts) else 0
         counts = [self._count(child) for child in module.child_modules()]
+        total, experts = sum(total for total, _ in counts), sum(experts for _, experts in counts)
+        if isinstance(module, DeepSeekMoE):
+            return total + total - experts, total
         repeat = module.count if isinstance(module, Stack) else 1
-        return repeat * sum(total for total, _ in counts), repeat * sum(experts for _, experts in counts)
-
-    def _shared_mlp(self) -> int:
-        args = self.args
-        if args.frame != "DeepSeek" or args.n_shared_expert == 0:
-            return 0
-        return 2 * args.hidden_size * args.ffn_size // self.tp
+        return repeat * total, repeat * experts
 
     def expert_gradients(self) -> list[WorkItem]:
         """Deviation `simai_moe_rows`: there even for dense models, with 0 bytes."""
@@ -122,18 +116,23 @@ class _Walk(ABC):
             return []
         return [WorkItem("layernorm", input_gradient=Phase(1, "ALLREDUCE", ELEMENT_BYTES * self.parameters))]
 
-    def moe(self, compute: int, shares: bool) -> list[WorkItem]:
-        """The five rows of an expert layer. compute: ns in the first row; shares: the tp collectives are there."""
+    def moe(self, compute: int, *, shares: bool, exchanges: bool) -> list[WorkItem]:
+        """The five rows of an expert layer. compute: ns in the first row.
+
+        shares, exchanges: the collectives over tp, and those over ep, are there; the first row needs either.
+        """
         args = self.args
         routing = 2 * args.expert_model_parallel_size * args.num_experts * self.tp
         exchanged = self.size * args.moe_router_topk // self.tp
         dispatched = int(exchanged * DISPATCH_FP8_FACTOR) if args.frame == "DeepSeek" else exchanged
         gather = Phase(1, "ALLGATHER", self.size * args.moe_router_topk) if shares else IDLE
         scatter = Phase(1, "REDUCESCATTER", self.size * args.moe_router_topk) if shares else IDLE
-        combine = Phase(1, "ALLTOALL_EP", exchanged)
+        route = Phase(compute, "ALLGATHER", routing) if shares or exchanges else Phase(compute)
+        dispatch = Phase(1, "ALLTOALL_EP", dispatched) if exchanges else IDLE
+        combine = Phase(1, "ALLTOALL_EP", exchanged) if exchanges else IDLE
         return [
-            WorkItem(MOE, Phase(compute, "ALLGATHER", routing), Phase(compute)),
-            WorkItem(MOE, Phase(1, "ALLTOALL_EP", dispatched), combine),
+            WorkItem(MOE, route, Phase(compute)),
+            WorkItem(MOE, dispatch, combine),
             WorkItem(MOE, gather, scatter),
             WorkItem(MOE, scatter, gather),
             WorkItem(MOE, combine, combine),
@@ -156,7 +155,7 @@ class _PlainWalk(_Walk):
 
     def rows(self, name: str) -> list[WorkItem]:
         if name == MOE:
-            return self.moe(1, shares=True)
+            return self.moe(1, shares=True, exchanges=True)
         size = self.size * 2 if self.args.recompute_activations and "attention" in name else self.size
         if name in BLOCKS and not self.args.enable_sequence_parallel:
             return [WorkItem(name, Phase(1, "ALLREDUCE", size), Phase(1, "ALLREDUCE", self.size))]
@@ -200,7 +199,8 @@ class _AiobWalk(_Walk):
 
     def rows(self, name: str) -> list[WorkItem]:
         if name == MOE:
-            return self.moe(self.times.mlp_ns(), shares=self.tp > 1)
+            exchanges = self.args.expert_model_parallel_size > 1
+            return self.moe(self.times.mlp_ns(), shares=self.tp > 1, exchanges=exchanges)
         if name == "embedding_layer":
             forward = self._shared("ALLREDUCE", self.times.average_ns("Emb"), self.size)
             return [WorkItem(name, forward, IDLE, Phase(self.stale))]
@@ -218,7 +218,8 @@ class _AiobWalk(_Walk):
             return [WorkItem(name, forward, self._shared("ALLGATHER", backward_ns, self.size), Phase(backward_ns))]
         if name in DEEPSEEK:
             compute = self.times.average_ns(name)
-            return [WorkItem(name, Phase(compute), Phase(compute), Phase(compute))]
+            doubled = 2 if self.args.recompute_activations else 1
+            return [WorkItem(name, Phase(doubled * compute), Phase(compute), Phase(compute))]
         return []
 
     def _block_ns(self, name: str) -> int:
@@ -227,16 +228,13 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time of one of a block's two projections: half the block, or DeepSeek's own section.
+        """Forward and backward time of one of a block's two projections: half the block, or of DeepSeek's own section.
 
-        Deviation `simai_aiob_recompute`: the forward time doubles.
+        Deviations `simai_aiob_recompute` (the forward time doubles), `simai_aiob_latent` (halved though it is whole).
         """
         doubled = 2 if self.args.recompute_activations and "attention" in name else 1
-        if name in DEEPSEEK:
-            compute = self.times.average_ns(name)
-            return doubled * compute, compute
-        block = self._block_ns(name)
-        return doubled * block // 2, block // 2
+        whole = self.times.average_ns(name) if name in DEEPSEEK else self._block_ns(name)
+        return doubled * whole // 2, whole // 2
 
     def _shared(self, comm: str, compute: int, size: int) -> Phase:
         """A tensor-parallel collective, or none if nobody shares."""

@@ -57,6 +57,8 @@ def _row(item: LogItem) -> WorkItem | None:
 class _TimedGemms(GemmRows):
     """One row a weight and direction, named and timed: the same time forward and for each of the two gradients."""
 
+    follow_prefetch = False
+
     def __init__(self, args: WorkloadArgs, model: DeepspeedForCausalLM, times: CompFile | None) -> None:
         super().__init__(args)
         self.times = times

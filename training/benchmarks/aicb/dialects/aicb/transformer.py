@@ -46,10 +46,10 @@ class DeepSeekAttention(ForwardOrderBackward):
         query_width = heads * (args.qk_nope_dim + args.qk_rope_dim)
         key_value_width = heads * (args.qk_nope_dim + args.v_head_dim)
         latent_width = args.kv_lora_rank + args.qk_rope_dim
-        self.wq_a = MegatronLinear(run, args.hidden_size, args.q_lora_rank, name="attention_linear_q_lora")
+        self.wq_a = MegatronLinear(run, args.hidden_size, args.q_lora_rank, name="attention_linear_q_lora", bias=bias)
         self.q_norm = LayerNorm(args.q_lora_rank)
         self.wq_b = MegatronColumnLinear(run, args.q_lora_rank, query_width, name="attention_q_column", bias=bias)
-        self.wkv_a = MegatronLinear(run, args.hidden_size, latent_width, name="attention_linear_kv_lora")
+        self.wkv_a = MegatronLinear(run, args.hidden_size, latent_width, name="attention_linear_kv_lora", bias=bias)
         self.kv_norm = LayerNorm(args.kv_lora_rank)
         self.wkv_b = MegatronColumnLinear(
             run, args.kv_lora_rank, key_value_width, name="attention_kv_column", bias=bias

@@ -5,6 +5,8 @@ Bucket sizes and thresholds are in elements, as in DeepSpeed's configuration; ro
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
+from functools import cached_property
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from training.benchmarks.aicb.blocks import Block
@@ -19,7 +21,12 @@ Step = tuple[Block[LogItem], State]
 
 
 class GemmRows:
-    """The computation rows of a weight: its shapes, without times, if the workload has computation rows at all."""
+    """The computation rows of a weight: its shapes, without times, if the workload has computation rows at all.
+
+    follow_prefetch: with ZeRO-3, a prefetched weight computes where it is gathered (deviation `prefetch_gemms`).
+    """
+
+    follow_prefetch = True
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.args = args
@@ -51,8 +58,8 @@ class GemmRows:
 
 
 def is_matrix(parameter: MockedParam) -> bool:
-    """Whether a parameter takes part in a GEMM: two dimensions, neither of them 1."""
-    return len(parameter.shape) == 2 and min(parameter.shape) > 1
+    """Whether a parameter takes part in a GEMM: two dimensions, the last of them not 1."""
+    return len(parameter.shape) == 2 and parameter.shape[1] != 1
 
 
 class ZeroTrainer(Trainer, Generic[State]):
@@ -82,9 +89,10 @@ class ZeroTrainer(Trainer, Generic[State]):
         return _run(self.start(), max(0, self.args.epoch_num), self._iteration)[0]
 
     def _iteration(self, state: State) -> "Step[State]":
-        batches, state = _run(state, max(0, self.args.num_microbatches), self.micro_batch)
-        step, state = self.step(state)
-        return Block([batches, step, *self.gemms.optimizer(), EPOCH_END]), state
+        pipelined = self.args.pipeline_model_parallel > 1  # deviation `zero_pipeline`
+        batches, state = _run(state, 0 if pipelined else max(0, self.args.num_microbatches), self.micro_batch)
+        steps, state = _run(state, 2 if pipelined else 1, self.step)
+        return Block([batches, steps, *self.gemms.optimizer(), EPOCH_END]), state
 
     def barrier(self, size: int, stage: str) -> LogItem:
         return LogItem(CommType.barrier, CommGroup.all, self.dp, size, stage)
@@ -111,6 +119,8 @@ def _run(state: State, count: int, advance: "Callable[[State], Step[State]]") ->
 
 BucketState = tuple[int, ...]
 """Indices of the parameters whose gradients wait in the bucket."""
+Share = tuple[int, int, int]
+"""A rank and the range of the flat gradients that it owns, as begin and end in elements."""
 
 
 class Zero12Trainer(ZeroTrainer[BucketState]):
@@ -125,7 +135,6 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
         for numel in self.numels:
             self.offsets.append(self.offsets[-1] + numel)
         self.total = self.offsets[-1]
-        self.partition = -(-self.total // self.dp)
 
     def init(self) -> Block[LogItem]:
         rows = [self.dp_op(CommType.broadcast, parameter.msg_size(), "init") for parameter in self.parameters]
@@ -157,21 +166,33 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
         """The bucket's gradients: one all-reduce, or one reduce per owner and range if ZeRO-2 keeps them contiguous."""
         if not (self.args.stage == 2 and self.args.contiguous_gradients):
             return [self.dp_op(CommType.all_reduce, ELEMENT_BYTES * filled, f"{phase}.allreduce_bucket")]
-        ranges: list[tuple[int, int, int]] = []
+        ranges: list[Share] = []
         for index in reversed(bucket):
-            begin, end = self.offsets[index], self.offsets[index + 1]
-            while begin < end:
-                owner = begin // self.partition
-                stop = min(end, (owner + 1) * self.partition)
-                if ranges and ranges[-1][0] == owner and ranges[-1][2] == begin:
-                    ranges[-1] = (owner, ranges[-1][1], stop)
+            for owner, begin, end in self.shares[index]:
+                if ranges and ranges[-1][0] == owner:
+                    ranges[-1] = (owner, ranges[-1][1], end)
                 else:
-                    ranges.append((owner, begin, stop))
-                begin = stop
+                    ranges.append((owner, begin, end))
         stage = f"{phase}.average_tensor"
         return [
             self.dp_op(CommType.reduce, ELEMENT_BYTES * (end - begin), stage, dst=owner) for owner, begin, end in ranges
         ]
+
+    @cached_property
+    def shares(self) -> "list[list[Share]]":
+        """Who owns what of each parameter. Deviation `zero2_ranges`: one that begins with an owner has an empty share
+        of the owner before it."""
+        partition = -(-self.total // self.dp)
+        shares: list[list[Share]] = []
+        owner = 0
+        for begin, end in pairwise(self.offsets):
+            parts: list[Share] = []
+            while min(self.total, (owner + 1) * partition) < end:
+                boundary = (owner + 1) * partition
+                parts.append((owner, begin, boundary))
+                owner, begin = owner + 1, boundary
+            shares.append([*parts, (owner, begin, end)])
+        return shares
 
     def gather(self) -> list[LogItem]:
         """The updated parameters in shards of about allgather_bucket_size, each padded to a multiple of dp."""

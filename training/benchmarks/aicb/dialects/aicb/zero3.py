@@ -2,7 +2,8 @@
 
 The first micro-batch records the order of use. From then on a queue [forward order, backward order] says what comes
 next: at each use the parameter itself, if missing, and as many next ones as the prefetch bucket and the live limit
-allow are gathered together.
+allow are gathered together. Each missing parameter takes the queue's first entry for its own; where nothing may be
+prefetched (a bucket or limit of 0) entries of parameters that are still whole stay behind and the two get out of step.
 """
 
 from dataclasses import dataclass
@@ -93,44 +94,47 @@ class _Pass:
         count = len(self.numels)
         for time, index in enumerate(self.uses):
             phase = "forward" if time < count else "backward"
-            self.fetch(time, index, phase)
-            parameter = self.trainer.parameters[index]
-            if phase == "forward":
-                self.rows += self.trainer.gemms.forward(parameter)
-            else:
-                self.rows += self.trainer.gemms.backward(parameter)
+            self.use(index, phase)
+            if phase == "backward":
                 self.reduce(self.numels[index])
             self.release(time, index)
         return Block(self.rows), Zero3State(True, frozenset(self.live), self.bucket)
 
-    def fetch(self, time: int, index: int, phase: str) -> None:
-        """Gathers what this use lacks, together with what may be prefetched after it."""
-        gathered = 0
-        if self.queued == time:
-            gathered += self.take()
-        elif index not in self.live:
-            gathered += self.enliven(index)
-        args = self.trainer.args
+    def use(self, index: int, phase: str) -> None:
+        """Gathers what this use lacks, then computes. Deviation `prefetch_gemms`: for what was gathered instead."""
+        queue_is_empty = self.queued == len(self.uses)
+        fetched = [] if index in self.live else [self.enliven(index)]
+        if not queue_is_empty:
+            self.queued += len(fetched)
+            fetched += self.prefetch(sum(self.numels[each] for each in fetched))
+        if fetched:
+            self.rows.append(self.trainer.gather(sum(self.numels[each] for each in fetched), phase))
+        gemms = self.trainer.gemms
+        for each in [index] if queue_is_empty or not gemms.follow_prefetch else fetched:
+            parameter = self.trainer.parameters[each]
+            self.rows += gemms.forward(parameter) if phase == "forward" else gemms.backward(parameter)
+
+    def prefetch(self, gathered: int) -> list[int]:
+        """Takes next uses from the queue, beside `gathered` elements; returns the parameters to gather for them."""
+        args, fetched = self.trainer.args, []
         while (
             self.queued < len(self.uses)
             and gathered < args.prefetch_bucket_size
             and self.live_numel < args.max_live_parameters
         ):
-            gathered += self.take()
-        if gathered:
-            self.rows.append(self.trainer.gather(gathered, phase))
-
-    def take(self) -> int:
-        """Pops the next use from the queue; returns the elements that it adds to the gather."""
-        index = self.uses[self.queued]
-        self.needed_until[index] = self.queued
-        self.queued += 1
-        return 0 if index in self.live else self.enliven(index)
+            index = self.uses[self.queued]
+            self.needed_until[index] = max(self.needed_until[index], self.queued)
+            self.queued += 1
+            if index not in self.live:
+                fetched.append(self.enliven(index))
+                gathered += self.numels[index]
+        return fetched
 
     def enliven(self, index: int) -> int:
+        """Makes a parameter whole on this rank; returns its index."""
         self.live.add(index)
         self.live_numel += self.numels[index]
-        return self.numels[index]
+        return index
 
     def reduce(self, numel: int) -> None:
         """Adds a gradient to the bucket, which is reduced and scattered first if it would overflow."""
