@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NoReturn
@@ -48,12 +48,19 @@ class _Arguments:
 
 @contextlib.contextmanager
 def open_run(
-    model: str, framework: str, config_class: type[ConfigT], argv: Sequence[str] | None = None
+    model: str,
+    framework: str,
+    config_class: type[ConfigT],
+    argv: Sequence[str] | None = None,
+    before_devices: Callable[[ConfigT, PerfLogger, Path | None], None] | None = None,
 ) -> Iterator[RunContext[ConfigT]]:
     """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
 
+    `before_devices` gets settings, PerfLog and data folder between SUBMIT_INFO and INIT_START, when neither a device
+    nor a peer is held yet: the place to find out that data is missing.
     The workload logs from INIT_END on. What is wrong with arguments, config or devices is printed and ends the process
-    with exit code 2, as does an UnusableSettingsError in the block. The group is left when the block ends.
+    with exit code 2, as does an UnusableSettingsError in the block or in `before_devices`. The group is left when the
+    block ends.
     """
     arguments = _parse(model, sys.argv[1:] if argv is None else argv)
     try:
@@ -77,6 +84,11 @@ def open_run(
         backend=backend,
     )
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
+    if before_devices is not None:
+        try:
+            before_devices(config, logger, arguments.data_dir)
+        except UnusableSettingsError as error:
+            _leave(model, error)
     logger.log(Event.INIT_START)
     with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
         try:

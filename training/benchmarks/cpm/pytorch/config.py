@@ -1,0 +1,79 @@
+"""Settings of CPM pretraining. Imports no torch: the controller validates case configs with it."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+
+ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
+
+
+class Config(TrainingConfig):
+    """CPM (Zhang et al. 2020), a GPT-2 on Chinese text; the defaults are CPM-1-medium's sizes."""
+
+    num_layers: int = Field(24, ge=1, description="transformer layers")
+    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
+    num_attention_heads: int = Field(16, ge=1, description="attention heads")
+    vocab_size: int = Field(30000, ge=8, description="tokens that are told apart")
+    max_position_embeddings: int = Field(1024, ge=2, description="positions that have an embedding")
+    seq_length: int = Field(200, ge=2, description="tokens of a sample that the model reads")
+    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of embeddings and layer outputs")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of the attention's weights")
+    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    synthetic_noise: float = Field(0.03, ge=0, le=1, description="part of the synthetic data's tokens that are random")
+    train_file: str = Field("train.txt", description="training text in data_dir: one document a line, UTF-8")
+    eval_file: str = Field("valid.txt", description="evaluation text in data_dir")
+    vocab_file: str = Field("chinese_vocab.model", description="sentencepiece model in data_dir")
+    target_embedding_average: float | None = Field(
+        None, gt=-1, le=1, description="similarity to reach (an untrained model has 0.8 already: set target_loss, too)"
+    )
+    target_loss: float | None = Field(None, gt=0, description="evaluation loss to reach")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
+            )
+        if self.seq_length > self.max_position_embeddings:
+            raise ValueError(
+                f"seq_length = {self.seq_length}; allowed: up to"
+                f" max_position_embeddings = {self.max_position_embeddings}"
+            )
+        if self.data == "synthetic" and self.synthetic_tokens > self.vocab_size:
+            raise ValueError(
+                f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size = {self.vocab_size}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _target_is_strong(self) -> Self:
+        if self.target_embedding_average is not None and self.target_loss is None:
+            raise ValueError("target_embedding_average alone tells little; set target_loss beside it")
+        return self
+
+    def targets(self) -> tuple[Target, ...]:
+        """See TrainingConfig."""
+        found = []
+        if self.target_embedding_average is not None:
+            found.append(Target(metric="eval_embedding_average", bound=self.target_embedding_average, at_least=True))
+        if self.target_loss is not None:
+            found.append(Target(metric="eval_loss", bound=self.target_loss, at_least=False))
+        return tuple(found)
+
+    def tokens_per_sample(self) -> int:
+        """See TrainingConfig."""
+        return self.seq_length
+
+    def flops_per_sample(self) -> int:
+        """See TrainingConfig; a backward pass takes twice the forward pass's."""
+        layers = transformer_flops(
+            seq_length=self.seq_length,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            kv_size=self.hidden_size,
+            ffn_size=4 * self.hidden_size,
+            ffn_matrices=2,
+        )
+        return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)

@@ -1,0 +1,31 @@
+"""CPM pretraining: `torchrun --nproc_per_node N -m training.benchmarks.cpm.pytorch.run_pretraining -- ...`."""
+
+from pathlib import Path
+
+from training.benchmarks.cpm.pytorch import data
+from training.benchmarks.cpm.pytorch.config import Config
+from training.benchmarks.cpm.pytorch.model import Cpm
+from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.trainer import run_training
+
+
+class CpmBenchmark(TrainingBenchmark[Config]):
+    """See TrainingBenchmark."""
+
+    name = "cpm"
+
+    def build_model(self, config: Config) -> Cpm:
+        """See TrainingBenchmark."""
+        return Cpm(config)
+
+    def synthetic_data(self, config: Config) -> DataSets:
+        """See TrainingBenchmark."""
+        return data.synthetic(config)
+
+    def open_files(self, config: Config, data_dir: Path) -> DataSets:
+        """See TrainingBenchmark."""
+        return data.open_files(config, data_dir)
+
+
+if __name__ == "__main__":
+    run_training(CpmBenchmark(), Config)

@@ -1,0 +1,110 @@
+"""What a training benchmark adds to the shared trainer, and what of it can be checked before a device is taken."""
+
+import pickle
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from training.benchmarks.driver.config import ConfigT
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.loader import SampleSet
+from training.benchmarks.driver.training.model import BenchmarkModel
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+class DataError(UnusableSettingsError):
+    """A data file is missing or broken; the message names it, what is wrong and what is expected."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSets:
+    """What a run trains on and what it is judged by."""
+
+    train: SampleSet
+    evaluation: SampleSet
+
+
+class TrainingBenchmark(ABC, Generic[ConfigT]):
+    """A model, its data and its metric; everything else is the trainer's.
+
+    `throughput_unit` stands in the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
+    """
+
+    name: str
+    throughput_unit: str = "ips"
+
+    @abstractmethod
+    def build_model(self, config: ConfigT) -> BenchmarkModel:
+        """The model; called on the meta device."""
+
+    @abstractmethod
+    def synthetic_data(self, config: ConfigT) -> DataSets:
+        """Data with a structure that the model can learn, made from config.seed alone."""
+
+    @abstractmethod
+    def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
+        """The true data. Touches every file and its headers, reads samples when they are needed. Raises DataError."""
+
+    def weights_of(self, state: Any) -> Any:
+        """The weights by our names in what torch.load found in a file; the default takes them out of a wrapping dict."""
+        nested = [state[key] for key in ("module", "model", "state_dict") if isinstance(state.get(key), dict)]
+        return nested[0] if nested else state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """What is ready before the process group: data, the model without storage, weights to start from (if any)."""
+
+    data: DataSets
+    model: BenchmarkModel
+    weights: dict[str, Tensor] | None
+
+
+def prepare(benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None) -> Prepared:
+    """Open data and weights. Raises UnusableSettingsError (DataError for a file), so that no device is taken for it."""
+    if config.data == "files":
+        if data_dir is None:
+            raise UnusableSettingsError("data = 'files' needs a data folder: give --data_dir, or data = 'synthetic'")
+        if not data_dir.is_dir():
+            raise DataError(data_dir, "no such folder (data_dir)")
+        data = benchmark.open_files(config, data_dir)
+    elif data_dir is not None:
+        raise UnusableSettingsError(f"--data_dir {data_dir} has no effect with data = 'synthetic'; set data = 'files'")
+    else:
+        data = benchmark.synthetic_data(config)
+    with torch.device("meta"):
+        model = benchmark.build_model(config)
+    weights = None
+    if config.init_checkpoint is not None:
+        weights = _weights(benchmark, model, (data_dir or Path()) / config.init_checkpoint)
+    return Prepared(data=data, model=model, weights=weights)
+
+
+def _weights(benchmark: TrainingBenchmark[Any], model: BenchmarkModel, path: Path) -> dict[str, Tensor]:
+    """The file's tensors, mapped into memory, after a look at names and shapes."""
+    if not path.is_file():
+        raise DataError(path, "no such file (init_checkpoint)")
+    try:
+        state = benchmark.weights_of(torch.load(path, map_location="cpu", mmap=True, weights_only=True))
+        found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
+    except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
+        raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {error!r}") from error
+    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
+    problems = [f"{name} is missing" for name in wanted if name not in found]
+    problems += [
+        f"{name} has shape {list(found[name].shape)}, the model's has {list(shape)}"
+        for name, shape in wanted.items()
+        if name in found and found[name].shape != shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:3])}{more}")
+    return {name: found[name] for name in wanted}

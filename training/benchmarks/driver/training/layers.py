@@ -1,0 +1,76 @@
+"""Layers that several models are made of. Names are Megatron's, whose checkpoints load as they are."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention by torch's fused kernels, its three projections in one matrix."""
+
+    def __init__(self, hidden_size: int, num_heads: int, *, dropout: float, output_dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.output_dropout = nn.Dropout(output_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """`hidden` (batch, seq, hidden_size); `mask` boolean (batch, 1, seq, seq), True where a query may look, or None
+        for a causal one.
+        """
+        batch, seq, size = hidden.shape
+        heads = self.query_key_value(hidden).view(batch, seq, 3, self.num_heads, size // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = nn.functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=mask is None,
+        )
+        result: Tensor = self.output_dropout(self.dense(attended.transpose(1, 2).reshape(batch, seq, size)))
+        return result
+
+
+class FeedForward(nn.Module):
+    """Two matrices with GELU (tanh approximation) between them."""
+
+    def __init__(self, hidden_size: int, ffn_size: int, *, dropout: float) -> None:
+        super().__init__()
+        self.dense_h_to_4h = nn.Linear(hidden_size, ffn_size)
+        self.dense_4h_to_h = nn.Linear(ffn_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., hidden_size) to the same."""
+        inner = nn.functional.gelu(self.dense_h_to_4h(hidden), approximate="tanh")
+        result: Tensor = self.dropout(self.dense_4h_to_h(inner))
+        return result
+
+
+class PreNormBlock(nn.Module):
+    """A transformer layer that normalises what goes into attention and feed-forward (GPT-2, GLM)."""
+
+    def __init__(
+        self, hidden_size: int, num_heads: int, ffn_size: int, *, attention_dropout: float, hidden_dropout: float
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(hidden_size)
+        self.attention = SelfAttention(hidden_size, num_heads, dropout=attention_dropout, output_dropout=hidden_dropout)
+        self.post_attention_layernorm = nn.LayerNorm(hidden_size)
+        self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """See SelfAttention."""
+        hidden = hidden + self.attention(self.input_layernorm(hidden), mask)
+        result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return result
+
+
+def initialize_residual(parameter: Tensor, std: float, num_layers: int, generator: torch.Generator) -> None:
+    """Normal with std / sqrt(2 * layers): GPT-2's rule for the matrices that write into the residual stream."""
+    parameter.normal_(0.0, std / math.sqrt(2 * num_layers), generator=generator)

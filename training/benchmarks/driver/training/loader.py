@@ -1,0 +1,128 @@
+"""Which samples each rank sees when: a function of seed, epoch and step alone, so that a run can go on midway."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.schedule import Schedule
+
+
+class SampleSet(Dataset[Batch], ABC):
+    """Samples by number: set[[3, 1, 2]] is the batch of these three."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Samples in the set."""
+
+    @abstractmethod
+    def __getitem__(self, indices: list[int]) -> Batch:
+        """The batch of these samples, in this order."""
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """A shuffled order of all samples, int64, shape (len,). Sets in large files keep a file's samples together."""
+        return torch.randperm(len(self), generator=generator)
+
+
+class TensorSet(SampleSet):
+    """Samples that lie in memory: named tensors of equal first dimension; integers of any width come out as int64."""
+
+    def __init__(self, tensors: Batch) -> None:
+        lengths = {len(tensor) for tensor in tensors.values()}
+        if len(lengths) != 1:
+            raise ValueError(f"the tensors have different first dimensions: {sorted(lengths)}")
+        self._tensors = tensors
+        self._length = lengths.pop()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        chosen = torch.tensor(indices)
+        return {name: _widened(tensor[chosen]) for name, tensor in self._tensors.items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
+
+
+class MicroBatches(Sampler[list[int]]):
+    """This rank's micro-batches of one epoch from `first_step` (0-based) on, one after the other.
+
+    Step s of an epoch takes the samples s * global batch ... of the epoch's order. Micro-batch m of rank r takes the
+    (m * dp_size + r)-th slice of these: which samples make a step does not depend on the number of ranks.
+    """
+
+    def __init__(
+        self, samples: SampleSet, schedule: Schedule, *, micro_batch: int, dp_rank: int, dp_size: int, seed: int
+    ) -> None:
+        self._samples = samples
+        self._schedule = schedule
+        self._micro_batch = micro_batch
+        self._dp_rank = dp_rank
+        self._dp_size = dp_size
+        self._seed = seed
+        self._epoch = 0
+        self._first_step = 0
+
+    def start(self, epoch: int, first_step: int) -> None:
+        """Choose the epoch (from 0) and the step in it with which the next iteration begins."""
+        self._epoch, self._first_step = epoch, first_step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
+        order = self._samples.order(generator)
+        accumulation = self._schedule.global_batch_size // (self._micro_batch * self._dp_size)
+        for step in range(self._first_step, self._schedule.steps_per_epoch):
+            for micro in range(accumulation):
+                slice_number = micro * self._dp_size + self._dp_rank
+                begin = step * self._schedule.global_batch_size + slice_number * self._micro_batch
+                yield order[begin : begin + self._micro_batch].tolist()
+
+
+class EvaluationBatches(Sampler[list[int]]):
+    """This rank's share of the evaluation batches. All ranks get equally many, sharded models need that.
+
+    A rank for which no batch is left repeats the first one; `counts(i)` tells that its i-th is to be left out.
+    """
+
+    def __init__(self, length: int, *, batch_size: int, dp_rank: int, dp_size: int) -> None:
+        self._length = length
+        self._batch_size = batch_size
+        self._dp_rank = dp_rank
+        self._dp_size = dp_size
+        self._batches = -(-length // batch_size)
+
+    def __len__(self) -> int:
+        return -(-self._batches // self._dp_size)
+
+    def counts(self, position: int) -> bool:
+        """Whether the batch at `position` of this rank's iteration is one of the set's own."""
+        return position * self._dp_size + self._dp_rank < self._batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for position in range(len(self)):
+            number = position * self._dp_size + self._dp_rank if self.counts(position) else 0
+            yield list(range(number * self._batch_size, min((number + 1) * self._batch_size, self._length)))
+
+
+def loader(samples: SampleSet, sampler: Sampler[list[int]], *, workers: int, device: torch.device) -> DataLoader[Batch]:
+    """torch's DataLoader over whole batches: loaded by `workers` processes, in pinned memory for a CUDA device."""
+    return DataLoader(
+        samples,
+        sampler=sampler,
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        persistent_workers=False,
+    )
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on `device`; copies from pinned memory go on while the host works."""
+    if device.type == "cpu":
+        return batch
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

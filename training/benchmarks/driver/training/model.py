@@ -1,0 +1,70 @@
+"""What the trainer asks of a model: an nn.Module that computes its own loss and metrics, block by block."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
+from torch.utils.checkpoint import checkpoint
+
+Batch = dict[str, Tensor]
+"""Named tensors with the samples along the first dimension."""
+
+LOSS = "loss"
+
+
+class BenchmarkModel(nn.Module):
+    """A model that is made without storage (on the meta device), cut up for parallelism, and filled afterwards.
+
+    `forward(batch)` returns {"loss": 0-d} while training. In evaluation mode it also returns for each metric a tensor
+    (sum, count) of this batch, float32, shape (2,): the metric is the sum of all sums over the sum of all counts.
+    """
+
+    init_std: ClassVar[float] = 0.02
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation_checkpointing = False
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """The repeated layers: units of sharding, recomputation and compilation."""
+        raise NotImplementedError
+
+    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Fill one whole parameter in place. The default is the rule of BERT and GPT-2: normal with `init_std`
+        for matrices, ones for the weights of norms, zeros for biases.
+        """
+        if parameter.ndim > 1:
+            parameter.normal_(0.0, self.init_std, generator=generator)
+        elif name.endswith("bias"):
+            parameter.zero_()
+        else:
+            parameter.fill_(1.0)
+
+    def make_constants(self, device: torch.device) -> None:
+        """Compute tensors that are neither learned nor saved, such as tables of angles, on `device`: plain attributes,
+        not buffers, which DDP would send around.
+        """
+
+    def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+        """Module name to style, for torch's parallelize_module; for models that can be cut inside a layer."""
+        raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
+
+    def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+        """block(*inputs), its activations dropped and computed again in the backward pass where that was asked for."""
+        if self.activation_checkpointing and self.training:
+            result: Tensor = checkpoint(block, *inputs, use_reentrant=False)
+            return result
+        return block(*inputs)
+
+
+def metric(total: Tensor, count: Tensor | int) -> Tensor:
+    """The (sum, count) pair of one metric, shape (2,), float32."""
+    counted = torch.as_tensor(count, dtype=torch.float32, device=total.device)
+    return torch.stack([total.float(), counted])
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Parameters, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,146 @@
+"""How a model is spread over the ranks: tensor and sequence parallelism (DTensor), DDP or FSDP2, and its weights."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from training.benchmarks.driver.process_group import ProcessGroup
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.model import BenchmarkModel
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; neighbours share a tp group."""
+
+    dp_rank: int
+    dp_size: int
+    tp_size: int
+    sequence_parallel: bool
+    mesh: DeviceMesh
+
+    @classmethod
+    def of(
+        cls, group: ProcessGroup, config: TrainingConfig, *, tp_size: int = 1, sequence_parallel: bool = False
+    ) -> "Layout":
+        """The layout of all ranks. Raises UnusableSettingsError for a tp_size that does not divide them."""
+        world_size = group.placement.world_size
+        if world_size % tp_size:
+            raise UnusableSettingsError(f"tensor_parallel_size = {tp_size} does not divide the {world_size} ranks")
+        dp_size = world_size // tp_size
+        if tp_size > 1 and dp_size > 1 and config.strategy == "ddp":
+            raise UnusableSettingsError(
+                f"tensor_parallel_size = {tp_size} on {world_size} ranks leaves {dp_size} data-parallel ranks;"
+                " together with tensor parallelism these need strategy = 'fsdp'"
+            )
+        mesh = init_device_mesh(group.device.type, (dp_size, tp_size), mesh_dim_names=("dp", "tp"))
+        return cls(
+            dp_rank=group.placement.rank // tp_size,
+            dp_size=dp_size,
+            tp_size=tp_size,
+            sequence_parallel=sequence_parallel,
+            mesh=mesh,
+        )
+
+
+class ParallelModel:
+    """A model spread over the ranks. Call it for the loss of a micro-batch; `module` is the model itself."""
+
+    def __init__(self, module: BenchmarkModel, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
+        self.module = module
+        self._wrapper: nn.Module = module
+        if layout.dp_size > 1 and config.strategy == "ddp":
+            self._wrapper = DistributedDataParallel(
+                module,
+                device_ids=None if device.type == "cpu" else [device.index],
+                gradient_as_bucket_view=True,
+            )
+
+    def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the model's forward gives."""
+        result: dict[str, Tensor] = self._wrapper(batch)
+        return result
+
+    @contextlib.contextmanager
+    def accumulating(self, is_last: bool) -> Iterator[None]:
+        """Around each micro-batch: gradients add up, and are averaged over the ranks in the last one only."""
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(is_last)
+            yield
+        elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
+            with self._wrapper.no_sync():
+                yield
+        else:
+            yield
+
+
+def spread(
+    model: BenchmarkModel,
+    layout: Layout,
+    config: TrainingConfig,
+    device: torch.device,
+    weights: Mapping[str, Tensor] | None = None,
+) -> ParallelModel:
+    """Cut up `model`, which lies on the meta device, and fill it on `device`.
+
+    Its weights are `weights` (all of them, by name, on the CPU), or follow from config.seed; either way they are the
+    same whatever the layout.
+    """
+    if layout.tp_size > 1:
+        parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
+    if config.strategy == "fsdp":
+        _shard(model, layout, config)
+    model.to_empty(device=device)
+    _fill(model, config.seed, device, weights)
+    model.activation_checkpointing = config.activation_checkpointing
+    if config.compile_backend is not None:
+        for block in model.blocks():
+            block.compile(backend=config.compile_backend)
+    return ParallelModel(model, layout, config, device)
+
+
+def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> None:
+    # fp16 is left to autocast: its gradients need the scaler's float32.
+    is_bf16 = config.precision == "bf16"
+    policy = (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if is_bf16
+        else MixedPrecisionPolicy()
+    )
+    for block in model.blocks():
+        fully_shard(block, mesh=layout.mesh["dp"], mp_policy=policy)
+    fully_shard(model, mesh=layout.mesh["dp"], mp_policy=policy)
+
+
+@torch.no_grad()
+def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mapping[str, Tensor] | None) -> None:
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        if weights is None:
+            model.initialize(name, whole, generator)
+        else:
+            whole.copy_(weights[name])
+        if isinstance(parameter, DTensor):
+            # Every rank has the whole and keeps its part: nothing is sent.
+            part = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            parameter.to_local().copy_(part.to_local())
+        else:
+            parameter.copy_(whole)
+    model.make_constants(device)
+
+
+def average(values: Tensor) -> Tensor:
+    """The mean over all ranks, in place."""
+    dist.all_reduce(values)
+    return values.div_(dist.get_world_size())

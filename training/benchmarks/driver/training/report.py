@@ -1,0 +1,112 @@
+"""What a run says of itself: the values of its PerfLog events, and what a checkpoint of it belongs to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.driver.training.meter import (
+    Times,
+    model_flops_utilization,
+    peak_memory_bytes,
+    peak_tflops,
+)
+from training.benchmarks.driver.training.schedule import Schedule, learning_rate
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+# What may differ between a run and the one that goes on from its checkpoint.
+_FREE = {
+    "backend", "checkpoint_dir", "checkpoint_interval_steps", "compile_backend", "activation_checkpointing", "data",
+    "eval_batch_size", "eval_interval_samples", "eval_samples", "eval_start_samples", "init_checkpoint", "log_freq",
+    "max_epochs", "max_samples", "max_steps", "num_workers", "peak_tflops", "resume", "timeout_s",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Where a run stands after `step` steps, `steps_done` of them by these processes, and the times of the latter."""
+
+    step: int
+    steps_done: int
+    global_batch_size: int
+    total_steps: int
+    times: Times
+
+    @property
+    def samples(self) -> int:
+        """Samples of all ranks that the times belong to."""
+        return self.steps_done * self.global_batch_size
+
+
+def identity(config: TrainingConfig, schedule: Schedule, world_size: int, train_samples: int) -> dict[str, Any]:
+    """What a checkpoint's run must have in common with one that goes on from it."""
+    settings = {key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}
+    return settings | {
+        "global_batch_size": schedule.global_batch_size,
+        "lr_decay_steps": config.lr_decay_steps or schedule.total_steps,
+        "train_samples": train_samples,
+        "world_size": world_size,
+    }
+
+
+def step_end(
+    progress: Progress, config: TrainingConfig, loss: float, epoch: int, metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """The value of STEP_END; rates are those of all ranks since the training began, evaluations left out."""
+    rate = progress.samples / progress.times.no_eval
+    return {
+        "step": progress.step,
+        "global_steps": progress.step,
+        "total_steps": progress.total_steps,
+        "epoch": epoch,
+        "loss": loss,
+        "learning_rate": learning_rate(config, progress.step, progress.total_steps),
+        "num_trained_samples": progress.step * progress.global_batch_size,
+        "seq/s": rate,
+        "tokens/s": rate * config.tokens_per_sample(),
+        "pure_compute_time": progress.times.pure_compute,
+        "no_eval_time": progress.times.no_eval,
+        **metrics,
+    }
+
+
+def finished(
+    progress: Progress, run: RunContext[TrainingConfig], unit: str, metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """The value of FINISHED but for its times since the process began; all ranks call it."""
+    config, device, world_size = run.config, run.group.device, run.group.placement.world_size
+    times, samples = progress.times, progress.samples
+    targets = config.targets()
+    peak = peak_tflops(config, device)
+    tokens = samples * config.tokens_per_sample()
+    return {
+        "global_steps": progress.step,
+        "num_trained_samples": progress.step * progress.global_batch_size,
+        "raw_train_time": times.raw,
+        "train_no_eval_time": times.no_eval,
+        "pure_training_computing_time": times.pure_compute,
+        "training_sequences_per_second": samples / times.raw,
+        f"throughput({unit})_raw": samples / times.raw,
+        f"throughput({unit})_no_eval": samples / times.no_eval,
+        f"throughput({unit})_pure_compute": samples / times.pure_compute,
+        "tokens_per_second_per_device": tokens / times.no_eval / world_size,
+        "mfu": model_flops_utilization(
+            config, samples=samples, seconds=times.no_eval, world_size=world_size, peak=peak
+        ),
+        "peak_tflops": peak,
+        "flops_per_sample": config.flops_per_sample(),
+        "peak_memory_bytes": _largest(peak_memory_bytes(device), device),
+        "converged": all(target.met(metrics) for target in targets) if targets else None,
+        "targets": [str(target) for target in targets],
+        **{f"final_{name.removeprefix('eval_')}": value for name, value in metrics.items()},
+    }
+
+
+def _largest(value: int, device: torch.device) -> int:
+    """The largest of all ranks' values."""
+    tensor = torch.tensor(value, dtype=torch.int64, device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return int(tensor)

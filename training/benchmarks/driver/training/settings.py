@@ -1,0 +1,139 @@
+"""Settings that all training benchmarks share. Imports no torch: the controller validates case configs with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.benchmarks.driver.config import CaseConfig
+
+
+class TrainingConfig(CaseConfig):
+    """What the shared trainer needs to know; a model's `Config` adds its sizes, its targets and its data.
+
+    A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
+    data-parallel rank. The run ends at the first limit it meets, or as soon as an evaluation meets all targets.
+    """
+
+    data: Literal["synthetic", "files"] = Field("files", description="data made on the fly, or read from data_dir")
+    train_samples: int = Field(4096, ge=1, description="samples of the synthetic training set")
+    eval_samples: int = Field(512, ge=1, description="samples of the synthetic evaluation set")
+    num_workers: int = Field(0, ge=0, description="processes that load data for each rank; 0: the rank itself")
+
+    train_batch_size: int = Field(8, ge=1, description="samples of a micro-batch on each device")
+    eval_batch_size: int = Field(8, ge=1, description="samples of an evaluation batch on each device")
+    gradient_accumulation_steps: int = Field(1, ge=1, description="micro-batches of a step")
+    max_steps: int | None = Field(None, ge=1, description="steps after which the run ends")
+    max_samples: int | None = Field(None, ge=1, description="samples of all ranks after which the run ends")
+    max_epochs: int | None = Field(None, ge=1, description="passes over the training set after which the run ends")
+    eval_interval_samples: int | None = Field(
+        None, ge=1, description="samples between two evaluations; None: only at the end"
+    )
+    eval_start_samples: int = Field(0, ge=0, description="samples before the first evaluation")
+    log_freq: int = Field(10, ge=1, description="steps between two logged steps")
+
+    optimizer: Literal["adamw", "adam", "lamb"] = Field("adamw", description="adam: weight decay is part of the loss")
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices; biases and norms are not decayed")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    max_grad_norm: float | None = Field(None, gt=0, description="gradients are scaled down to this norm; None: never")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="course after the warm-up")
+    warmup: float = Field(0.0, ge=0, lt=1, description="part of lr_decay_steps in which the rate rises from 0")
+    lr_decay_steps: int | None = Field(
+        None, ge=1, description="steps until the lowest rate; None: all steps of the run"
+    )
+    min_lr_ratio: float = Field(0.0, ge=0, le=1, description="lowest rate / learning_rate")
+
+    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
+    init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16; it adapts itself")
+    tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
+    strategy: Literal["ddp", "fsdp"] = Field("ddp", description="data parallelism: replicas, or FSDP2's shards")
+    activation_checkpointing: bool = Field(False, description="whether blocks are computed again in the backward pass")
+    compile_backend: str | None = Field(None, description="torch.compile backend of each block; None: not compiled")
+
+    init_checkpoint: str | None = Field(
+        None, description="file with the weights to start from; relative paths are in data_dir"
+    )
+    checkpoint_dir: str | None = Field(
+        None, description="folder for checkpoints; all ranks must see the same (a shared file system on several nodes)"
+    )
+    checkpoint_interval_steps: int | None = Field(None, ge=1, description="steps between two checkpoints")
+    resume: bool = Field(False, description="whether to go on from the last checkpoint in checkpoint_dir, if any")
+    peak_tflops: float | None = Field(
+        None, gt=0, description="peak of one device for MFU; None: the datasheet's, where the device is known"
+    )
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.max_steps is None and self.max_samples is None and self.max_epochs is None:
+            raise ValueError("the run has no end; allowed: one of max_steps, max_samples, max_epochs at least")
+        return self
+
+    @model_validator(mode="after")
+    def _checkpoints_have_a_folder(self) -> Self:
+        if self.checkpoint_dir is None and (self.checkpoint_interval_steps is not None or self.resume):
+            key = "resume" if self.resume else "checkpoint_interval_steps"
+            raise ValueError(f"{key} needs checkpoint_dir, which is None")
+        if self.checkpoint_dir is not None and self.checkpoint_interval_steps is None and not self.resume:
+            raise ValueError("checkpoint_dir has no effect without checkpoint_interval_steps or resume")
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> Self:
+        if self.lr_schedule == "constant" and self.min_lr_ratio:
+            raise ValueError("min_lr_ratio has no effect with lr_schedule = 'constant'; allowed: 0")
+        return self
+
+    def targets(self) -> tuple["Target", ...]:
+        """What an evaluation must find for the run to have converged; none: the run measures speed alone."""
+        return ()
+
+    def tokens_per_sample(self) -> int:
+        """Tokens that the model reads for one sample."""
+        raise NotImplementedError
+
+    def flops_per_sample(self) -> int:
+        """Floating-point operations of matrix products (a multiply-add is two) of one sample, forward and backward.
+
+        Without recomputed activations, and the attention matrix counted whole also where it is causal, as PaLM's MFU
+        (Chowdhery et al. 2022, appendix B) has it.
+        """
+        raise NotImplementedError
+
+    def tensor_parallelism(self) -> tuple[int, bool]:
+        """Ranks that share each layer, and whether they share the sequence between layers, too."""
+        return 1, False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A bound that an evaluation's metric must reach: from below (`at_least`) or from above."""
+
+    metric: str
+    bound: float
+    at_least: bool
+
+    def met(self, metrics: Mapping[str, float]) -> bool:
+        """Whether these metrics reach it; NaN reaches nothing."""
+        value = metrics[self.metric]
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+def transformer_flops(
+    *, seq_length: int, num_layers: int, hidden_size: int, kv_size: int, ffn_size: int, ffn_matrices: int
+) -> int:
+    """Operations of the forward pass of `num_layers` layers on one sequence.
+
+    For each token: query and output projections, keys and values of `kv_size`, `ffn_matrices` between hidden_size and
+    ffn_size, and the two products with the seq_length keys and values, 2 operations for each multiply-add.
+    """
+    projections = 2 * hidden_size * hidden_size + 2 * hidden_size * kv_size
+    feed_forward = ffn_matrices * hidden_size * ffn_size
+    attention = 2 * seq_length * hidden_size
+    return 2 * seq_length * num_layers * (projections + feed_forward + attention)

@@ -1,0 +1,212 @@
+"""The training loop of every training benchmark, with its PerfLog events, and the entry of every rank."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.benchmarks.driver.perflog import Event, PerfLogger
+from training.benchmarks.driver.process_group import Placement
+from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.training import optimizers, report
+from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
+from training.benchmarks.driver.training.checkpoint import Checkpoints
+from training.benchmarks.driver.training.evaluation import Evaluator
+from training.benchmarks.driver.training.fused import detect
+from training.benchmarks.driver.training.loader import MicroBatches, loader, to_device
+from training.benchmarks.driver.training.meter import Meter
+from training.benchmarks.driver.training.model import LOSS, Batch
+from training.benchmarks.driver.training.parallel import Layout, average, spread
+from training.benchmarks.driver.training.precision import Precision
+from training.benchmarks.driver.training.schedule import Schedule, ScheduleError, learning_rate
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+def run_training(
+    benchmark: TrainingBenchmark[Any], config_class: type[TrainingConfig], argv: Sequence[str] | None = None
+) -> None:
+    """Entry of every rank. Leaves with exit code 1 when a target is missed, 2 for unusable settings or data."""
+    begin = time.perf_counter()
+    prepared: list[Prepared] = []
+
+    def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
+        is_first = Placement.from_environment().local_rank == 0  # its node's others have the same libraries
+        logger.log(Event.LAUNCH_TRAINING, {"fused": detect()} if is_first else None)
+        prepared.append(prepare(benchmark, config, data_dir))
+
+    with open_run(benchmark.name, "pytorch", config_class, argv, before_devices=before_devices) as run:
+        try:
+            trainer = Trainer(benchmark, run, prepared.pop())
+        except ScheduleError as error:
+            raise UnusableSettingsError(str(error)) from error
+        run.logger.log(Event.INIT_EVALUATION, trainer.evaluate())
+        run.logger.log(Event.INIT_END)
+        init_seconds = time.perf_counter() - begin
+        trainer.train()
+        result = report.finished(trainer.progress(), run, benchmark.throughput_unit, trainer.metrics)
+        times = {"e2e_time": time.perf_counter() - begin, "init_time": init_seconds}
+        run.logger.log(Event.FINISHED, times | result)
+    if result["converged"] is False:
+        bounds = [str(target) for target in run.config.targets() if not target.met(trainer.metrics)]
+        found = ", ".join(f"{name} {value:.4g}" for name, value in trainer.metrics.items())
+        raise SystemExit(
+            f"{benchmark.name}: target missed after {trainer.step} steps: wanted {' and '.join(bounds)}, found {found}"
+        )
+
+
+class Trainer:
+    """One run: the model on its devices and the loop over epochs and steps; `step` counts updates."""
+
+    def __init__(self, benchmark: TrainingBenchmark[Any], run: RunContext[TrainingConfig], prepared: Prepared) -> None:
+        config, device = run.config, run.group.device
+        tp_size, sequence_parallel = config.tensor_parallelism()
+        self.config = config
+        self.layout = Layout.of(run.group, config, tp_size=tp_size, sequence_parallel=sequence_parallel)
+        self.schedule = Schedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
+        self._logger = run.logger
+        self._device = device
+        self.precision = Precision(config, device)
+        self.model = spread(prepared.model, self.layout, config, device, prepared.weights)
+        self.optimizer = optimizers.build(self.model.module, config, device)
+        torch.manual_seed((config.seed << 20) + self.layout.dp_rank)  # dropout: alike in a tensor-parallel group
+        self._sampler = MicroBatches(
+            prepared.data.train,
+            self.schedule,
+            micro_batch=config.train_batch_size,
+            dp_rank=self.layout.dp_rank,
+            dp_size=self.layout.dp_size,
+            seed=config.seed,
+        )
+        self._loader = loader(prepared.data.train, self._sampler, workers=config.num_workers, device=device)
+        self._evaluator = Evaluator(prepared.data.evaluation, self.layout, config, device)
+        self.meter = Meter(device)
+        self.metrics: dict[str, float] = {}
+        self.grad_norm: torch.Tensor | None = None
+        self.step = 0
+        self._evaluated = False
+        self._checkpoints = self._open_checkpoints(run, len(prepared.data.train))
+        self._first_step = self.step
+
+    def _open_checkpoints(self, run: RunContext[TrainingConfig], train_samples: int) -> Checkpoints | None:
+        if self.config.checkpoint_dir is None:
+            return None
+        identity = report.identity(self.config, self.schedule, run.group.placement.world_size, train_samples)
+        checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity)
+        latest = checkpoints.latest() if self.config.resume else None
+        if latest is not None:
+            self.step = checkpoints.load(latest, self.model, self.optimizer, self.precision)
+        if self.step >= self.schedule.total_steps:
+            raise UnusableSettingsError(
+                f"resume: {latest} is after step {self.step}, the run ends after step {self.schedule.total_steps}"
+            )
+        return checkpoints
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate now; the value of an evaluation's event."""
+        begin = time.perf_counter()
+        with self.meter.excluded():
+            self.metrics = self._evaluator.evaluate(self.model, self.precision)
+        return {"global_steps": self.step, **self.metrics, "time": time.perf_counter() - begin}
+
+    def train(self) -> None:
+        """The loop, from TRAIN_START to TRAIN_END."""
+        self.meter = Meter(self._device)
+        start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
+        if self._first_step:
+            start["resumed_after_step"] = self._first_step
+        self._logger.log(Event.TRAIN_START, start)
+        self.meter.start()
+        while not self._is_over():
+            self._epoch(self.step // self.schedule.steps_per_epoch)
+        self.meter.synchronize()
+        self._logger.log(Event.TRAIN_END)
+
+    def progress(self) -> report.Progress:
+        """Where the run stands; waits for the device."""
+        return report.Progress(
+            step=self.step,
+            steps_done=self.step - self._first_step,
+            global_batch_size=self.schedule.global_batch_size,
+            total_steps=self.schedule.total_steps,
+            times=self.meter.read(),
+        )
+
+    def _is_over(self) -> bool:
+        """After the last step, or once an evaluation after a step has met all targets."""
+        targets = self.config.targets()
+        converged = bool(targets) and self._evaluated and all(target.met(self.metrics) for target in targets)
+        return converged or self.step >= self.schedule.total_steps
+
+    def _epoch(self, epoch: int) -> None:
+        self._logger.log(Event.EPOCH_BEGIN, {"epoch": epoch})
+        self._sampler.start(epoch, self.step % self.schedule.steps_per_epoch)
+        batches = iter(self._loader)
+        for _ in range(self.step % self.schedule.steps_per_epoch, self.schedule.steps_per_epoch):
+            self._logged_step(epoch, batches)
+            if self._is_over():
+                break
+        self._logger.log(Event.EPOCH_END, {"epoch": epoch})
+
+    def _logged_step(self, epoch: int, batches: Iterator[Batch]) -> None:
+        """One step and what falls due after it: evaluation, log lines, checkpoint."""
+        step = self.step + 1
+        evaluates = self.schedule.evaluates_after(step)
+        logged = step == 1 or step % self.config.log_freq == 0 or evaluates
+        if logged:
+            place = {"step": step, "total_steps": self.schedule.total_steps}
+            self._logger.log(Event.STEP_BEGIN, place)
+        loss = self.train_step(batches)
+        evaluation = self.evaluate() if evaluates else None
+        self._evaluated = self._evaluated or evaluates
+        if logged:
+            mean = float(average(loss.detach().float()))
+            values = report.step_end(self.progress(), self.config, mean, epoch, self.metrics if self._evaluated else {})
+            extra = {"end_training": self._is_over()} | self._numerics()
+            self._logger.log(Event.STEP_END, values | extra)
+            if not math.isfinite(mean):
+                raise SystemExit(f"the loss is {mean} at step {step}: training has diverged")
+        if evaluation is not None:
+            self._logger.log(Event.EVALUATE, evaluation)
+        interval = self.config.checkpoint_interval_steps
+        if self._checkpoints is not None and interval is not None and step % interval == 0:
+            with self.meter.excluded():
+                self._checkpoints.save(step, self.model, self.optimizer, self.precision)
+
+    def train_step(self, batches: Iterator[Batch]) -> torch.Tensor:
+        """One update from the next micro-batches; returns this rank's mean loss, 0-d, on the device."""
+        config, precision = self.config, self.precision
+        accumulation = config.gradient_accumulation_steps
+        micro_batch = to_device(next(batches), self._device)
+        self.meter.begin_compute()
+        total = None
+        for micro in range(accumulation):
+            if micro:
+                micro_batch = to_device(next(batches), self._device)
+            with self.model.accumulating(is_last=micro == accumulation - 1):
+                with precision.autocast():
+                    loss = self.model(micro_batch)[LOSS]
+                if accumulation > 1:
+                    loss = loss / accumulation
+                precision.backward(loss)
+            total = loss.detach() if total is None else total + loss.detach()
+        if config.max_grad_norm is not None:
+            precision.unscale(self.optimizer)
+            self.grad_norm = optimizers.clip_gradients(self.model.module, config.max_grad_norm)
+        optimizers.set_learning_rate(self.optimizer, learning_rate(config, self.step + 1, self.schedule.total_steps))
+        precision.step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.meter.end_compute()
+        self.step += 1
+        assert total is not None
+        return total
+
+    def _numerics(self) -> dict[str, float]:
+        values = {}
+        if self.grad_norm is not None:
+            values["grad_norm"] = float(self.grad_norm)
+        if self.precision.loss_scale is not None:
+            values["loss_scale"] = self.precision.loss_scale
+        return values

@@ -1,0 +1,90 @@
+"""Settings of LLaMA pretraining. Imports no torch: the controller validates case configs with it."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+
+ENTRY_MODULE = "training.benchmarks.llama.pytorch.run_pretraining"
+
+
+class Config(TrainingConfig):
+    """LLaMA (Touvron et al. 2023); the defaults are LLaMA-2 7B's sizes."""
+
+    num_layers: int = Field(32, ge=1, description="transformer layers")
+    hidden_size: int = Field(4096, ge=1, description="width of the residual stream")
+    num_attention_heads: int = Field(32, ge=1, description="heads of the queries")
+    num_key_value_heads: int = Field(32, ge=1, description="heads of keys and values; fewer: grouped-query attention")
+    ffn_hidden_size: int = Field(11008, ge=1, description="inner width of the feed-forward layers")
+    vocab_size: int = Field(32000, ge=4, description="tokens that are told apart")
+    seq_length: int = Field(4096, ge=2, description="tokens of a sample")
+    norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
+    rope_theta: float = Field(10000.0, gt=0, description="base of the rotary embedding's wavelengths")
+    tensor_parallel_size: int = Field(1, ge=1, description="ranks that share each layer")
+    sequence_parallel: bool = Field(False, description="whether these ranks share the sequence between layers, too")
+    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    synthetic_noise: float = Field(0.03, ge=0, le=1, description="part of the synthetic data's tokens that are random")
+    train_file: str = Field("train.npy", description="training tokens in data_dir: one array of integers")
+    eval_file: str = Field("eval.npy", description="evaluation tokens in data_dir")
+    target_loss: float | None = Field(None, gt=0, description="evaluation loss to reach; None: speed is measured alone")
+
+    beta2: float = Field(0.95, ge=0, lt=1, description="decay of the second moment")
+    optimizer: Literal["adamw", "adam", "lamb"] = Field("adamw", description="adam: weight decay is part of the loss")
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        heads, kv_heads, tp_size = self.num_attention_heads, self.num_key_value_heads, self.tensor_parallel_size
+        if self.hidden_size % (2 * heads):
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} is no even number for each of num_attention_heads = {heads}"
+            )
+        if heads % kv_heads:
+            raise ValueError(f"num_attention_heads = {heads} is no multiple of num_key_value_heads = {kv_heads}")
+        divided = {
+            "num_key_value_heads": kv_heads,
+            "ffn_hidden_size": self.ffn_hidden_size,
+            "vocab_size": self.vocab_size,
+        }
+        if self.sequence_parallel:
+            divided["seq_length"] = self.seq_length
+        for key, value in divided.items():
+            if value % tp_size:
+                raise ValueError(f"{key} = {value} is no multiple of tensor_parallel_size = {tp_size}")
+        if self.sequence_parallel and tp_size == 1:
+            raise ValueError("sequence_parallel has no effect with tensor_parallel_size = 1")
+        return self
+
+    @model_validator(mode="after")
+    def _synthetic_fits(self) -> Self:
+        if self.data == "synthetic" and self.synthetic_tokens > self.vocab_size:
+            raise ValueError(
+                f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size = {self.vocab_size}"
+            )
+        return self
+
+    def targets(self) -> tuple[Target, ...]:
+        """See TrainingConfig."""
+        if self.target_loss is None:
+            return ()
+        return (Target(metric="eval_loss", bound=self.target_loss, at_least=False),)
+
+    def tokens_per_sample(self) -> int:
+        """See TrainingConfig."""
+        return self.seq_length
+
+    def flops_per_sample(self) -> int:
+        """See TrainingConfig; a backward pass takes twice the forward pass's."""
+        layers = transformer_flops(
+            seq_length=self.seq_length,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            kv_size=self.hidden_size // self.num_attention_heads * self.num_key_value_heads,
+            ffn_size=self.ffn_hidden_size,
+            ffn_matrices=3,
+        )
+        return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
+
+    def tensor_parallelism(self) -> tuple[int, bool]:
+        """See TrainingConfig."""
+        return self.tensor_parallel_size, self.sequence_parallel

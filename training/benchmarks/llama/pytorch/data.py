@@ -1,0 +1,68 @@
+"""LLaMA's data: one long array of tokens, cut into samples of seq_length; or a noisy chain, made on the fly."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training.benchmarks.driver.training.benchmark import DataError, DataSets
+from training.benchmarks.driver.training.loader import SampleSet, TensorSet
+from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.synthetic import Chain, generators
+from training.benchmarks.llama.pytorch.config import Config
+
+
+class TokenFile(SampleSet):
+    """Samples of `seq_length` tokens, one after the other, out of a .npy file that is mapped, not read."""
+
+    def __init__(self, path: Path, seq_length: int, vocab_size: int) -> None:
+        self._tokens = _open(path)
+        self._path = path
+        self._seq_length = seq_length
+        self._vocab_size = vocab_size
+        if len(self._tokens) < seq_length:
+            raise DataError(path, f"has {len(self._tokens)} tokens; expected seq_length = {seq_length} at least")
+
+    def __len__(self) -> int:
+        return len(self._tokens) // self._seq_length
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        rows = [self._tokens[i * self._seq_length : (i + 1) * self._seq_length] for i in indices]
+        tokens = np.stack(rows).astype(np.int64)
+        if tokens.min() < 0 or tokens.max() >= self._vocab_size:
+            found = tokens.min() if tokens.min() < 0 else tokens.max()
+            raise DataError(self._path, f"has the token {found}; expected 0 to {self._vocab_size - 1} (vocab_size)")
+        return {"tokens": torch.from_numpy(tokens)}
+
+
+def _open(path: Path) -> NDArray[np.generic]:
+    try:
+        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(path, "no such file; expected a .npy array of tokens") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(path, f"no readable .npy array of tokens: {error}") from error
+    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+        raise DataError(path, f"holds {tokens.dtype} of shape {tokens.shape}; expected integers of one dimension")
+    return np.asarray(tokens)
+
+
+def open_files(config: Config, data_dir: Path) -> DataSets:
+    """The two token files of `data_dir`. Raises DataError."""
+    train, evaluation = (
+        TokenFile(data_dir / name, config.seq_length, config.vocab_size)
+        for name in (config.train_file, config.eval_file)
+    )
+    return DataSets(train=train, evaluation=evaluation)
+
+
+def synthetic(config: Config) -> DataSets:
+    """Sequences in which a token is followed by its successor, but for some noise."""
+    chain = Chain(config.seed, first=0, count=config.synthetic_tokens)
+    sets = []
+    for generator, count in zip(generators(config.seed), (config.train_samples, config.eval_samples), strict=True):
+        start = chain.random(generator, (count,))
+        tokens = chain.sequences(generator, start, config.seq_length, noise=config.synthetic_noise)
+        sets.append(TensorSet({"tokens": torch.from_numpy(tokens.astype(np.int32))}))
+    return DataSets(train=sets[0], evaluation=sets[1])

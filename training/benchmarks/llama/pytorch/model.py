@@ -1,0 +1,159 @@
+"""LLaMA in plain torch: RMSNorm, rotary positions, SwiGLU, grouped-query attention. Names are Hugging Face's."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.llama.pytorch.config import Config
+
+
+class Attention(nn.Module):
+    """Causal attention with rotary positions; query heads share key-value heads in equal groups."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.head_size = size // config.num_attention_heads
+        self.is_grouped = config.num_key_value_heads != config.num_attention_heads
+        self.q_proj = nn.Linear(size, size, bias=False)
+        self.k_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
+        self.v_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
+        self.o_proj = nn.Linear(size, size, bias=False)
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """`hidden` (batch, seq, size); `cos` and `sin` (seq, head_size). In tensor parallelism this rank's heads."""
+        query, key, value = (
+            projection(hidden).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        attended = nn.functional.scaled_dot_product_attention(
+            rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True, enable_gqa=self.is_grouped
+        )
+        result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
+        return result
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.ffn_hidden_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.ffn_hidden_size, bias=False)
+        self.down_proj = nn.Linear(config.ffn_hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., hidden_size) to the same."""
+        result: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        return result
+
+
+class Block(nn.Module):
+    """One transformer layer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """See Attention."""
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin)
+        result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return result
+
+
+class Decoder(nn.Module):
+    """Embedding, layers and the last norm."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+
+class Llama(BenchmarkModel):
+    """The language model; its metric is eval_loss, the mean cross entropy of a token given those before it, in nats."""
+
+    cos: Tensor  # (seq_length, head_size)
+    sin: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See BenchmarkModel."""
+        return [*self.model.layers.children()]
+
+    def make_constants(self, device: torch.device) -> None:
+        """Rotary angles in float32: position p turns the i-th pair of a head by p * theta ** (-2i / head_size)."""
+        head_size = self.config.hidden_size // self.config.num_attention_heads
+        exponents = torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size
+        positions = torch.arange(self.config.seq_length, device=device, dtype=torch.float32)
+        angles = torch.outer(positions, self.config.rope_theta**-exponents)
+        self.cos, self.sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """`batch`: tokens (batch, seq) int64; each token but the first is a label."""
+        tokens = batch["tokens"]
+        hidden = self.model.embed_tokens(tokens)
+        for block in self.blocks():
+            hidden = self.run_block(block, hidden, self.cos, self.sin)
+        logits = self.lm_head(self.model.norm(hidden))
+        loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        if self.training:
+            return {LOSS: loss}
+        count = tokens[:, 1:].numel()
+        return {LOSS: loss, "eval_loss": metric(loss * count, count)}
+
+    def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+        """Megatron's cut: the first matrices of attention and feed-forward by columns, the last ones by rows.
+
+        With `sequence_parallel` activations between the layers are cut along the sequence: norms are shared out, too.
+        """
+        between = Shard(1) if sequence_parallel else Replicate()
+        plan: dict[str, ParallelStyle] = {
+            "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+            "lm_head": ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+        }
+        for number in range(self.config.num_layers):
+            layer = f"model.layers.{number}"
+            for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+                plan[f"{layer}.{name}"] = ColwiseParallel()
+            for name in ("self_attn.o_proj", "mlp.down_proj"):
+                plan[f"{layer}.{name}"] = RowwiseParallel(output_layouts=between)
+            if sequence_parallel:
+                for name in ("input_layernorm", "post_attention_layernorm"):
+                    plan[f"{layer}.{name}"] = SequenceParallel()
+                plan[f"{layer}.self_attn"] = PrepareModuleInput(
+                    input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+                )
+                plan[f"{layer}.mlp"] = PrepareModuleInput(
+                    input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+                )
+        if sequence_parallel:
+            plan["model.norm"] = SequenceParallel()
+        return plan
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of `heads` (batch, heads, seq, head_size): the i-th pair is (i, i + head_size / 2)."""
+    first, second = heads.chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return (heads * cos + turned * sin).to(heads.dtype)

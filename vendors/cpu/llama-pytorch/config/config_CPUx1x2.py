@@ -1,0 +1,22 @@
+# One CPU host, two ranks, over gloo: a tiny LLaMA learns a noisy chain in seconds.
+data = "synthetic"
+train_samples = 4096
+eval_samples = 256
+num_layers = 2
+hidden_size = 64
+num_attention_heads = 4
+num_key_value_heads = 2
+ffn_hidden_size = 128
+vocab_size = 128
+seq_length = 32
+train_batch_size = 32
+eval_batch_size = 64
+max_steps = 300
+eval_interval_samples = 640
+learning_rate = 2e-3
+weight_decay = 0.1
+max_grad_norm = 1.0
+warmup = 0.05
+min_lr_ratio = 0.1
+log_freq = 10
+target_loss = 0.6
