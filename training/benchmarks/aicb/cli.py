@@ -63,14 +63,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
-    """Parses; an unknown option is an error that names the nearest one."""
-    namespace, unknown = parser.parse_known_args(words)
+    """Parses, with - for _ in the names of options too; an unknown option is an error that names the nearest one."""
+    namespace, unknown = parser.parse_known_args([_underscored(word) for word in words])
     if unknown:
         known = [spelling for action in parser._actions for spelling in action.option_strings]
         wanted = unknown[0].partition("=")[0]
         near = get_close_matches(wanted, known, 1)
         parser.error(f"unknown argument {wanted}" + (f"; did you mean {near[0]}?" if near else ""))
     return vars(namespace)
+
+
+def _underscored(word: str) -> str:
+    """An option's name as it is declared: --context-parallel-size=2 is --context_parallel_size=2. Values stay."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}"
 
 
 def _parser(command: str) -> argparse.ArgumentParser:

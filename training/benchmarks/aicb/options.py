@@ -68,7 +68,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("tensor_model_parallel_size", whole, "tensor-parallel size (tp)", ("--tp",)),
         Option("pipeline_model_parallel", whole, "pipeline stages (pp)", ("--pp",)),
         Option("expert_model_parallel_size", whole, "expert-parallel size (ep)", ("--ep",)),
-        Option("context_parallel_size", whole, "context-parallel size", ("--context-parallel-size",)),
+        Option("context_parallel_size", whole, "context-parallel size"),
         Option("pp_rank", whole, "pipeline stage whose set-up rows are written, -1 for the first"),
     )),
     ("model", (
@@ -89,11 +89,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("onnx_safe", truth, "work around the ONNX exporter"),
         Option("squared_relu", truth, "squared ReLU instead of GeLU"),
         Option("activation_func", text_or_none, "activation function"),
-        Option("recompute_activations", truth, "recompute attention in the backward pass", ("--recompute",)),
+        Option("recompute_activations", truth, "recompute attention in the backward pass"),
     )),
     ("Megatron", (
         Option("enable_sequence_parallel", truth, "sequence parallelism", ("--sp",)),
-        Option("use_distributed_optimizer", truth, "optimizer state split over dp", ("--use-distributed-optimizer",)),
+        Option("use_distributed_optimizer", truth, "optimizer state split over dp"),
         Option("overlap_grad_reduce", truth, "overlap of the gradient reduction"),
         Option("overlap_version", truth, "AICB's overlapping variant"),
     )),

@@ -131,6 +131,18 @@ def test_options_without_effect_are_told(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == "note: no effect on this workload: --stage, --use_flash_attn\n"
 
 
+def test_dashes_and_unambiguous_beginnings_of_names_do(tmp_path: Path) -> None:
+    short = "--context=1 --recomp --use-dist --num-attention-heads=16 --seq_len 1024 --output"
+    full = (
+        "--context-parallel-size 1 --recompute_activations --use_distributed_optimizer --num_attention_heads 16 "
+        "--seq_length=1024 --output"
+    )
+    outputs = tmp_path / "dash-ed", tmp_path / "full"
+    for words, output in zip((short, full), outputs, strict=True):
+        assert main(["generate", *words.split(), str(output)]) == 0
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
 def test_large_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
     words = ["--frame", "DeepSpeed", "--world_size", "4", "--num_attention_heads", "16", "--reduce_bucket_size", "2e8"]
     assert main(["generate", *words, "--output", str(tmp_path / "w.csv")]) == 0
