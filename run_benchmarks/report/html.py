@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show
 
@@ -32,6 +33,7 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     )
     environment.filters["show"] = show
     environment.filters["bandwidth_steps"] = bandwidth_steps
+    environment.globals["network_view"] = network_view
     path = result_dir / "report.html"
     by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
     write_text(path, environment.get_template(TEMPLATE).render(run=run, rounds=by_case))

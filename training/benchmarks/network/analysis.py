@@ -93,8 +93,13 @@ def analyse(
         noise_percent=noise,
         note=_note(pattern, samples, shown, noise),
         bisection_gbps=sum(across) if across else None,
-        hosts=tuple(dict.fromkeys(host for sample in samples for host in sample.hosts)),
+        hosts=_by_node_rank(samples),
     )
+
+
+def _by_node_rank(samples: Sequence[Sample]) -> tuple[str, ...]:
+    pairs = {pair for sample in samples for pair in zip(sample.node_ranks, sample.hosts, strict=True)}
+    return tuple(host for _, host in sorted(pairs))
 
 
 def _look(pattern: str, samples: Sequence[Sample], size: int, slow_percent: float) -> list[Finding]:
@@ -125,18 +130,20 @@ def pair_findings(found: Sequence[Cell], size: int, slow_percent: float) -> list
     of_host = {host: [cell for cell in found if host in cell.hosts] for host in hosts}
     best = {host: max(cell.rate.value for cell in own) for host, own in of_host.items()}
     able = {cell.group: min(best[host] for host in cell.hosts) for cell in found}
-    left = [math.log(cell.rate.value / able[cell.group]) for cell in found]
-    limit = _limit(found, left, slow_percent, comparisons=len(found) + len(hosts))
+    left = {cell.group: math.log(cell.rate.value / able[cell.group]) for cell in found}
+    comparisons = len(found) + len(hosts)
     reference = median_high(best.values())
     result = []
     for host in hosts:
         own = of_host[host]
-        if _is_slow(best[host], max(cell.rate.high for cell in own), reference, limit, slow_percent):
+        lag = _lag(best[host], max(cell.rate.high for cell in own), reference, slow_percent)
+        if lag > 0 and lag > _noise(found, own, left, comparisons):
             slow = _percent(median([cell.rate.value for cell in own]), reference)
             sentence = f"host {host}: all its pairs are {slow:.0f} % slow at {format_size(size)}: NIC, cable or PCIe"
             result.append(Finding(kind="host", hosts=(host,), size_bytes=size, slow_percent=slow, sentence=sentence))
     for cell in found:
-        if _is_slow(cell.rate.value, cell.rate.high, able[cell.group], limit, slow_percent):
+        lag = _lag(cell.rate.value, cell.rate.high, able[cell.group], slow_percent)
+        if lag > 0 and lag > _noise(found, [cell], left, comparisons):
             slow = _percent(cell.rate.value, able[cell.group])
             sentence = f"pair {cell.group} alone is {slow:.0f} % slow at {format_size(size)}: the path between them"
             result.append(Finding(kind="pair", hosts=cell.hosts, size_bytes=size, slow_percent=slow, sentence=sentence))
@@ -151,12 +158,12 @@ def group_findings(pattern: str, found: Sequence[Cell], size: int, slow_percent:
         return []
     rates = [cell.rate.value for cell in peers]
     reference = max(rates) if len(peers) == 2 else median_high(rates)
-    left = [0.0] if len(peers) == 2 else [math.log(rate / reference) for rate in rates]
-    limit = _limit(peers, left, slow_percent, comparisons=len(peers))
+    left = {cell.group: math.log(cell.rate.value / reference) if len(peers) > 2 else 0.0 for cell in peers}
     kind = {"each": "host", "rail": "rail", "k_batch": "batch", "halves": "half", "across": "pair"}[pattern]
     result = []
     for cell in peers:
-        if _is_slow(cell.rate.value, cell.rate.high, reference, limit, slow_percent):
+        lag = _lag(cell.rate.value, cell.rate.high, reference, slow_percent)
+        if lag > 0 and lag > _noise(peers, [cell], left, len(peers)):
             slow = _percent(cell.rate.value, reference)
             name = f"{kind} {cell.group}" if kind in ("host", "pair") else f"{cell.group} ({', '.join(cell.hosts)})"
             meaning = _MEANING.get(pattern, "one of the two hosts or the path across the cut")
@@ -165,13 +172,31 @@ def group_findings(pattern: str, found: Sequence[Cell], size: int, slow_percent:
     return result
 
 
-def _limit(found: Sequence[Cell], left: Sequence[float], slow_percent: float, *, comparisons: int) -> float:
-    """How far below its reference the logarithm of a rate must lie."""
-    middle = median(left)
-    spread = _MAD_SCALE * median([abs(value - middle) for value in left])
+def _lag(rate: float, high: float, reference: float, slow_percent: float) -> float:
+    """How far the logarithm of `rate` lies below the reference's; 0 unless it and its interval's upper end are slow."""
+    bound = reference * (1 - slow_percent / 100)
+    return math.log(reference / rate) if rate < bound and high < bound else 0.0
+
+
+def _noise(found: Sequence[Cell], own: Sequence[Cell], left: Mapping[str, float], comparisons: int) -> float:
+    """How far below its reference the logarithm of a rate must lie for noise not to explain it.
+
+    The noise is that of all cells or of all but `own`, whichever says less: a link that loses packets scatters widely
+    by itself, and must not hide in a noise that it makes; its own interval is looked at besides.
+    """
+    names = {cell.group for cell in own}
+    others = [cell for cell in found if cell.group not in names]
+    return min(_noise_limit(some, left, comparisons) for some in (found, others))
+
+
+def _noise_limit(found: Sequence[Cell], left: Mapping[str, float], comparisons: int) -> float:
     degrees = sum(len(cell.scatter) - 1 for cell in found)
-    sigmas = _student_quantile(1 - ALPHA / comparisons, degrees)
-    return max(-math.log(1 - slow_percent / 100), sigmas * max(spread, repeat_noise(found)))
+    if degrees < 1:
+        return math.inf
+    values = [left[cell.group] for cell in found]
+    middle = median(values)
+    spread = _MAD_SCALE * median([abs(value - middle) for value in values])
+    return _student_quantile(1 - ALPHA / comparisons, degrees) * max(spread, repeat_noise(found))
 
 
 def _student_quantile(probability: float, degrees: int) -> float:
@@ -186,10 +211,6 @@ def _student_quantile(probability: float, degrees: int) -> float:
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
     )
-
-
-def _is_slow(rate: float, high: float, reference: float, limit: float, slow_percent: float) -> bool:
-    return math.log(rate / reference) < -limit and high < reference * (1 - slow_percent / 100)
 
 
 def _percent(rate: float, reference: float) -> float:

@@ -17,6 +17,7 @@ class Sample:
     round: str
     group: str
     hosts: tuple[str, ...]
+    node_ranks: tuple[int, ...]
     world_size: int
     size_bytes: int
     repeat: int
@@ -58,7 +59,8 @@ def read_samples(steps: Sequence[Mapping[str, Any]], names: Mapping[int, str] | 
     """
     found = []
     for step in steps:
-        for group in step.get("groups") or ([step] if "node_ranks" in step else []):
+        groups = step.get("groups")
+        for group in groups if isinstance(groups, list) else [step] if "node_ranks" in step else []:
             try:
                 found.append(_sample(step, group, names or {}))
             except (KeyError, TypeError, ValueError, ZeroDivisionError):  # a host may send anything
@@ -75,6 +77,7 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
         round=str(step["round"]),
         group="-".join(hosts) if label == plain else label,
         hosts=hosts,
+        node_ranks=tuple(int(node_rank) for node_rank in group["node_ranks"]),
         world_size=int(group["world_size"]),
         size_bytes=int(group["size_bytes"]),
         repeat=int(step["repeat"]),

@@ -44,6 +44,8 @@ Tool = Literal[
 ]
 Pattern = Literal["all", "each", "pairs", "halves", "k_batch", "rail"]
 DEFAULT_SIZES = "8..64M x2"
+# Messages of the tool all_reduce_latency_comp.
+PARTS = 1000
 SWEEPS = ("sweep", "all_reduce_bench")
 
 _IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce")
@@ -104,8 +106,12 @@ class Config(CaseConfig):
         tool = info.data.get("tool", "sweep")
         if tool.startswith("all_gather_object"):
             raise ValueError(f"tool {tool!r} sends a flag of one element; leave sizes out")
-        if tool == "all_reduce_latency_comp" and len(sizes) != 1:
-            raise ValueError(f"tool {tool!r} sends one size, once whole and once in 1000 parts; {len(sizes)} given")
+        if tool == "all_reduce_latency_comp" and (
+            len(sizes) != 1 or sizes[0] < PARTS * ELEMENT_BYTES[dtype or "float64"]
+        ):
+            raise ValueError(
+                f"tool {tool!r} sends one size, once whole and once in {PARTS} parts of an element or more"
+            )
         return value
 
     @field_validator("collective")

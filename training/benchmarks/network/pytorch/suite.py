@@ -8,10 +8,10 @@ from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.run_context import RunContext, open_run
 from training.benchmarks.network import answers
 from training.benchmarks.network.analysis import analyse
-from training.benchmarks.network.pytorch.config import SWEEPS, Config
+from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
 from training.benchmarks.network.pytorch.output import Output, rows_of
 from training.benchmarks.network.pytorch.sweep import Sweep, worst
-from training.benchmarks.network.pytorch.tools import PARTS, Comparison
+from training.benchmarks.network.pytorch.tools import Comparison
 from training.benchmarks.network.sizes import format_size
 
 

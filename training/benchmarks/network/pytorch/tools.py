@@ -10,7 +10,7 @@ from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.run_context import RunContext
 from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.pytorch.collectives import UNLIMITED, Collective
-from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, Config
+from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, PARTS, Config
 from training.benchmarks.network.pytorch.lineup import line_up
 from training.benchmarks.network.pytorch.memory import refuse_too_large, smallest_available_bytes
 from training.benchmarks.network.pytorch.output import Output
@@ -20,7 +20,6 @@ from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import rounds
 
-PARTS = 1000
 # The tool sends 4 GB; where memory is small, a quarter of what is free.
 _TOTAL_BYTES = 4_000_000_000
 _MEMORY_SHARE = 4
@@ -106,9 +105,21 @@ class SummedFlags(ObjectFlags):
 class AllReduceInParts(AllReduce):
     """all_reduce of the same data in PARTS messages, one after the other."""
 
+    _parts: tuple[torch.Tensor, ...] = ()
+
+    def allocate(self) -> None:
+        """See Buffered; the parts share the buffer."""
+        super().allocate()
+        self._parts = torch.tensor_split(self.buffer, PARTS)
+
+    def release(self) -> None:
+        """See Buffered."""
+        super().release()
+        self._parts = ()
+
     def run(self) -> None:
         """See Collective."""
-        for part in torch.split(self.buffer, max(1, self.count // PARTS)):
+        for part in self._parts:
             dist.all_reduce(part, group=self.team.handle)
 
 

@@ -1,0 +1,90 @@
+"""What a round of the network benchmark says of its hosts: the host x host matrix and who holds the others back.
+
+The analysis is the benchmark's own; here the hosts bear the names of the cluster config, and a host may have sent
+anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from run_benchmarks.results.records import CaseRecord, RoundRecord
+from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.plot import sweep_svg
+
+MODEL = "network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixCell:
+    """busbw of two hosts in GB/s: median over the repeats, its interval, and the share of the fastest pair (0 to 1)."""
+
+    gbps: float
+    low: float
+    high: float
+    share: float
+    named: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkView:
+    """What the report shows of a round: sentences, the matrix by host (None on the diagonal), groups, plot."""
+
+    sentences: tuple[str, ...]
+    analysis: Analysis | None
+    hosts: tuple[str, ...]
+    matrix: tuple[tuple[MatrixCell | None, ...], ...]
+    plot: str
+
+
+def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
+    """The view of a round; None for another benchmark, and for a round that measured nothing."""
+    if case.model != MODEL or not record.steps:
+        return None
+    names = {node.node_rank: node.host for node in record.nodes}
+    slow_percent = case.config.get("slow_percent")
+    found = None
+    if isinstance(slow_percent, int | float):
+        found = analyse(record.steps, slow_percent=float(slow_percent), names=names)
+    answer = record.metrics.get("answer")
+    sentences = found.sentences if found else ((str(answer),) if answer else ())
+    is_matrix = found is not None and found.pattern == "pairs"
+    return NetworkView(
+        sentences=sentences,
+        analysis=found,
+        hosts=found.hosts if found else (),
+        matrix=_matrix(found) if found is not None and is_matrix else (),
+        plot=_plot(record.steps),
+    )
+
+
+def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
+    top = max(cell.busbw_gbps.value for cell in found.groups) or 1.0
+    named = {frozenset(finding.hosts) for finding in found.findings}
+
+    def cell(first: str, second: str) -> MatrixCell | None:
+        pair = found.pair(first, second)
+        if pair is None:
+            return None
+        busbw = pair.busbw_gbps
+        is_named = any(hosts <= {first, second} for hosts in named)
+        return MatrixCell(gbps=busbw.value, low=busbw.low, high=busbw.high, share=busbw.value / top, named=is_named)
+
+    return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
+
+
+def _plot(steps: list[dict[str, Any]]) -> str:
+    """busbw over message size where all ranks swept two sizes or more; empty otherwise."""
+    points = [point for step in steps if (point := _point(step)) is not None]
+    if len({size for size, _ in points}) < 2:
+        return ""
+    return sweep_svg({"busbw": points}, "busbw, GB/s, over message size")
+
+
+def _point(step: Mapping[str, Any]) -> tuple[int, float] | None:
+    size, busbw = step.get("size_bytes"), step.get("busbw_GBps")
+    if isinstance(size, int) and isinstance(busbw, int | float) and "variant" not in step:
+        return size, float(busbw)
+    return None

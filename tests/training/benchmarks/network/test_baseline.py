@@ -1,0 +1,86 @@
+"""A baseline that is learned from a run and held against later ones, through the command."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.driver.perflog import PREFIX
+from training.benchmarks.network import baseline
+
+METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}
+
+
+def line(event: str, value: Mapping[str, Any]) -> str:
+    return PREFIX + json.dumps({"event": event, "value": value, "metadata": METADATA}) + "\n"
+
+
+def run_folder(folder: Path, seed: int, factors: dict[str, float], *, correct: str = "pass") -> Path:
+    """A run's folder with one round of pairs among four hosts."""
+    log = folder / "PAIRS" / "round1" / "host_noderank0" / "rank0.out.log"
+    log.parent.mkdir(parents=True)
+    values = steps("pairs", 4, slowest_member(factors), noise=0.01, seed=seed)
+    text = line("SUBMIT_INFO", {"model": "network", "case": "PAIRS"})
+    text += "".join(line("STEP_END", value) for value in values)
+    log.write_text(text + line("FINISHED", {"correct": correct}))
+    return folder
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return run_folder(tmp_path / "good", 1, {})
+
+
+def test_the_same_cluster_compares_well(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "baseline.json"
+    assert baseline.main(["save", str(good), str(file)]) == 0
+    assert "6 measurements" in capsys.readouterr().out
+    assert baseline.main(["compare", str(run_folder(tmp_path / "later", 2, {})), str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "6 compared, 0 slower by more than 10 %" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["baseline.json", "good", "later"]
+
+
+def test_a_host_that_became_slow_is_a_regression(
+    tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "baseline.json"
+    baseline.main(["save", str(good), str(file)])
+    capsys.readouterr()
+    later = run_folder(tmp_path / "later", 2, {"node4": 0.7})
+    assert baseline.main(["compare", str(later), str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    slower = [each for each in lines if each.startswith("SLOWER")]
+    assert len(slower) == 3 and all("node4" in each for each in slower)
+    assert lines[:3] == slower, "the worst stand first"
+    assert baseline.main(["compare", str(later), str(file), "--percent", "60"]) == 0
+
+
+def test_overlapping_ranges_prove_nothing() -> None:
+    then = baseline.Entry(p50_us=100, low_us=80, high_us=150, busbw_gbps=1, n=3)
+    now = baseline.Entry(p50_us=140, low_us=120, high_us=160, busbw_gbps=1, n=3)
+    assert [change.regression for change in baseline.compare({"a": now}, {"a": then}, 10)] == [False]
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "baseline.json"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for argv, expected in [
+        (["save", str(empty), str(file)], "no rank0.out.log with measurements"),
+        (["save", str(run_folder(tmp_path / "bad", 1, {}, correct="fail")), str(file)], "no rank0.out.log with"),
+        (["save", str(good), str(tmp_path / "no" / "file")], "cannot be written"),
+        (["compare", str(good), str(file)], "is no baseline"),
+    ]:
+        assert baseline.main(argv) == 2
+        assert expected in capsys.readouterr().err
+    assert not file.exists()
+    file.write_text('{"schema_version": 9}')
+    assert baseline.main(["compare", str(good), str(file)]) == 2
+    assert "schema_version 9, expected 1" in capsys.readouterr().err
+    file.write_text('{"schema_version": 1, "entries": {}}')
+    assert baseline.main(["compare", str(good), str(file)]) == 2
+    assert "nothing that the baseline holds" in capsys.readouterr().err

@@ -1,0 +1,4 @@
+# The latency of a barrier.
+collective = "barrier"
+warmup_iterations = 10
+iterations = 500

@@ -1,0 +1,7 @@
+# Each host alone, all at once: NVLink, PCIe and memory of one host against the others'.
+collective = "all_reduce"
+pattern = "each"
+repeats = 3
+sizes = "8, 4M"
+warmup_iterations = 1
+iterations = 5

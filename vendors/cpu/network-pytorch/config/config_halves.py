@@ -1,0 +1,7 @@
+# Each half of the hosts among itself, then across the cut: the bisection bandwidth.
+collective = "send_recv_two_way"
+pattern = "halves"
+repeats = 3
+sizes = "8, 4M"
+warmup_iterations = 1
+iterations = 5
