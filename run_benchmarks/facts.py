@@ -40,16 +40,22 @@ if [ -n "$python" ]; then
 fi
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
-while [ "$1" != -- ]; do
-  address=$(getent ahosts "$1" 2>/dev/null | awk 'NR==1 {print $1}')
-  [ -z "$address" ] || say resolves "$1	$address"
-  if [ "$1" = "$master" ] && [ -n "$address" ] && command -v ip >/dev/null 2>&1; then
+names=
+while [ "$1" != -- ]; do names="$names $1"; shift; done
+shift
+# One look-up for all names; only where it fails, one each.
+if [ -n "$names" ] && getent ahosts $names >/dev/null 2>&1; then
+  for name in $names; do say resolves "$name"; done
+else
+  for name in $names; do if getent ahosts "$name" >/dev/null 2>&1; then say resolves "$name"; fi; done
+fi
+if [ -n "$master" ] && command -v ip >/dev/null 2>&1; then
+  address=$(getent ahosts "$master" 2>/dev/null | awk 'NR==1 {print $1}')
+  if [ -n "$address" ]; then
     say route "$(ip -o route get "$address" 2>&1 | head -n 1)"
     say own "$(ip -o addr show to "$address" 2>/dev/null | awk 'NR==1 {print $2}')"
   fi
-  shift
-done
-shift
+fi
 while [ "$1" != -- ]; do
   for device in $1; do if [ -e "$device" ]; then say device "$device"; fi; done
   shift
@@ -82,7 +88,7 @@ class HostFacts:
     no_python: str | None
     has_infiniband: bool
     has_powercap: bool
-    resolves: dict[str, str]
+    resolves: frozenset[str]
     interface: str | None
     devices: tuple[str, ...]
     data: frozenset[str]
@@ -153,7 +159,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         no_python=one.get("no_python"),
         has_infiniband="infiniband" in one,
         has_powercap="powercap" in one,
-        resolves=table("resolves"),
+        resolves=frozenset(many("resolves")),
         interface=_interface(one.get("own"), one.get("route")),
         devices=tuple(many("device")),
         data=frozenset(many("data")),

@@ -14,6 +14,8 @@ declare -A package=(
     [nsenter]=util-linux
     [debootstrap]=debootstrap
     [ps]=procps
+    [clush]=clustershell # what tests/performance compares with
+    [parallel-ssh]=pssh
 )
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

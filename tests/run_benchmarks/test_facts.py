@@ -56,7 +56,7 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
     assert all(0 < free <= disk.total for free in facts.free.values())
     assert facts.python == platform.python_version()
     assert facts.missing_packages == ("no-such-package-anywhere",)
-    assert facts.resolves.keys() == {"localhost"}
+    assert facts.resolves == {"localhost"}
     assert facts.devices == (str(tmp_path / "device0"), str(tmp_path / "device1"))
     assert facts.data == {str(tmp_path / "data with space")}
     assert not facts.has_code
@@ -86,7 +86,7 @@ def test_an_interpreter_that_is_none_is_told(questions: Questions) -> None:
 
 def test_nothing_asked_is_nothing_answered(questions: Questions) -> None:
     facts = ask(replace(questions, master=None, names=(), device_globs=(), data=()))
-    assert (facts.resolves, facts.devices, facts.data, facts.interface) == ({}, (), frozenset(), None)
+    assert (facts.resolves, facts.devices, facts.data, facts.interface) == (frozenset(), (), frozenset(), None)
 
 
 @pytest.mark.parametrize("answer", ["", "nonsense\n", "clock_ns\t1\nclock_ns\t2\n", "clock_ns\tN\nuid\tx\n"])

@@ -1,0 +1,53 @@
+"""A host that is only simulated: every command takes a latency and gets another host's real answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from docker import APIClient
+
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.base import Completed
+
+LATENCY_SECONDS = 0.005
+
+
+class SimulatedHost:
+    """Answers every command with another host's real answer, after a latency."""
+
+    def __init__(self, name: str, answer: str) -> None:
+        self.name, self.address, self._answer = name, name, answer
+
+    def connect(self) -> None:
+        """One latency."""
+        time.sleep(LATENCY_SECONDS)
+
+    reconnect = connect
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: IO[bytes] | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        check: bool = True,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
+        """One latency and the recorded answer."""
+        time.sleep(LATENCY_SECONDS)
+        return Completed(argv=tuple(argv), exit_code=0, stdout=self._answer, stderr="", seconds=LATENCY_SECONDS)
+
+    def docker(self) -> APIClient:
+        """The process runtime asks for none."""
+        raise ClusterDynoError(f"{self.name}: no Docker")
+
+    def open_docker(self, timeout: int) -> APIClient:
+        """See docker."""
+        raise ClusterDynoError(f"{self.name}: no Docker within {timeout} s")
