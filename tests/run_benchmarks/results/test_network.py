@@ -5,61 +5,8 @@ from typing import Any
 import pytest
 
 from run_benchmarks.results.network import NetworkView, network_view
-from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, Verdict
+from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-
-
-def case(model: str = "network", **config: Any) -> CaseRecord:
-    return CaseRecord(
-        name="PAIRS",
-        folder="PAIRS",
-        model=model,
-        framework="pytorch",
-        config_file="c.py",
-        config={"slow_percent": 15.0, **config},
-        nnodes=4,
-        nproc=2,
-        verdict=Verdict.PASS,
-        reason="",
-        rounds=[Verdict.PASS],
-        metrics={},
-    )
-
-
-def a_round(found: list[dict[str, Any]], **metrics: Any) -> RoundRecord:
-    nodes = [
-        NodeRecord(
-            host=f"10.0.0.{node_rank + 1}",
-            node_rank=node_rank,
-            ranks=[2 * node_rank, 2 * node_rank + 1],
-            exit_code=0,
-            argv=[],
-            environment={},
-            image=None,
-            image_id=None,
-            interface=None,
-            clock_offset_seconds=0,
-            files={},
-            missing=[],
-            monitor=None,
-        )
-        for node_rank in range(4)
-    ]
-    return RoundRecord(
-        run_id="run1",
-        case="PAIRS",
-        round=1,
-        verdict=Verdict.PASS,
-        reason="",
-        started_ms=0,
-        finished_ms=1,
-        phase_seconds={},
-        master_port=1,
-        world_size=8,
-        metrics=metrics,
-        steps=found,
-        nodes=nodes,
-    )
 
 
 def view_of(found: list[dict[str, Any]], **metrics: Any) -> NetworkView:
