@@ -77,8 +77,8 @@ def read_text(path: Path, tokenizer: Tokenizer, seq_length: int) -> TensorSet:
         raise DataError(path, f"no readable UTF-8 text: {error}") from error
     if not lengths:
         raise DataError(path, "has no document; expected one a line")
-    tokens = torch.from_numpy(np.frombuffer(pieces, dtype=np.int32).reshape(-1, seq_length + 1).copy())
-    return TensorSet({"tokens": tokens, "loss_mask": _mask(torch.tensor(lengths), seq_length)})
+    samples = torch.from_numpy(np.frombuffer(pieces, dtype=np.int32).reshape(-1, seq_length + 1).copy())
+    return TensorSet({"tokens": samples, "loss_mask": _mask(torch.tensor(lengths), seq_length)})
 
 
 def _mask(lengths: torch.Tensor, seq_length: int) -> torch.Tensor:

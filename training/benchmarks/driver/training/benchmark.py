@@ -53,8 +53,8 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
         """The true data. Touches every file and its headers, reads samples when they are needed. Raises DataError."""
 
-    def weights_of(self, state: Any) -> Any:
-        """The weights by our names in what torch.load found in a file; the default takes them out of a wrapping dict."""
+    def weights_of(self, config: ConfigT, state: Any) -> Any:
+        """The weights by our names in what torch.load found in a file; the default opens a dict around them."""
         nested = [state[key] for key in ("module", "model", "state_dict") if isinstance(state.get(key), dict)]
         return nested[0] if nested else state
 
@@ -84,16 +84,18 @@ def prepare(benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir:
         model = benchmark.build_model(config)
     weights = None
     if config.init_checkpoint is not None:
-        weights = _weights(benchmark, model, (data_dir or Path()) / config.init_checkpoint)
+        weights = _weights(benchmark, config, model, (data_dir or Path()) / config.init_checkpoint)
     return Prepared(data=data, model=model, weights=weights)
 
 
-def _weights(benchmark: TrainingBenchmark[Any], model: BenchmarkModel, path: Path) -> dict[str, Tensor]:
+def _weights(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, model: BenchmarkModel, path: Path
+) -> dict[str, Tensor]:
     """The file's tensors, mapped into memory, after a look at names and shapes."""
     if not path.is_file():
         raise DataError(path, "no such file (init_checkpoint)")
     try:
-        state = benchmark.weights_of(torch.load(path, map_location="cpu", mmap=True, weights_only=True))
+        state = benchmark.weights_of(config, torch.load(path, map_location="cpu", mmap=True, weights_only=True))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {error!r}") from error

@@ -1,0 +1,169 @@
+"""BERT for pretraining in plain torch: post-norm encoder, both heads. Names are Hugging Face's."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from training.benchmarks.bert.pytorch.config import Config
+from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+
+_NORM_EPS = 1e-12
+_IGNORED = 0  # label of a masked position that is none
+
+
+class Embeddings(nn.Module):
+    """Sum of token, position and segment embeddings, normalised."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(2, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=_NORM_EPS)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        """(batch, seq) tokens and segments to (batch, seq, hidden)."""
+        positions = self.position_embeddings.weight[: tokens.shape[1]]
+        embedded = self.word_embeddings(tokens) + positions + self.token_type_embeddings(segments)
+        result: Tensor = self.dropout(self.LayerNorm(embedded))
+        return result
+
+
+class _Projections(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(size, size)
+        self.key = nn.Linear(size, size)
+        self.value = nn.Linear(size, size)
+
+
+class _AddAndNorm(nn.Module):
+    """A matrix, dropout, the residual and the norm after it."""
+
+    def __init__(self, inner: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inner, size)
+        self.LayerNorm = nn.LayerNorm(size, eps=_NORM_EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        result: Tensor = self.LayerNorm(self.dropout(self.dense(hidden)) + residual)
+        return result
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, post-norm."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.dropout = config.attention_dropout
+        self.self = _Projections(config.hidden_size)
+        self.output = _AddAndNorm(config.hidden_size, config.hidden_size, config.hidden_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """`hidden` (batch, seq, size), `mask` boolean (batch, 1, 1, seq), True for tokens that are there."""
+        query, key, value = (
+            projection(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for projection in (self.self.query, self.self.key, self.self.value)
+        )
+        attended = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
+        )
+        result: Tensor = self.output(attended.transpose(1, 2).flatten(2), hidden)
+        return result
+
+
+class Layer(nn.Module):
+    """One transformer layer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.ffn_hidden_size)})
+        self.output = _AddAndNorm(config.ffn_hidden_size, config.hidden_size, config.hidden_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """See Attention."""
+        attended = self.attention(hidden, mask)
+        result: Tensor = self.output(nn.functional.gelu(self.intermediate["dense"](attended)), attended)
+        return result
+
+
+class Encoder(nn.Module):
+    """Everything but the heads."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(config)
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_layers))})
+        self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
+
+
+class _Predictions(nn.Module):
+    """Masked tokens: a transformed hidden state against the embeddings."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(config.vocab_size))
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(config.hidden_size, config.hidden_size),
+                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=_NORM_EPS),
+            }
+        )
+
+    def forward(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
+        transformed = self.transform["LayerNorm"](nn.functional.gelu(self.transform["dense"](hidden)))
+        return nn.functional.linear(transformed, embeddings, self.bias)
+
+
+class Heads(nn.Module):
+    """Both heads of the pretraining."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.predictions = _Predictions(config)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+class Bert(BenchmarkModel):
+    """The model. Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the part of masked tokens that it finds."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.bert = Encoder(config)
+        self.cls = Heads(config)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See BenchmarkModel."""
+        return [*self.bert.encoder["layer"].children()]
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """`batch`, all int64: input_ids, input_mask, segment_ids (batch, seq); masked_lm_positions and masked_lm_ids
+        (batch, predictions), a label of 0 is none; next_sentence_labels (batch,).
+        """
+        hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"])
+        mask = batch["input_mask"][:, None, None, :] != 0
+        for block in self.blocks():
+            hidden = self.run_block(block, hidden, mask)
+        positions = batch["masked_lm_positions"][:, :, None].expand(-1, -1, hidden.shape[-1])
+        logits = self.cls.predictions(hidden.gather(1, positions), self.bert.embeddings.word_embeddings.weight)
+        pooled = torch.tanh(self.bert.pooler["dense"](hidden[:, 0]))
+        labels = batch["masked_lm_ids"]
+        mlm_loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
+        )
+        count = (labels != _IGNORED).sum()
+        next_sentence = nn.functional.cross_entropy(
+            self.cls.seq_relationship(pooled).float(), batch["next_sentence_labels"]
+        )
+        # A batch without any mask has no masked-token loss.
+        loss = mlm_loss / count.clamp(min=1) + next_sentence
+        if self.training:
+            return {LOSS: loss}
+        found = ((logits.argmax(-1) == labels) & (labels != _IGNORED)).sum()
+        samples = len(labels)
+        return {LOSS: loss, "eval_loss": metric(loss * samples, samples), "eval_mlm_accuracy": metric(found, count)}

@@ -1,0 +1,54 @@
+"""BERT pretraining: `torchrun --nproc_per_node N -m training.benchmarks.bert.pytorch.run_pretraining -- ...`."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from training.benchmarks.bert.pytorch import data
+from training.benchmarks.bert.pytorch.config import Config
+from training.benchmarks.bert.pytorch.model import Bert
+from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.trainer import run_training
+
+_PREFIXES = ("module.", "bert_model_segment.", "heads_only_segment.")
+_OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+
+
+class BertBenchmark(TrainingBenchmark[Config]):
+    """See TrainingBenchmark."""
+
+    name = "bert"
+    throughput_unit = "sps"
+
+    def build_model(self, config: Config) -> Bert:
+        """See TrainingBenchmark."""
+        return Bert(config)
+
+    def synthetic_data(self, config: Config) -> DataSets:
+        """See TrainingBenchmark."""
+        return data.synthetic(config)
+
+    def open_files(self, config: Config, data_dir: Path) -> DataSets:
+        """See TrainingBenchmark."""
+        return data.open_files(config, data_dir)
+
+    def weights_of(self, config: Config, state: Any) -> Any:
+        """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.
+
+        Theirs has BERT's 30522 tokens; rows up to vocab_size are filled with zeros.
+        """
+        weights = {}
+        for name, tensor in super().weights_of(config, state).items():
+            for prefix in _PREFIXES:
+                name = name.removeprefix(prefix)
+            missing = config.vocab_size - len(tensor) if name in _OF_VOCABULARY else 0
+            if missing > 0:
+                padding = (0, 0) * (tensor.ndim - 1) + (0, missing)
+                tensor = nn.functional.pad(tensor, padding)
+            weights[name] = tensor
+        return weights
+
+
+if __name__ == "__main__":
+    run_training(BertBenchmark(), Config)

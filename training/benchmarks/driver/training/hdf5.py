@@ -1,0 +1,120 @@
+"""HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not."""
+
+import contextlib
+import importlib
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.benchmark import DataError
+from training.benchmarks.driver.training.loader import SampleSet
+from training.benchmarks.driver.training.model import Batch
+
+Array = NDArray[Any]
+
+# Shards that a rank keeps: the one it reads from, and the next, into which a batch reaches.
+_SHARDS_IN_MEMORY = 2
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The h5py file at `path`, for reading. Raises DataError for one that is missing or no HDF5, also inside the block
+    when reading from it fails.
+    """
+    try:
+        h5py = importlib.import_module("h5py")
+    except ImportError as error:
+        raise UnusableSettingsError(f"{path}: reading HDF5 needs the Python package h5py: {error}") from error
+    if not path.is_file():
+        raise DataError(path, "no such file; expected HDF5")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, KeyError) as error:
+        raise DataError(path, f"broken HDF5 file: {error}") from error
+
+
+def shape_of(path: Path, file: Any, key: str) -> tuple[int, ...]:
+    """Shape of the dataset or h5sparse group `key`. Raises DataError when it is not there."""
+    if key not in file:
+        raise DataError(path, f"has no {key!r}; found {', '.join(sorted(file)) or 'nothing'}")
+    found = file[key].attrs.get("h5sparse_shape") if hasattr(file[key], "keys") else file[key].shape
+    if found is None:
+        raise DataError(path, f"{key!r} is a group without h5sparse_shape")
+    return tuple(int(size) for size in found)
+
+
+def dense(path: Path, file: Any, key: str) -> Array:
+    """The whole of `key` as an array; an h5sparse group (compressed sparse rows) is filled up with zeros."""
+    shape = shape_of(path, file, key)
+    node = file[key]
+    if not hasattr(node, "keys"):
+        return np.asarray(node[...])
+    kind = node.attrs.get("h5sparse_format")
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    if kind != "csr":
+        raise DataError(path, f"{key!r} is stored as {kind!r}; expected 'csr'")
+    values, columns, starts = (np.asarray(node[part][...]) for part in ("data", "indices", "indptr"))
+    result = np.zeros(shape, dtype=values.dtype)
+    if len(starts) != shape[0] + 1 or len(columns) != len(values) or int(starts[-1]) != len(values):
+        raise DataError(path, f"{key!r} has parts that do not fit its shape {shape}")
+    if len(columns) and (columns.min() < 0 or columns.max() >= shape[1]):
+        raise DataError(path, f"{key!r} has columns outside its shape {shape}")
+    result[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = values
+    return result
+
+
+class ShardedSet(SampleSet):
+    """Samples in several files. An epoch goes through the files in random order, and through each in random order."""
+
+    def __init__(self, paths: Sequence[Path], lengths: Sequence[int]) -> None:
+        self._paths = list(paths)
+        self._starts = np.concatenate([[0], np.cumsum(lengths)])
+        self._shard = lru_cache(_SHARDS_IN_MEMORY)(self._load)
+
+    def _load(self, number: int) -> dict[str, Array]:
+        return self.load(self._paths[number])
+
+    @abstractmethod
+    def load(self, path: Path) -> dict[str, Array]:
+        """Everything that one file holds, by name. Raises DataError."""
+
+    @abstractmethod
+    def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
+        """The batch of these samples, each given as its file's content and its number in it."""
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        shards = np.searchsorted(self._starts, indices, side="right") - 1
+        # Shard by shard, so that a batch that reaches over several loads each once.
+        rows: dict[int, tuple[dict[str, Array], int]] = {}
+        for place in np.argsort(shards, kind="stable").tolist():
+            shard = int(shards[place])
+            rows[place] = (self._shard(shard), indices[place] - int(self._starts[shard]))
+        return self.batch([rows[place] for place in range(len(indices))])
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """See SampleSet."""
+        parts = []
+        for shard in torch.randperm(len(self._paths), generator=generator).tolist():
+            begin, end = int(self._starts[shard]), int(self._starts[shard + 1])
+            parts.append(begin + torch.randperm(end - begin, generator=generator))
+        return torch.cat(parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker process gets: everything but the shards in memory."""
+        return {key: value for key, value in self.__dict__.items() if key != "_shard"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._shard = lru_cache(_SHARDS_IN_MEMORY)(self._load)

@@ -1,0 +1,83 @@
+"""Settings of GLM training. Imports no torch: the controller validates case configs with it."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+
+ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
+
+# Of the synthetic data: padding, the mask that an answer stands for, the answer's begin.
+SPECIAL_TOKENS = 3
+
+
+class Config(TrainingConfig):
+    """GLM (Du et al. 2022), trained to choose the right answer (ReCoRD); the defaults are GLM-Large's sizes."""
+
+    num_layers: int = Field(24, ge=1, description="transformer layers")
+    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
+    num_attention_heads: int = Field(16, ge=1, description="attention heads")
+    vocab_size: int = Field(30592, ge=8, description="tokens that are told apart")
+    max_position_embeddings: int = Field(512, ge=2, description="positions, and positions in an answer")
+    max_seq_length: int = Field(512, ge=8, description="tokens of a choice: question and answer")
+    num_choices: int = Field(10, ge=2, description="answers of a training sample: more are left out, fewer padded")
+    answer_length: int = Field(
+        8, ge=1, description="tokens of an answer: synthetic data's; about those of files (FLOPs)"
+    )
+    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of embeddings and layer outputs")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of the attention's weights")
+    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    train_files: str = Field(
+        "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/*_sparse.hdf5", description="training files in data_dir (pattern)"
+    )
+    eval_files: str = Field(
+        "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/*_sparse.hdf5",
+        description="evaluation files (pattern)",
+    )
+    target_accuracy: float | None = Field(None, gt=0, le=1, description="part of samples whose answer is right")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
+            )
+        if self.max_seq_length > self.max_position_embeddings:
+            raise ValueError(
+                f"max_seq_length = {self.max_seq_length}; allowed: up to"
+                f" max_position_embeddings = {self.max_position_embeddings}"
+            )
+        if self.answer_length > self.max_seq_length - 2:
+            raise ValueError(f"answer_length = {self.answer_length}; allowed: up to max_seq_length - 2")
+        if self.data == "synthetic":
+            if self.synthetic_tokens + SPECIAL_TOKENS > self.vocab_size:
+                raise ValueError(
+                    f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size - {SPECIAL_TOKENS}"
+                )
+            if self.num_choices > self.synthetic_tokens:
+                raise ValueError(f"num_choices = {self.num_choices}; allowed: up to synthetic_tokens")
+        return self
+
+    def targets(self) -> tuple[Target, ...]:
+        """See TrainingConfig."""
+        if self.target_accuracy is None:
+            return ()
+        return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)
+
+    def tokens_per_sample(self) -> int:
+        """See TrainingConfig: every choice is read with the whole question."""
+        return self.num_choices * self.max_seq_length
+
+    def flops_per_sample(self) -> int:
+        """See TrainingConfig; only the answers' tokens meet the vocabulary. Backward takes twice the forward's."""
+        layers = transformer_flops(
+            seq_length=self.max_seq_length,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            kv_size=self.hidden_size,
+            ffn_size=4 * self.hidden_size,
+            ffn_matrices=2,
+        )
+        answer = 2 * self.answer_length * self.hidden_size * self.vocab_size
+        return 3 * self.num_choices * (layers + answer)
