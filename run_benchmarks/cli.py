@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED
 from run_benchmarks.journal import JournalError, is_controlled
+from run_benchmarks.plan_view import masked
 from run_benchmarks.preparation import (
     OWNER_FILE,
     ROOT,
@@ -124,7 +126,7 @@ def plan(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: A
     prepared = prepare(settings, RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
-    print(prepared.plan.model_dump_json(indent=2))
+    print(json.dumps(masked(prepared.plan), indent=2, ensure_ascii=False))
 
 
 @app.command()

@@ -9,7 +9,8 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.transfer import pull
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.results.records import mask_secrets, write_text
+from run_benchmarks.results.records import write_text
+from training.benchmarks.driver.masking import mask_argv, mask_environment
 
 COLLECT_SECONDS = 600.0
 
@@ -28,7 +29,7 @@ def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: st
 
 
 def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
-    environment = mask_secrets(node.workload.environment)
+    environment = mask_environment(node.workload.environment)
     lines = [
         f"host: {node.host}",
         f"node rank: {node.node_rank}, ranks {', '.join(map(str, node.ranks))}",
@@ -37,8 +38,8 @@ def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
         f"options: {node.options.model_dump_json(exclude_defaults=True, exclude={'environment'})}",
         "environment:",
         *(f"  {name}={value}" for name, value in sorted(environment.items())),
-        f"argv: {shlex.join(node.workload.bound_argv(master_port))}",
-        f"monitor argv: {shlex.join(node.monitor.argv)}",
+        f"argv: {shlex.join(mask_argv(node.workload.bound_argv(master_port)))}",
+        f"monitor argv: {shlex.join(mask_argv(node.monitor.argv))}",
         f"exit code: {'none' if outcome.exit_code is None else outcome.exit_code}",
         *([f"error: {outcome.error}"] if outcome.error else []),
         "output:",

@@ -18,10 +18,11 @@ from run_benchmarks.journal import RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome, judge
 from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, mask_secrets, write_record, write_text
+from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, write_record, write_text
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.stall import stacks
 from run_benchmarks.watch import STOP_GRACE_SECONDS, Watch, stop_workloads
+from training.benchmarks.driver.masking import mask_argv, mask_environment
 
 PREPARE_SECONDS = 120.0
 STACKS_FILE = "stacks.txt"
@@ -281,8 +282,8 @@ class Round:
             node_rank=node.plan.node_rank,
             ranks=list(node.plan.ranks),
             exit_code=node.outcome.exit_code,
-            argv=list(node.plan.workload.bound_argv(self._master_port or self._plan.port_from)),
-            environment=mask_secrets(node.plan.workload.environment),
+            argv=mask_argv(node.plan.workload.bound_argv(self._master_port or self._plan.port_from)),
+            environment=mask_environment(node.plan.workload.environment),
             image=node.plan.image,
             image_id=self._context.image_ids.get(node.plan.image or ""),
             interface=exit_record.interface if exit_record else None,

@@ -26,6 +26,7 @@ from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
 from run_benchmarks.schedule import Schedule, TooFewHostsError
+from training.benchmarks.driver.masking import mask_argv, mask_config
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 PUSH_SECONDS = 120.0
@@ -166,7 +167,7 @@ class Session:
             exit_code=exit_code(verdict) if self._exit_code is None else self._exit_code,
             started_ms=self._started_ms,
             finished_ms=time.time_ns() // 1_000_000,
-            command=self._command,
+            command=mask_argv(self._command),
             runtime=self._plan.runtime,
             vendor=self._plan.vendor,
             code_digest=self._plan.code_digest,
@@ -193,7 +194,7 @@ class Session:
             model=case.model,
             framework=case.framework,
             config_file=case.config_file,
-            config=case.config,
+            config=mask_config(case.config),
             nnodes=case.nnodes,
             nproc=case.nproc,
             verdict=worst(verdicts),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+
+
 SCHEMA_VERSION = 1
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(API|ACCESS)_?KEY|PRIVATE", re.IGNORECASE)
-URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
-MASK = "***"
 
 
 class Verdict(StrEnum):
@@ -137,14 +134,6 @@ class RunRecord(_Record):
     versions: dict[str, str]
     hosts: list[HostRecord]
     cases: list[CaseRecord]
-
-
-def mask_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the values of telling names replaced, and passwords in URLs."""
-    return {
-        name: MASK if SECRET_NAME.search(name) else URL_PASSWORD.sub(rf"\1:{MASK}@", value)
-        for name, value in environment.items()
-    }
 
 
 def write_record(path: Path, record: BaseModel) -> None:

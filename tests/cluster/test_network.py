@@ -127,7 +127,7 @@ def test_a_host_that_loses_packets_is_named(controller: Controller, four_hosts: 
     rule = ["INPUT", "-p", "tcp", "--source", peers, *lost]
     victim.exec(["iptables", "-w", "5", "-A", *rule])
     try:
-        _, _, view = _measure(controller)
+        _, _, view = _measure(controller, sizes="256K", iterations=11)
     finally:
         victim.exec(["iptables", "-w", "5", "-D", *rule])
     assert _named(view) == [("host", {victim.address})]

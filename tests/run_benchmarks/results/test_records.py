@@ -13,11 +13,11 @@ from run_benchmarks.results.records import (
     RoundRecord,
     RunRecord,
     Verdict,
-    mask_secrets,
     worst,
     write_record,
     write_text,
 )
+from training.benchmarks.driver.masking import mask_environment
 from run_benchmarks.results.summary import case_rows, show
 from tests.run_benchmarks.results.rounds import round_record, run_record
 
@@ -80,7 +80,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_values_of_telling_names_are_masked(name: str) -> None:
-    assert mask_secrets({name: "value"}) == {name: "***"}
+    assert mask_environment({name: "value"}) == {name: "***"}
 
 
 def test_passwords_in_urls_are_masked_and_the_rest_is_told() -> None:
@@ -92,7 +92,7 @@ def test_passwords_in_urls_are_masked_and_the_rest_is_told() -> None:
         "CUDA_VISIBLE_DEVICES": "0,1",
     }
     expected = given | {"HTTPS_PROXY": "http://user:***@proxy:3128", "TWO": "https://a:***@x/y https://c:***@z"}
-    assert mask_secrets(given) == expected
+    assert mask_environment(given) == expected
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TextIO
 
 from training.benchmarks.driver import interface as interfaces
+from training.benchmarks.driver.masking import mask_argv, mask_environment
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
 from training.benchmarks.driver.stop_signals import Stopped, raise_on_signals
@@ -71,9 +72,9 @@ class Launch:
             error=self.error,
             signal=None if self.stopped_by is None else signal_name(self.stopped_by),
             failures=self.failures,
-            argv=sys.orig_argv,
+            argv=mask_argv(sys.orig_argv),
             interface=self.interface,
-            environment=self.environment,
+            environment=mask_environment(self.environment),
             started_ms=self.started_ms,
             finished_ms=now_ms(),
             torch=self.torch,

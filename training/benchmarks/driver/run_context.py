@@ -17,6 +17,7 @@ import torch
 import vendors
 from training.benchmarks.driver import process_group
 from training.benchmarks.driver.config import CaseConfigError, ConfigT, load_case_config, parse_override
+from training.benchmarks.driver.masking import mask_config
 from training.benchmarks.driver.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.process_group import Placement, ProcessGroup, ProcessGroupError
 
@@ -77,7 +78,7 @@ def open_run(
         model=model,
         framework=framework,
         case=arguments.case,
-        config=config.model_dump(mode="json"),
+        config=mask_config(config.model_dump(mode="json")),
         world_size=placement.world_size,
         nnodes=placement.nnodes,
         torch=str(torch.__version__),

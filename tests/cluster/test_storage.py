@@ -1,0 +1,120 @@
+"""Full and read-only disks, an engine that stops, secrets: clear verdicts, whole files, nothing told that is secret."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.host import Host
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
+LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 500, "check": False}}
+SECRET = "s3cret-and-nobodys-business"
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Controller:
+    return Controller(tmp_path, testbed)
+
+
+@contextmanager
+def small_disk(host: Host, folder: Path, options: str) -> Iterator[None]:
+    """A file system of its own on a folder of a host."""
+    host.exec(["mkdir", "-p", str(folder)])
+    host.exec(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)])
+    try:
+        yield
+    finally:
+        host.exec(["umount", "-l", str(folder)])
+
+
+def assert_json_is_whole(answer: Answer) -> None:
+    assert answer.folder is not None
+    for path in answer.folder.rglob("*.json"):
+        json.loads(path.read_text())
+    assert "Traceback" not in answer.output, answer.output
+
+
+def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_test({"LINES": LINES}, **PROCESS)
+    full = testbed.hosts[1]
+    with small_disk(full, controller.logs, "size=1200m"):
+        process = controller.start()
+        wait_until("rank 3", lambda: rank_process(3) is not None)
+        full.exec(["mount", "-o", "remount,size=4k", str(controller.logs)], check=False)
+        full.exec(["sh", "-c", f"dd if=/dev/zero of={controller.logs}/fill bs=1M count=1300"], check=False)
+        answer = controller.finish(process)
+    assert answer.exit_code == 1, answer.output
+    record = answer.round_record("LINES")
+    assert record["verdict"] == "fail" and full.address in record["reason"], record["reason"]
+    assert "No space left" in json.dumps(record), record
+    assert rank_process(0) is None
+    assert_json_is_whole(answer)
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
+    controller: Controller, testbed: TestBed
+) -> None:
+    controller.configure_test({"LINES": LINES}, **PROCESS)
+    with small_disk(testbed.hosts[1], controller.logs, "size=1200m,ro"):
+        answer = controller.call()
+    assert answer.exit_code == 3, answer.output
+    assert f"{testbed.hosts[1].address}: writable path" in answer.output and "Read-only" in answer.output
+    assert "FLAGPERF_LOG_PATH_HOST" in answer.output
+
+
+def test_a_head_node_whose_disk_is_full(controller: Controller) -> None:
+    one = {"config": "config_CPUx1x2", "nnodes": 1, **LINES}
+    controller.configure_test({"LINES": one}, **PROCESS)
+    controller.logs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(controller.logs)], check=True)
+    try:
+        answer = controller.call()
+        assert answer.exit_code == 1, answer.output
+        assert "No space left" in answer.output
+        assert_json_is_whole(answer)
+        assert rank_process(0) is None
+    finally:
+        subprocess.run(["umount", "-l", str(controller.logs)], check=True)
+
+
+def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_cluster(LINK_LIMIT=6.0)
+    controller.configure_test({"LONG": LONG}, ACCE_CONTAINER_OPT=f" -e HUGGING_TOKEN={SECRET} -e GREETING='a b'")
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    stopped = testbed.hosts[1]
+    stopped.stop_engine()
+    began = time.monotonic()
+    try:
+        answer = controller.finish(process)
+    finally:
+        stopped.start_engine()
+    assert time.monotonic() - began < 60.0, answer.output
+    assert answer.exit_code == 1, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "fail" and stopped.address in record["reason"], record["reason"]
+    assert answer.folder is not None
+    told = [
+        str(path)
+        for path in answer.folder.rglob("*")
+        if path.is_file() and SECRET in path.read_text("utf-8", "replace")
+    ]
+    assert told == [] and SECRET not in answer.output
+    assert "GREETING" in json.dumps(record)
+    assert SECRET not in controller.call("plan").output
+    for folder in (answer.folder, *(path for path in answer.folder.rglob("*") if path.is_dir())):
+        assert folder.stat().st_mode & 0o027 == 0, folder
+    assert controller.call("clean", answer.folder.name).exit_code == 0
+    assert controller.containers() == []
