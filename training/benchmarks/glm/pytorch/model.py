@@ -65,12 +65,7 @@ class Glm(BenchmarkModel):
         answer_tokens (b, c, a), where the answer's tokens are predicted and which; answer_mask (b, c, a) bool;
         choice_mask (b, c) bool, choices that are there; is_right (b, c) bool.
         """
-        log_probabilities = self._log_probabilities(
-            *(
-                batch[name].flatten(0, 1)
-                for name in ("text", "position", "context_length", "answer_positions", "answer_tokens")
-            )
-        )
+        log_probabilities = self._log_probabilities(*(batch[name].flatten(0, 1) for name in _FLATTENED))
         per_token = log_probabilities.view_as(batch["answer_tokens"]) * batch["answer_mask"]
         scores = per_token.sum(-1).masked_fill(~batch["choice_mask"], -torch.inf)
         is_right = batch["is_right"]

@@ -1,0 +1,38 @@
+"""Which devices are bad: wrong results, too far below the datasheet, or too far below the best of the run."""
+
+from collections.abc import Sequence
+
+from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.driver.datasheet import Datasheet
+
+
+def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:
+    """What the device should reach in `test` (TFLOPS or GB/s): of the config, else of the datasheet, else unknown."""
+    if config.datasheet is not None:
+        return next((value for name, value in config.datasheet.items() if name == test), None)
+    if sheet is None:
+        return None
+    if test.startswith("matmul_"):
+        return sheet.tflops[test.removeprefix("matmul_")]
+    return sheet.memory_GBps if test == "memory" else sheet.host_link_GBps
+
+
+def bad_ranks(
+    test: str, config: Config, values: Sequence[float], correct: Sequence[bool], promise: float | None
+) -> dict[int, str]:
+    """Rank to what is wrong with its device in `test`; `values` and `correct` are by rank."""
+    minimum = next((value for name, value in config.min_percent.items() if name == test), None)
+    best = max(values)
+    found = {}
+    for rank, (value, is_correct) in enumerate(zip(values, correct, strict=True)):
+        reasons = []
+        if not is_correct:
+            reasons.append("wrong result")
+        if minimum is not None and promise is not None and 100 * value / promise < minimum:
+            reasons.append(f"{100 * value / promise:.1f} % of the datasheet, {minimum:g} % wanted")
+        below = 100 * (1 - value / best)
+        if config.max_percent_below_best is not None and below > config.max_percent_below_best:
+            reasons.append(f"{below:.1f} % below the best rank, {config.max_percent_below_best:g} % allowed")
+        if reasons:
+            found[rank] = "; ".join(reasons)
+    return found
