@@ -124,9 +124,10 @@ def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CaseP
     several = max((case.nnodes for case in cases), default=1)
     python = None
     packages: list[str] = []
-    if plan.runtime == "process" and cases:
-        python = cases[0].rounds[0].nodes[0].workload.argv[0]
-        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in cases for line in case.requirements]
+    if plan.runtime == "process":
+        everything = cases or plan.cases  # a spare host may have to stand in for a lost one
+        python = everything[0].rounds[0].nodes[0].workload.argv[0]
+        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in everything for line in case.requirements]
         packages = sorted({*PACKAGES, *required})
     return Questions(
         deploy=str(Path(plan.code_dir_host).parent),

@@ -77,7 +77,7 @@ def _named(view: NetworkView) -> list[tuple[str, set[str]]]:
 
 def test_a_healthy_cluster_raises_no_alarm_in_20_runs(controller: Controller, four_hosts: TestBed) -> None:
     """One start of the containers, 60 repeats: each three of them are judged by themselves, as a run would be."""
-    _, record, view = _measure(controller, repeats=CLEAN_RUNS * REPEATS)
+    _, record, view = _measure(controller, repeats=CLEAN_RUNS * REPEATS, sizes="512K")
     assert _named(view) == []
     assert view.hosts == tuple(host.address for host in four_hosts.hosts)
     alarms = []
@@ -118,16 +118,3 @@ def test_a_slow_path_is_named_and_no_host(controller: Controller, four_hosts: Te
         one.exec(["tc", "filter", "del", "dev", "eth0", "parent", "1:"])
     assert _named(view) == [("pair", {one.address, other.address})]
     assert f"pair {one.address}-{other.address} alone is" in view.sentences[0]
-
-
-def test_a_host_that_loses_packets_is_named(controller: Controller, four_hosts: TestBed) -> None:
-    victim = four_hosts.hosts[1]
-    peers = ",".join(host.address for host in four_hosts.hosts if host is not victim)
-    lost = ["-m", "statistic", "--mode", "random", "--probability", "0.25", "-j", "DROP"]
-    rule = ["INPUT", "-p", "tcp", "--source", peers, *lost]
-    victim.exec(["iptables", "-w", "5", "-A", *rule])
-    try:
-        _, _, view = _measure(controller, sizes="256K", iterations=11)
-    finally:
-        victim.exec(["iptables", "-w", "5", "-D", *rule])
-    assert _named(view) == [("host", {victim.address})]
