@@ -1,6 +1,7 @@
 """The benchmark as the controller runs it: two gloo ranks through driver.launch."""
 
 import csv
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +119,8 @@ def test_a_csv_lies_beside_the_log(healthy: Finished) -> None:
     assert [int(row["size_bytes"]) for row in rows] == SIZES
     assert [float(row["busbw_GBps"]) for row in rows] == [step["busbw_GBps"] for step in steps]
     assert all(float(row["time_us_min"]) <= float(row["time_us_p50"]) for row in rows)
+    lines = (healthy.folder / "network.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == steps
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""What rank 0 shows and leaves besides PerfLog: the table, and beside its log a CSV and a plot."""
+"""What rank 0 shows and leaves besides PerfLog: the table, and beside its log CSV, JSON lines and a plot."""
 
 import csv
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from training.benchmarks.network import table
 from training.benchmarks.network.plot import sweep_svg
 
 CSV_FILE = "network.csv"
+JSONL_FILE = "network.jsonl"
 PLOT_FILE = "network.svg"
 _TIMES = ("min", "p50", "p95", "p99", "max", "mean", "cv")
 _COLUMNS = (
@@ -78,6 +80,8 @@ class Output:
         if self.folder is None:
             return
         write_csv(self.folder / CSV_FILE, results)
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in results)
+        (self.folder / JSONL_FILE).write_text(lines, encoding="utf-8")
         if plot:
             points = [(int(row["size_bytes"]), float(row["busbw_GBps"])) for row in results]
             title = f"{results[0]['collective']}, {results[0]['world_size']} ranks: busbw, GB/s"
