@@ -197,6 +197,12 @@ def trust(
 
 
 @app.command()
+def diagnose(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+    """Find why hosts do not get together: ssh, names, interface, port, gloo, small and full messages."""
+    raise typer.Exit(starting.diagnose(_settings(context, cluster_conf, test_conf)))
+
+
+@app.command()
 def clean(
     context: typer.Context,
     run_id: Annotated[str, typer.Argument(help="the run whose leftovers are removed, e.g. run20261121191924")],

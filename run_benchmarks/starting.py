@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
-from run_benchmarks.interruption import Interruption
+from run_benchmarks.diagnose import Ladder, network_case
+from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, JournalError, controlling, is_controlled
 from run_benchmarks.preparation import (
     Prepared,
+    connected,
     new_run_folder,
     new_run_id,
     owner_of,
@@ -64,16 +67,56 @@ def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
     return _control(prepared, folder, detach=detach)
 
 
+def diagnose(settings: Settings) -> int:
+    """Climb the ladder of run_benchmarks.diagnose and print each rung; returns the exit code.
+
+    Raises:
+        ConfigError: no case fits it.
+    """
+    os.umask(UMASK)
+    prepared = prepare(settings, new_run_id())
+    network_case(prepared)
+    root = result_root(settings)
+    folder = new_run_folder(root)
+    prepared = prepared.named(folder.name, owner_of(root))
+    start_logging("error", folder / "run.log")
+    cleanup = f"{_command(settings)} clean {folder.name}"
+    try:
+        with controlling(folder), Interruption(cleanup) as interruption, connected(settings.cluster) as hosts:
+            return _climb(Ladder(prepared, hosts, folder, interruption))
+    except InterruptedRunError as error:
+        complain(str(error))
+        return EXIT_INTERRUPTED
+    finally:
+        stop_logging()
+
+
+def _climb(ladder: Ladder) -> int:
+    try:
+        for rung in ladder.climb():
+            print(f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", flush=True)
+            for problem in rung.problems:
+                print(f"        {problem}")
+            if rung.problems:
+                return EXIT_FAIL
+    finally:
+        ladder.clean_up()
+    return EXIT_PASS
+
+
+def _command(settings: Settings) -> str:
+    return f"python run_benchmarks/run.py --cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
+
+
 def _control(prepared: Prepared, folder: Path, *, detach: bool) -> int:
-    files = f"--cluster-conf {prepared.settings.cluster_file} --test-conf {prepared.settings.test_file}"
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
         for words in (f"attach {folder.name}", f"status {folder.name}"):
-            print(f"  python run_benchmarks/run.py {files} {words}")
+            print(f"  {_command(prepared.settings)} {words}")
         return EXIT_PASS
     CONSOLE.print(BANNER, markup=False)
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
-    cleanup = f"python run_benchmarks/run.py {files} clean {folder.name}"
+    cleanup = f"{_command(prepared.settings)} clean {folder.name}"
     try:
         with controlling(folder), Interruption(cleanup) as interruption:
             record = Session(prepared, folder, interruption, sys.argv).run()

@@ -23,7 +23,7 @@ from tests.cluster.controller import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 SLACK = 2.0
-DEADLINE = 2.0
+DEADLINE = 1.0
 ERRORS = (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError)
 
 

@@ -20,7 +20,7 @@ from tests.cluster.controller import Answer, Controller, in_training, interrupt,
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
-LINK_LIMIT = 6.0
+LINK_LIMIT = 5.0
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controll
 
 def test_a_run_outlives_a_lost_link_and_a_restarted_sshd(controller: Controller, testbed: TestBed) -> None:
     controller.configure_cluster(LINK_LIMIT=60.0)
-    configure(controller, {"LONG": {**LONG, "time_limit": 45.0}})
+    configure(controller, {"LONG": {**LONG, "time_limit": 40.0}})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3))
     testbed.hosts[1].drop_head()
@@ -81,7 +81,7 @@ def test_a_run_outlives_a_lost_link_and_a_restarted_sshd(controller: Controller,
     testbed.hosts[1].rejoin_head()
     answer = controller.finish(process)
     record = answer.round_record("LONG")
-    assert record["verdict"] == "timeout" and "45 s" in record["reason"], answer.output
+    assert record["verdict"] == "timeout" and "40 s" in record["reason"], answer.output
     assert [node["missing"] for node in record["nodes"]] == [[], []], record
     assert rank_process(0) is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -55,11 +54,18 @@ def _begun(controller: Controller, case: str) -> bool:
 
 
 def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(
-    controller: Controller, testbed: TestBed
+    controller: Controller, testbed: TestBed, tmp_path: Path
 ) -> None:
     controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
     run = kill_in(controller, "SECOND")
     assert len(controller.containers()) == 4
+    other = Controller(tmp_path, testbed)
+    other.logs = tmp_path / "elsewhere"
+    other.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
+    (other.logs / run.name).mkdir(parents=True)
+    assert other.call("clean", run.name).exit_code == 0
+    assert len(controller.containers()) == 4, "another owner's run of the same name was taken for ours"
+    controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
     first = (run / "FIRST/round1/round.json").read_bytes()
     state = controller.call("status", run.name).output
     assert "killed" in state and "1/3" in state and "SECOND round 1" in state
@@ -96,10 +102,7 @@ def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> No
     assert answer.exit_code == 2 and "no run of this name" in answer.output
 
 
-def test_detached_and_side_by_side(
-    controller: Controller, testbed: TestBed, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """A run in the background, attached to; beside it one of another head node that has the very same name."""
+def test_a_run_in_the_background(controller: Controller, request: pytest.FixtureRequest) -> None:
     controller.configure_test({"SOME": LONG}, **PROCESS)
     answer = controller.call("run", "--detach")
     assert answer.exit_code == 0 and "runs in the background" in answer.output
@@ -116,13 +119,6 @@ def test_detached_and_side_by_side(
     for words in (("clean", run.name), ("resume", run.name)):
         refused = controller.call(*words)
         assert refused.exit_code == 2 and "a controller works on this run" in refused.output
-    other = Controller(tmp_path, testbed)
-    other.logs = tmp_path / "elsewhere"
-    other.configure_test({"SOME": SOME}, **PROCESS, FLAGPERF_PATH_HOST=str(tmp_path / "deploy"))
-    shutil.copytree(run, other.logs / run.name)
-    assert other.call("clean", run.name).exit_code == 0
-    assert in_training(3), "the clean-up of another owner's run of the same name hit ours"
-    controller.configure_test({"SOME": LONG}, **PROCESS)
     follower = controller.start("attach", run.name)
     psutil.Process(pid).send_signal(signal.SIGTERM)
     ended = controller.finish(follower)
