@@ -110,14 +110,17 @@ class EvaluationBatches(Sampler[list[int]]):
 
 
 def loader(samples: SampleSet, sampler: Sampler[list[int]], *, workers: int, device: torch.device) -> DataLoader[Batch]:
-    """torch's DataLoader over whole batches: loaded by `workers` processes, in pinned memory for a CUDA device."""
+    """torch's DataLoader over whole batches: loaded by `workers` processes, in pinned memory for a CUDA device.
+
+    It has a generator of its own: each pass draws a seed for the workers, which must not shift the model's dropout.
+    """
     return DataLoader(
         samples,
         sampler=sampler,
         batch_size=None,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        persistent_workers=False,
+        generator=torch.Generator(),
     )
 
 

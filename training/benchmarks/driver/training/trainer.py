@@ -87,7 +87,7 @@ class Trainer:
         self.grad_norm: torch.Tensor | None = None
         self.step = 0
         self._evaluated = False
-        self._checkpoints = self._open_checkpoints(run, len(prepared.data.train))
+        self.checkpoints = self._open_checkpoints(run, len(prepared.data.train))
         self._first_step = self.step
 
     def _open_checkpoints(self, run: RunContext[TrainingConfig], train_samples: int) -> Checkpoints | None:
@@ -142,8 +142,7 @@ class Trainer:
 
     def _epoch(self, epoch: int) -> None:
         self._logger.log(Event.EPOCH_BEGIN, {"epoch": epoch})
-        self._sampler.start(epoch, self.step % self.schedule.steps_per_epoch)
-        batches = iter(self._loader)
+        batches = self.batches()
         for _ in range(self.step % self.schedule.steps_per_epoch, self.schedule.steps_per_epoch):
             self._logged_step(epoch, batches)
             if self._is_over():
@@ -171,9 +170,15 @@ class Trainer:
         if evaluation is not None:
             self._logger.log(Event.EVALUATE, evaluation)
         interval = self.config.checkpoint_interval_steps
-        if self._checkpoints is not None and interval is not None and step % interval == 0:
+        if self.checkpoints is not None and interval is not None and step % interval == 0:
             with self.meter.excluded():
-                self._checkpoints.save(step, self.model, self.optimizer, self.precision)
+                self.checkpoints.save(step, self.model, self.optimizer, self.precision)
+
+    def batches(self) -> Iterator[Batch]:
+        """This rank's micro-batches from the next step to the end of its epoch."""
+        epoch, done = divmod(self.step, self.schedule.steps_per_epoch)
+        self._sampler.start(epoch, done)
+        return iter(self._loader)
 
     def train_step(self, batches: Iterator[Batch]) -> torch.Tensor:
         """One update from the next micro-batches; returns this rank's mean loss, 0-d, on the device."""

@@ -1,0 +1,133 @@
+"""One rank of the comparisons: trains tiny models in every layout and writes each one's losses to losses.json.
+
+    torchrun ... -m tests.training.benchmarks.trainer.parity_workload -- <folder> <layouts.json>
+
+layouts.json: {name: {"model": ..., "settings": {...}}}; a layout whose settings cannot be used gives its message.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from tests.training.benchmarks.trainer.tiny import config_of, trainer_of
+from training.benchmarks.driver.process_group import ProcessGroup, init
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.checkpoint import Checkpoints
+from training.benchmarks.driver.training.parallel import average
+from training.benchmarks.driver.training.trainer import Trainer
+
+
+def steps(trainer: Trainer, count: int) -> list[float]:
+    """Losses of the next `count` steps, the mean of all ranks."""
+    losses: list[float] = []
+    end = trainer.step + count
+    while trainer.step < end:
+        batches = trainer.batches()
+        rest = trainer.schedule.steps_per_epoch - trainer.step % trainer.schedule.steps_per_epoch
+        for _ in range(min(rest, end - trainer.step)):
+            losses.append(float(average(trainer.train_step(batches).float())))
+    return losses
+
+
+def whole(parameter: Tensor) -> Tensor:
+    """The parameter's values of all ranks, on the CPU."""
+    full = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+    return full.detach().cpu().clone()
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    """Every parameter, whole."""
+    return {name: whole(parameter) for name, parameter in trainer.model.module.named_parameters()}
+
+
+def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
+    config = config_of(layout["model"], **layout["settings"])
+    try:
+        trainer = trainer_of(layout["model"], config, group, folder / f"{name}.rank{group.placement.rank}.log")
+    except UnusableSettingsError as error:
+        return {"refused": str(error)}
+    start = weights(trainer)
+    if group.placement.rank == 0:
+        torch.save(start, folder / f"{name}.start.pt")
+    before = trainer.evaluate()
+    losses = steps(trainer, int(layout.get("steps", config.max_steps)))
+    end = weights(trainer)
+    if group.placement.rank == 0:
+        torch.save(end, folder / f"{name}.end.pt")
+    after = trainer.evaluate()
+    scale = trainer.precision.loss_scale
+    return {"losses": losses, "before": before, "after": after, "loss_scale": scale}
+
+
+def _resume(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
+    """The curve of one run beside that of a run which stops after half of the steps and goes on from its checkpoint."""
+    half = int(layout["steps"]) // 2
+    settings = layout["settings"] | {"checkpoint_dir": str(folder / f"{name}.checkpoints")}
+    log = folder / f"{name}.rank{group.placement.rank}.log"
+
+    def trainer(**more: Any) -> Trainer:
+        return trainer_of(layout["model"], config_of(layout["model"], **settings, **more), group, log)
+
+    whole_run = trainer(checkpoint_interval_steps=1000)
+    straight = steps(whole_run, 2 * half)
+    first = trainer(checkpoint_interval_steps=half)
+    broken = steps(first, half)
+    assert first.checkpoints is not None
+    first.checkpoints.save(half, first.model, first.optimizer, first.precision)
+    second = trainer(resume=True)
+    resumed_at = second.step
+    broken += steps(second, half)
+    same = all(torch.equal(a, b) for a, b in zip(weights(whole_run).values(), weights(second).values(), strict=True))
+    refusals = []
+    for change in layout["refused_changes"]:
+        try:
+            trainer_of(
+                layout["model"], config_of(layout["model"], **(settings | {"resume": True} | change)), group, log
+            )
+        except UnusableSettingsError as error:
+            refusals.append(str(error))
+    damaged = _after_damage(first.checkpoints, second, group)
+    return {
+        "straight": straight,
+        "broken": broken,
+        "at": resumed_at,
+        "same_weights": same,
+        "refusals": refusals,
+        "damaged": damaged,
+    }
+
+
+def _after_damage(checkpoints: Checkpoints, trainer: Trainer, group: ProcessGroup) -> str:
+    """What loading says of a checkpoint one of whose files has lost its end."""
+    path = checkpoints.latest()
+    assert path is not None
+    if group.placement.rank == 0:
+        part = max(path.glob("*.distcp"), key=lambda file: file.stat().st_size)
+        part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
+    torch.distributed.barrier()
+    try:
+        checkpoints.load(path, trainer.model, trainer.optimizer, trainer.precision)
+    except UnusableSettingsError as error:
+        return str(error)
+    return "loaded"
+
+
+def main() -> None:
+    """Entry of a rank."""
+    folder, layouts = Path(sys.argv[-2]), json.loads(Path(sys.argv[-1]).read_text())
+    results = {}
+    torch.set_num_threads(1)
+    with init("gloo", timeout_s=120) as group:
+        for name, layout in layouts.items():
+            results[name] = (_resume if "refused_changes" in layout else _train)(name, layout, folder, group)
+        if group.placement.rank == 0:
+            (folder / "losses.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Every layout trains like the plain loop in one process: two launches of real ranks run all of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.benchmarks.driver.launching import run
+from tests.training.benchmarks.trainer import reference
+from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, config_of
+
+WORKLOAD = "tests.training.benchmarks.trainer.parity_workload"
+HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
+TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
+FSDP: dict[str, Any] = {"strategy": "fsdp"}
+# Layout: model, settings, and how far the losses of 20 steps may be from the plain loop's.
+EXACT = 1e-5
+LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = {
+    "ddp": ("llama", {}, EXACT),
+    "ddp_accumulation": ("llama", HALF, EXACT),
+    "fsdp": ("llama", FSDP, EXACT),
+    "fsdp_accumulation_recomputed": ("llama", FSDP | HALF | {"activation_checkpointing": True}, EXACT),
+    "tp": ("llama", TP, EXACT),
+    "tp_accumulation": ("llama", TP | {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}, EXACT),
+    "tp_sequence": ("llama", TP | {"sequence_parallel": True}, EXACT),
+    "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
+    "bert_ddp": ("bert", {}, EXACT),
+    "bert_fsdp": ("bert", FSDP, EXACT),
+    "glm_ddp": ("glm", {}, EXACT),
+    "glm_fsdp": ("glm", FSDP, EXACT),
+    "cpm_ddp": ("cpm", {}, EXACT),
+    "cpm_fsdp": ("cpm", FSDP, EXACT),
+    # bfloat16 has 8 bits, float16 has 11: relative errors of 4e-3 and 5e-4 in each product.
+    "bf16_ddp": ("llama", {"precision": "bf16"}, 2e-2),
+    "bf16_fsdp": ("llama", FSDP | {"precision": "bf16"}, 2e-2),
+    "fp16_ddp": ("llama", {"precision": "fp16"}, 2e-3),
+    "fp16_fsdp": ("llama", FSDP | {"precision": "fp16"}, 2e-3),
+}
+LAMB: dict[str, dict[str, Any]] = {"lamb_ddp": {}, "lamb_fsdp": FSDP, "lamb_tp": TP}
+RESUMED: dict[str, dict[str, Any]] = {"resume_ddp": {"precision": "fp16"}, "resume_fsdp": FSDP}
+RESUME_STEPS = 12
+
+
+def _launch(folder: Path, ranks: int, layouts: dict[str, Any]) -> dict[str, Any]:
+    file = folder / "layouts.json"
+    file.write_text(json.dumps(layouts))
+    options = ["--nproc_per_node", str(ranks)]
+    code, output = run(folder, options, [WORKLOAD, str(folder), str(file)], OMP_NUM_THREADS="1")
+    assert code == 0, output + (folder / "rank0.out.log").read_text()[-3000:]
+    results: dict[str, Any] = json.loads((folder / "losses.json").read_text())
+    return results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parity")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    layouts: dict[str, Any] = {name: {"model": m, "settings": s} for name, (m, s, _) in LAYOUTS.items()}
+    for name, settings in LAMB.items():
+        layouts[name] = {"model": "llama", "settings": settings | {"optimizer": "lamb"}}
+    for name, settings in RESUMED.items():
+        changes = [{"seed": 1}, {"max_steps": 5, "lr_decay_steps": STEPS}, {"train_batch_size": 4}]
+        dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+        layouts[name] = {
+            "model": "cpm",
+            "settings": settings | dropout,
+            "steps": RESUME_STEPS,
+            "refused_changes": changes,
+        }
+    layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
+    return _launch(folder, 2, layouts)
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path, found: dict[str, Any]) -> dict[str, tuple[list[float], dict[str, torch.Tensor]]]:
+    """The plain loop of each model, from the weights that the ranks began with."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    loops = {}
+    for name, model in {"ddp": "llama", "bert_ddp": "bert", "glm_ddp": "glm", "cpm_ddp": "cpm"}.items():
+        start = torch.load(folder / f"{name}.start.pt")
+        loops[model] = reference.train(model, config_of(model), start, STEPS)
+    torch.set_num_threads(threads)
+    return loops
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_trains_like_the_plain_loop(
+    name: str,
+    found: dict[str, Any],
+    plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]],
+    folder: Path,
+) -> None:
+    model, _, allowed = LAYOUTS[name]
+    losses, end = plain[model]
+    assert found[name]["losses"] == pytest.approx(losses, abs=allowed, rel=0)
+    assert losses[-1] < losses[0], "the plain loop itself learns"
+    assert len(losses) == STEPS
+    trained = torch.load(folder / f"{name}.end.pt")
+    for key, weight in end.items():
+        # Adam divides by a gradient's own size: tiny gradients carry their rounding errors into the weights.
+        torch.testing.assert_close(trained[key], weight, atol=max(10 * allowed, 1e-4), rtol=0)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_starts_from_the_same_weights(name: str, found: dict[str, Any], folder: Path) -> None:
+    first = {"llama": "ddp", "bert": "bert_ddp", "glm": "glm_ddp", "cpm": "cpm_ddp"}[LAYOUTS[name][0]]
+    for key, weight in torch.load(folder / f"{first}.start.pt").items():
+        assert torch.equal(torch.load(folder / f"{name}.start.pt")[key], weight)
+
+
+@pytest.mark.parametrize("name", ["ddp", "tp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
+def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any], folder: Path) -> None:
+    model, settings, _ = LAYOUTS[name]
+    config = config_of(model, **settings)
+    net = reference.model_with(model, config, torch.load(folder / f"{name}.end.pt")).eval()
+    samples = reference.benchmark_of(model).synthetic_data(config).evaluation
+    with torch.no_grad():
+        results = net(samples[list(range(len(samples)))])
+    metrics = {key: float(pair[0] / pair[1]) for key, pair in results.items() if key != "loss"}
+    assert found[name]["after"].keys() - {"time", "global_steps"} == metrics.keys()
+    for key, value in metrics.items():
+        assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
+
+
+def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:
+    plain_lamb = found["lamb_ddp"]["losses"]
+    assert plain_lamb != found["ddp"]["losses"]
+    for name in ("lamb_fsdp", "lamb_tp"):
+        assert found[name]["losses"] == pytest.approx(plain_lamb, abs=EXACT, rel=0)
+
+
+def test_the_loss_is_scaled_in_fp16_only(found: dict[str, Any]) -> None:
+    assert found["fp16_ddp"]["loss_scale"] == 65536.0 == found["fp16_fsdp"]["loss_scale"]
+    assert found["bf16_ddp"]["loss_scale"] is None
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_has_the_same_curve_with_dropout(name: str, found: dict[str, Any]) -> None:
+    result = found[name]
+    assert result["at"] == RESUME_STEPS // 2
+    assert result["broken"] == result["straight"]
+    assert len(result["broken"]) == RESUME_STEPS
+    assert result["same_weights"]
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_checkpoint_of_other_settings_or_a_broken_one_is_named(name: str, found: dict[str, Any]) -> None:
+    seed, steps, batch = found[name]["refusals"]
+    assert "step-00000006 is of other settings: seed was 42, is 1" in seed
+    assert "is after step 6, the run ends after step 5" in steps
+    assert "global_batch_size was 16, is 8" in batch
+    assert "step-00000006: broken checkpoint" in found[name]["damaged"]
+
+
+def test_ranks_that_cannot_share_a_layer_are_refused(found: dict[str, Any]) -> None:
+    assert found["tp_uneven"]["refused"] == "tensor_parallel_size = 4 does not divide the 2 ranks"
+
+
+def test_two_dimensions_on_four_ranks(
+    tmp_path: Path, folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
+) -> None:
+    settings = TP | {"train_batch_size": GLOBAL_BATCH // 2}
+    layouts: dict[str, Any] = {
+        "fsdp_tp": {"model": "llama", "settings": settings | FSDP},
+        "fsdp_tp_sequence": {"model": "llama", "settings": settings | FSDP | {"sequence_parallel": True}},
+        "ddp_tp": {"model": "llama", "settings": settings},
+    }
+    results = _launch(tmp_path, 4, layouts)
+    assert "need strategy = 'fsdp'" in results["ddp_tp"]["refused"]
+    for name in ("fsdp_tp", "fsdp_tp_sequence"):
+        assert results[name]["losses"] == pytest.approx(plain["llama"][0], abs=EXACT, rel=0)
