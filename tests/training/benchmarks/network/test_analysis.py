@@ -1,5 +1,6 @@
 """Who is named and who never is, on clusters whose truth is known."""
 
+import random
 from typing import Any
 
 import pytest
@@ -76,6 +77,19 @@ def test_one_bad_moment_blames_nobody() -> None:
     for group in values[0]["groups"]:
         group["time_us"]["p50"] *= 5
     assert look(values).findings == ()
+
+
+@pytest.mark.parametrize("count", [3, 4, 8])
+@pytest.mark.parametrize("pattern", ["pairs", "each", "k_batch", "rail"])
+def test_bursts_of_interference_blame_nobody(pattern: str, count: int) -> None:
+    """One in ten measurements, wherever it falls, is two to ten times slower."""
+    for seed in range(100):
+        draw = random.Random(seed)
+        values = steps(pattern, count, HEALTHY, noise=0.03, seed=seed)
+        for group in (group for step in values for group in step["groups"]):
+            if draw.random() < 0.1:
+                group["time_us"]["p50"] *= draw.uniform(2, 10)
+        assert look(values).findings == (), f"seed {seed}: {look(values).sentences}"
 
 
 @pytest.mark.parametrize(
