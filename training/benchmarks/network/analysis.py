@@ -1,7 +1,8 @@
 """Which host, pair, rail or batch holds the others back: robust outliers of a cluster pattern, as sentences.
 
 Pure functions over the steps of a PerfLog. A group is named only if it is slower than its peers by more than the user's
-`slow_percent` and by more than noise explains, in the median over the repeats and in the interval around it.
+`slow_percent` and by more than noise explains, in the median over the repeats, and if even its fastest iteration is
+slow: a wire that is slow is so always, while the traffic and the programs of others come and go.
 
 Pairs are explained by what each host can do, its best pair: two healthy hosts reach min(best, best). A host all of
 whose pairs are slow has a slow best pair and is compared with the other hosts; a pair that falls short of what both its
@@ -130,20 +131,20 @@ def pair_findings(found: Sequence[Cell], size: int, slow_percent: float) -> list
     of_host = {host: [cell for cell in found if host in cell.hosts] for host in hosts}
     best = {host: max(cell.rate.value for cell in own) for host, own in of_host.items()}
     able = {cell.group: min(best[host] for host in cell.hosts) for cell in found}
-    left = {cell.group: math.log(cell.rate.value / able[cell.group]) for cell in found}
-    comparisons = len(found) + len(hosts)
+    left = [math.log(cell.rate.value / able[cell.group]) for cell in found]
+    noise = _noise_limit(found, left, comparisons=len(found) + len(hosts))
     reference = median_high(best.values())
     result = []
     for host in hosts:
         own = of_host[host]
-        lag = _lag(best[host], max(cell.rate.high for cell in own), reference, slow_percent)
-        if lag > 0 and lag > _noise(found, own, left, comparisons):
+        lag = _lag(best[host], max(cell.peak for cell in own), reference, slow_percent)
+        if lag > noise:
             slow = _percent(median([cell.rate.value for cell in own]), reference)
             sentence = f"host {host}: all its pairs are {slow:.0f} % slow at {format_size(size)}: NIC, cable or PCIe"
             result.append(Finding(kind="host", hosts=(host,), size_bytes=size, slow_percent=slow, sentence=sentence))
     for cell in found:
-        lag = _lag(cell.rate.value, cell.rate.high, able[cell.group], slow_percent)
-        if lag > 0 and lag > _noise(found, [cell], left, comparisons):
+        lag = _lag(cell.rate.value, cell.peak, able[cell.group], slow_percent)
+        if lag > noise:
             slow = _percent(cell.rate.value, able[cell.group])
             sentence = f"pair {cell.group} alone is {slow:.0f} % slow at {format_size(size)}: the path between them"
             result.append(Finding(kind="pair", hosts=cell.hosts, size_bytes=size, slow_percent=slow, sentence=sentence))
@@ -158,12 +159,13 @@ def group_findings(pattern: str, found: Sequence[Cell], size: int, slow_percent:
         return []
     rates = [cell.rate.value for cell in peers]
     reference = max(rates) if len(peers) == 2 else median_high(rates)
-    left = {cell.group: math.log(cell.rate.value / reference) if len(peers) > 2 else 0.0 for cell in peers}
+    left = [math.log(rate / reference) if len(peers) > 2 else 0.0 for rate in rates]
+    noise = _noise_limit(peers, left, comparisons=len(peers))
     kind = {"each": "host", "rail": "rail", "k_batch": "batch", "halves": "half", "across": "pair"}[pattern]
     result = []
     for cell in peers:
-        lag = _lag(cell.rate.value, cell.rate.high, reference, slow_percent)
-        if lag > 0 and lag > _noise(peers, [cell], left, len(peers)):
+        lag = _lag(cell.rate.value, cell.peak, reference, slow_percent)
+        if lag > noise:
             slow = _percent(cell.rate.value, reference)
             name = f"{kind} {cell.group}" if kind in ("host", "pair") else f"{cell.group} ({', '.join(cell.hosts)})"
             meaning = _MEANING.get(pattern, "one of the two hosts or the path across the cut")
@@ -172,30 +174,19 @@ def group_findings(pattern: str, found: Sequence[Cell], size: int, slow_percent:
     return result
 
 
-def _lag(rate: float, high: float, reference: float, slow_percent: float) -> float:
-    """How far the logarithm of `rate` lies below the reference's; 0 unless it and its interval's upper end are slow."""
+def _lag(rate: float, peak: float, reference: float, slow_percent: float) -> float:
+    """How far the logarithm of `rate` lies below the reference's; 0 unless the fastest iteration is slow, too."""
     bound = reference * (1 - slow_percent / 100)
-    return math.log(reference / rate) if rate < bound and high < bound else 0.0
+    return math.log(reference / rate) if rate < bound and peak < bound else 0.0
 
 
-def _noise(found: Sequence[Cell], own: Sequence[Cell], left: Mapping[str, float], comparisons: int) -> float:
-    """How far below its reference the logarithm of a rate must lie for noise not to explain it.
-
-    The noise is that of all cells or of all but `own`, whichever says less: a link that loses packets scatters widely
-    by itself, and must not hide in a noise that it makes; its own interval is looked at besides.
-    """
-    names = {cell.group for cell in own}
-    others = [cell for cell in found if cell.group not in names]
-    return min(_noise_limit(some, left, comparisons) for some in (found, others))
-
-
-def _noise_limit(found: Sequence[Cell], left: Mapping[str, float], comparisons: int) -> float:
+def _noise_limit(found: Sequence[Cell], left: Sequence[float], *, comparisons: int) -> float:
+    """How far below its reference the logarithm of a rate must lie for noise not to explain it."""
     degrees = sum(len(cell.scatter) - 1 for cell in found)
     if degrees < 1:
         return math.inf
-    values = [left[cell.group] for cell in found]
-    middle = median(values)
-    spread = _MAD_SCALE * median([abs(value - middle) for value in values])
+    middle = median(left)
+    spread = _MAD_SCALE * median([abs(value - middle) for value in left])
     return _student_quantile(1 - ALPHA / comparisons, degrees) * max(spread, repeat_noise(found))
 
 

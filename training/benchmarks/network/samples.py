@@ -11,7 +11,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One group's result for one size in one repeat. `rate` is 1 / p50, per second: it orders barriers, too."""
+    """One group's result for one size in one repeat. `rate` is 1 / p50, per second: it orders barriers, too.
+
+    `peak` is the rate of the fastest iteration.
+    """
 
     pattern: str
     round: str
@@ -22,6 +25,7 @@ class Sample:
     size_bytes: int
     repeat: int
     rate: float
+    peak: float
     busbw_gbps: float
 
 
@@ -42,12 +46,16 @@ class Median:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One group at one size over the repeats: its rate, its busbw in GB/s, and the scatter of the rate's logarithm."""
+    """One group at one size over the repeats: its rate, the fastest iteration's, its busbw in GB/s, and the scatter.
+
+    `scatter` holds the differences of the rates' logarithms from the median's.
+    """
 
     group: str
     hosts: tuple[str, ...]
     world_size: int
     rate: Median
+    peak: float
     busbw_gbps: Median
     scatter: tuple[float, ...]
 
@@ -82,6 +90,7 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
         size_bytes=int(group["size_bytes"]),
         repeat=int(step["repeat"]),
         rate=1e6 / float(group["time_us"]["p50"]),
+        peak=1e6 / float(group["time_us"]["min"]),
         busbw_gbps=float(group["busbw_GBps"]),
     )
 
@@ -118,6 +127,7 @@ def _cell(group: str, samples: Sequence[Sample]) -> Cell:
         hosts=samples[0].hosts,
         world_size=samples[0].world_size,
         rate=rate,
+        peak=max(sample.peak for sample in samples),
         busbw_gbps=median_of([sample.busbw_gbps for sample in samples]),
         scatter=tuple(math.log(sample.rate / rate.value) for sample in samples),
     )
