@@ -12,5 +12,8 @@ HOSTS = ["localhost"]
 # The first port to try for torchrun's master; one that is free is taken each round.
 # MASTER_PORT = 29500
 
+# Seconds for which a host may be out of reach during a round before it is given up.
+# LINK_LIMIT = 120
+
 # The interface for NCCL and Gloo; "auto" takes the one that reaches the first host.
 # NETWORK_INTERFACE = "auto"

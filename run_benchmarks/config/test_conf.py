@@ -9,9 +9,12 @@ RUNTIME = "process"
 # It should be "debug", "info", "warning" or "error".
 FLAGPERF_LOG_LEVEL = "info"
 
-# Seconds between two samples of the host monitors, and the longest time a case may take.
+# Seconds between two samples of the host monitors, and the longest time a round may take.
 MONITOR_INTERVAL = 1.0
 TIME_LIMIT = 3600
+
+# A round in which no rank writes anything for so many seconds is stopped, with the stacks of its ranks.
+# STALL_LIMIT = 1800
 
 # Clean the hosts' page cache before each round (needs root there).
 CLEAR_CACHES = False
@@ -43,6 +46,10 @@ NETWORK_ALLREDUCE_CPU_1X2 = {
     "repeat": 1,
     "nnodes": 1,
     "nproc": 2,
+    # Limits of this case alone, in seconds, and how often a round that failed is tried again.
+    # "time_limit": 600,
+    # "stall_limit": 120,
+    # "retries": 1,
     # Data on the hosts and where a container sees them; this benchmark makes its own.
     # "data_dir_host": "/home/data/bert/train/",
     # "data_dir_container": "/mnt/data/bert/train/",
