@@ -55,7 +55,7 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     if group.placement.rank == 0:
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
-    losses = steps(trainer, int(layout.get("steps", config.max_steps)))
+    losses = steps(trainer, config.max_steps or 0)
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")

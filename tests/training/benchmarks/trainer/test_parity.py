@@ -9,7 +9,7 @@ import torch
 
 from tests.training.benchmarks.driver.launching import run
 from tests.training.benchmarks.trainer import reference
-from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, config_of
+from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
 
 WORKLOAD = "tests.training.benchmarks.trainer.parity_workload"
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
@@ -119,7 +119,7 @@ def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any]
     model, settings, _ = LAYOUTS[name]
     config = config_of(model, **settings)
     net = reference.model_with(model, config, torch.load(folder / f"{name}.end.pt")).eval()
-    samples = reference.benchmark_of(model).synthetic_data(config).evaluation
+    samples = benchmark_of(model).synthetic_data(config).evaluation
     with torch.no_grad():
         results = net(samples[list(range(len(samples)))])
     metrics = {key: float(pair[0] / pair[1]) for key, pair in results.items() if key != "loss"}
