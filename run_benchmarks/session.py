@@ -142,7 +142,10 @@ class Session:
         touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
         for name in sorted(missed & touched.keys()):
             LOG.warning(
-                "%s: not everything could be collected; what is there stays in %s", name, self._plan.log_root_host
+                "%s: not everything could be collected; what is there stays in %s until `run.py clean %s`",
+                name,
+                self._plan.log_root_host,
+                self._plan.run_id,
             )
         removable = {name: host for name, host in touched.items() if name not in missed}
         result = for_each(
