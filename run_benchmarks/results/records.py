@@ -10,8 +10,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-
-
 SCHEMA_VERSION = 1
 
 

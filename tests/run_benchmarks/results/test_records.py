@@ -17,9 +17,9 @@ from run_benchmarks.results.records import (
     write_record,
     write_text,
 )
-from training.benchmarks.driver.masking import mask_environment
 from run_benchmarks.results.summary import case_rows, show
 from tests.run_benchmarks.results.rounds import round_record, run_record
+from training.benchmarks.driver.masking import mask_environment
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
