@@ -1,6 +1,7 @@
 """Which samples each rank sees: all of them, once, in an order that does not depend on the number of ranks."""
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_samples_of_shards_are_found_and_a_shard_is_loaded_once() -> None:
     order = shards.order(torch.Generator().manual_seed(1)).tolist()
     assert sorted(order) == list(range(10))
     owners = [next(n for n, end in enumerate((4, 5, 10)) if index < end) for index in order]
-    assert sum(a != b for a, b in zip(owners, owners[1:], strict=False)) == 2, "one shard after the other"
+    assert sum(a != b for a, b in pairwise(owners)) == 2, "one shard after the other"
     shards.loads.clear()
     for begin in range(0, 10, 2):
         _ = shards[order[begin : begin + 2]]

@@ -72,6 +72,9 @@ def found(folder: Path) -> dict[str, Any]:
             "steps": RESUME_STEPS,
             "refused_changes": changes,
         }
+    for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
+        settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
+        layouts[name] = {"model": "llama", "settings": settings}
     layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
     return _launch(folder, 2, layouts)
 
@@ -126,6 +129,12 @@ def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any]
     assert found[name]["after"].keys() - {"time", "global_steps"} == metrics.keys()
     for key, value in metrics.items():
         assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
+
+
+@pytest.mark.parametrize("name", ["from_file_ddp", "from_file_fsdp"])
+def test_a_run_starts_from_the_weights_of_a_file(name: str, found: dict[str, Any]) -> None:
+    assert found[name]["before"]["eval_loss"] == pytest.approx(found["ddp"]["after"]["eval_loss"], abs=EXACT)
+    assert found["ddp"]["before"]["eval_loss"] > found["ddp"]["after"]["eval_loss"] + 1
 
 
 def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:

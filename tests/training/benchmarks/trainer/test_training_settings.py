@@ -1,4 +1,4 @@
-"""Settings of the trainer and of every model: what is refused, and that the shipped cases are accepted without torch."""
+"""Settings of the trainer and of every model: what is refused, and that the shipped cases are accepted."""
 
 import subprocess
 import sys

@@ -43,7 +43,11 @@ class Progress:
 
 def identity(config: TrainingConfig, schedule: Schedule, world_size: int, train_samples: int) -> dict[str, Any]:
     """What a checkpoint's run must have in common with one that goes on from it."""
-    settings = {key: value for key, value in config.model_dump(mode="json").items() if key not in _FREE}
+    settings = {
+        key: value
+        for key, value in config.model_dump(mode="json").items()
+        if key not in _FREE and not key.startswith("target_")
+    }
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": config.lr_decay_steps or schedule.total_steps,

@@ -1,0 +1,93 @@
+"""Our BERT against transformers': the same weights give the same losses and gradients."""
+
+import pytest
+import torch
+
+from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from training.benchmarks.bert.pytorch.config import Config
+from training.benchmarks.bert.pytorch.model import Bert
+from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
+
+transformers = pytest.importorskip("transformers")
+
+
+def _pair() -> tuple[Bert, torch.nn.Module, dict[str, torch.Tensor]]:
+    config = config_of("bert")
+    assert isinstance(config, Config)
+    theirs = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_attention_heads,
+            intermediate_size=config.ffn_hidden_size,
+            max_position_embeddings=config.max_position_embeddings,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+    torch.manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)  # also biases, which are zero at the start
+    state = BertBenchmark().weights_of(
+        config, {"model": {f"bert_model_segment.{k}": v for k, v in theirs.state_dict().items()}}
+    )
+    ours = Bert(config)
+    missing, _ = ours.load_state_dict(state, strict=False)
+    assert missing == []
+    batch = benchmark_of("bert").synthetic_data(config).train[[0, 1, 2, 3]]
+    batch["input_mask"][1, 10:] = 0
+    batch["masked_lm_ids"][2, 1:] = 0
+    return ours.train(), theirs.train(), batch
+
+
+def test_loss_and_gradients_are_those_of_transformers() -> None:
+    ours, theirs, batch = _pair()
+    labels = torch.full_like(batch["input_ids"], -100)
+    for row in range(4):
+        for position, label in zip(batch["masked_lm_positions"][row], batch["masked_lm_ids"][row], strict=True):
+            if label:
+                labels[row, position] = label
+    reference = theirs(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["input_mask"],
+        token_type_ids=batch["segment_ids"],
+        labels=labels,
+        next_sentence_label=batch["next_sentence_labels"],
+    ).loss
+    loss = ours(batch)["loss"]
+    assert float(loss.detach()) == pytest.approx(float(reference.detach()), abs=1e-5)
+    loss.backward()
+    reference.backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+
+
+def test_accuracy_counts_the_labels_that_are_there() -> None:
+    ours, _, batch = _pair()
+    ours.eval()
+    results = ours(batch)
+    right, count = results["eval_mlm_accuracy"].tolist()
+    assert count == int((batch["masked_lm_ids"] != 0).sum()) == 10
+    hidden_right = 0
+    for row in range(4):
+        single = {key: value[row : row + 1] for key, value in batch.items()}
+        hidden_right += ours(single)["eval_mlm_accuracy"][0].item()
+    assert right == hidden_right
+    without = {**batch, "masked_lm_ids": torch.zeros_like(batch["masked_lm_ids"])}
+    assert torch.isfinite(ours(without)["loss"]), "a batch without any mask has the other loss"
+
+
+def test_a_checkpoint_of_the_unpadded_vocabulary_is_filled_up() -> None:
+    config = config_of("bert")
+    with torch.device("meta"):
+        names = {name: p.shape for name, p in Bert(config).named_parameters()}  # type: ignore[arg-type]
+    state = {f"module.{name}": torch.ones(shape) for name, shape in names.items()}
+    state["module.bert.embeddings.word_embeddings.weight"] = torch.ones(60, 32)
+    state["module.cls.predictions.bias"] = torch.ones(60)
+    weights = BertBenchmark().weights_of(config, state)  # type: ignore[arg-type]
+    embeddings, bias = weights["bert.embeddings.word_embeddings.weight"], weights["cls.predictions.bias"]
+    assert embeddings.shape == (64, 32) and bias.shape == (64,)
+    assert embeddings[:60].eq(1).all() and embeddings[60:].eq(0).all() and bias[60:].eq(0).all()

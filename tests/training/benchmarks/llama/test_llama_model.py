@@ -1,0 +1,45 @@
+"""Our LLaMA against transformers': the same weights give the same loss and gradients."""
+
+import pytest
+import torch
+
+from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from training.benchmarks.llama.pytorch.config import Config
+from training.benchmarks.llama.pytorch.model import Llama
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize(("kv_heads", "theta"), [(4, 10000.0), (2, 500000.0)])
+def test_loss_and_gradients_are_those_of_transformers(kv_heads: int, theta: float) -> None:
+    config = config_of("llama", num_key_value_heads=kv_heads, rope_theta=theta)
+    assert isinstance(config, Config)
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.ffn_hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=kv_heads,
+            max_position_embeddings=config.seq_length,
+            rms_norm_eps=config.norm_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": theta},
+            tie_word_embeddings=False,
+        )
+    )
+    torch.manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    ours = Llama(config)
+    ours.load_state_dict(theirs.state_dict())
+    ours.make_constants(torch.device("cpu"))
+    batch = benchmark_of("llama").synthetic_data(config).train[[0, 1, 2]]
+    loss, reference = ours.train()(batch)["loss"], theirs(batch["tokens"], labels=batch["tokens"]).loss
+    assert float(loss.detach()) == pytest.approx(float(reference.detach()), abs=1e-5)
+    loss.backward()
+    reference.backward()
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-4, rtol=1e-3)

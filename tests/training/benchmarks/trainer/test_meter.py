@@ -1,0 +1,104 @@
+"""FLOPs of every model against torch's counter, MFU, datasheets, and the clocks."""
+
+import time
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.driver.datasheet import datasheet
+from training.benchmarks.driver.training.meter import (
+    Meter,
+    model_flops_utilization,
+    peak_memory_bytes,
+    peak_tflops,
+)
+from training.benchmarks.driver.training.model import BenchmarkModel, parameter_count
+
+CPU = torch.device("cpu")
+SAMPLES = 3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_flops_are_those_that_torch_counts(name: str) -> None:
+    config = config_of(name)
+    model: BenchmarkModel = benchmark_of(name).build_model(config)
+    model.make_constants(CPU)
+    batch = benchmark_of(name).synthetic_data(config).train[list(range(SAMPLES))]
+    # The CPU's fused attention is not counted; composed of matrix products it is.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model.train()(batch)["loss"].backward()
+    assert counter.get_total_flops() == pytest.approx(SAMPLES * config.flops_per_sample(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("bert", 336_232_258), ("glm", 334_688_256), ("cpm", 334_080_000), ("llama", 6_738_415_616)],
+)
+def test_the_default_sizes_are_the_true_ones(name: str, parameters: int) -> None:
+    """Parameter counts as measured on FlagPerf's own models."""
+    benchmark, config_class, _ = MODELS[name]
+    with torch.device("meta"):
+        model: BenchmarkModel = benchmark().build_model(config_class(max_steps=1))
+    assert parameter_count(model) == parameters
+    assert len(model.blocks()) == {"llama": 32}.get(name, 24)
+
+
+def test_flops_of_the_true_sizes_are_six_for_each_parameter_and_token_and_the_attention() -> None:
+    config = MODELS["llama"][1](max_steps=1)
+    tokens, layers, size = 4096, 32, 4096
+    parameters = 6_738_415_616 - 32000 * size - (2 * layers + 1) * size  # embedding and norms multiply no matrices
+    assert config.flops_per_sample() == 6 * parameters * tokens + 12 * layers * size * tokens * tokens
+
+
+def test_mfu_is_the_part_of_all_peaks_and_unknown_without_one() -> None:
+    config = config_of("cpm", peak_tflops=2.0)
+    peak = peak_tflops(config, CPU)
+    assert peak == 2.0
+    seconds = config.flops_per_sample() * 1000 / 4e12
+    mfu = model_flops_utilization(config, samples=1000, seconds=2 * seconds, world_size=2, peak=peak)
+    assert mfu == pytest.approx(0.5)
+    assert peak_tflops(config_of("cpm"), CPU) is None
+    assert model_flops_utilization(config, samples=1000, seconds=1.0, world_size=2, peak=None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sheet", "bf16"),
+    [
+        ("NVIDIA H200", "H200 SXM", 989.4),
+        ("NVIDIA H200 NVL", "H200 NVL", 835.5),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4),
+        ("NVIDIA H100 PCIe", "H100 PCIe", 756.0),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312.0),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB", 312.0),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312.0),
+    ],
+)
+def test_a_device_is_known_by_its_name(name: str, sheet: str, bf16: float) -> None:
+    found = datasheet(name)
+    assert found is not None
+    assert (found.name, found.tflops["bf16"]) == (sheet, bf16)
+    assert set(found.tflops) == {"fp64", "fp32", "tf32", "bf16", "fp16", "int8"}
+
+
+def test_an_unknown_device_has_no_datasheet() -> None:
+    assert datasheet("Tesla T4") is None
+
+
+def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:
+    meter = Meter(CPU)
+    meter.start()
+    meter.begin_compute()
+    time.sleep(0.02)
+    meter.end_compute()
+    with meter.excluded():
+        time.sleep(0.03)
+    times = meter.read()
+    assert 0.02 <= times.pure_compute <= times.no_eval <= times.raw - 0.03
+
+
+def test_peak_memory_is_at_least_what_is_held() -> None:
+    held = torch.ones(1 << 22)
+    assert peak_memory_bytes(CPU) > held.numel() * held.element_size()

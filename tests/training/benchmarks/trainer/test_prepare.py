@@ -1,0 +1,72 @@
+"""What is found out about data and weights before a device is taken."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.benchmark import DataError, Prepared, prepare
+
+
+def _prepare(data_dir: Path | None = None, **settings: Any) -> Prepared:
+    return prepare(benchmark_of("llama"), config_of("llama", **settings), data_dir)
+
+
+def _weights() -> dict[str, torch.Tensor]:
+    with torch.device("meta"):
+        names = {name: p.shape for name, p in benchmark_of("llama").build_model(config_of("llama")).named_parameters()}
+    return {name: torch.full(shape, 0.5) for name, shape in names.items()}
+
+
+def test_synthetic_data_needs_nothing_and_the_model_has_no_storage() -> None:
+    prepared = _prepare()
+    assert len(prepared.data.train) == 128 and prepared.weights is None
+    assert all(parameter.is_meta for parameter in prepared.model.parameters())
+
+
+def test_a_data_folder_and_synthetic_data_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSettingsError, match="has no effect with data = 'synthetic'"):
+        _prepare(tmp_path)
+
+
+def test_files_need_a_folder_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSettingsError, match="needs a data folder"):
+        _prepare(data="files")
+    with pytest.raises(DataError, match="none: no such folder"):
+        _prepare(tmp_path / "none", data="files")
+
+
+@pytest.mark.parametrize("nesting", [None, "module", "model", "state_dict"])
+def test_weights_are_found_in_the_usual_nestings(tmp_path: Path, nesting: str | None) -> None:
+    path = tmp_path / "weights.pt"
+    state: dict[str, Any] = _weights() | {"not.a.parameter": torch.zeros(3)}
+    torch.save({nesting: state, "iteration": 5} if nesting else state, path)
+    prepared = _prepare(init_checkpoint=str(path))
+    assert prepared.weights is not None
+    assert prepared.weights.keys() == _weights().keys()
+    assert all(tensor.eq(0.5).all() for tensor in prepared.weights.values())
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    with pytest.raises(DataError, match=r"weights\.pt: no such file \(init_checkpoint\)"):
+        _prepare(init_checkpoint=str(path))
+    path.write_bytes(b"no checkpoint")
+    with pytest.raises(DataError, match=r"weights\.pt: no checkpoint of llama"):
+        _prepare(init_checkpoint=str(path))
+    torch.save([1, 2], path)
+    with pytest.raises(DataError, match=r"weights\.pt: no checkpoint of llama"):
+        _prepare(init_checkpoint=str(path))
+    weights = _weights()
+    weights["model.norm.weight"] = torch.zeros(31)
+    for name in list(weights)[1:6]:
+        del weights[name]
+    torch.save(weights, path)
+    with pytest.raises(DataError, match=r"q_proj\.weight is missing; .*; and 3 more|is missing.*and 3 more"):
+        _prepare(init_checkpoint=str(path))
+    torch.save(_weights() | {"model.norm.weight": torch.zeros(31)}, path)
+    with pytest.raises(DataError, match=r"model\.norm\.weight has shape \[31\], the model's has \[32\]"):
+        _prepare(init_checkpoint=str(path))

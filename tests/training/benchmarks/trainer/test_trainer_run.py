@@ -1,0 +1,199 @@
+"""Training as the controller starts it: ranks through driver.launch, their events, verdicts and refusals."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.benchmarks.driver.launching import exit_record, run
+from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
+
+MODULE = "training.benchmarks.{}.pytorch.run_pretraining"
+# What FlagPerf's readers look for.
+STEP_KEYS = {
+    "loss", "epoch", "end_training", "global_steps", "num_trained_samples", "pure_compute_time", "no_eval_time",
+    "learning_rate", "seq/s",
+}  # fmt: skip
+FINISHED_KEYS = {
+    "e2e_time", "global_steps", "num_trained_samples", "training_sequences_per_second", "converged", "raw_train_time",
+    "init_time", "pure_training_computing_time", "train_no_eval_time",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended."""
+
+    code: int
+    folder: Path
+
+    def records(self, rank: int) -> list[PerfLogRecord]:
+        text = (self.folder / f"rank{rank}.out.log").read_text(encoding="utf-8")
+        return [record for record in map(parse_line, text.splitlines()) if record is not None]
+
+    def values(self, event: Event, rank: int = 0) -> list[Any]:
+        return [record.value for record in self.records(rank) if record.event is event]
+
+    @property
+    def message(self) -> str:
+        return exit_record(self.folder).failures[0].message
+
+
+def _run(folder: Path, model: str, settings: dict[str, Any], *, ranks: int = 2, arguments: tuple[str, ...] = ()) -> Run:
+    config = folder / "config.py"
+    folder.mkdir(exist_ok=True)
+    defaults = config_of(model).model_dump(exclude_defaults=True) | settings
+    config.write_text("".join(f"{key} = {value!r}\n" for key, value in defaults.items()))
+    workload = [MODULE.format(model), "--config_file", str(config), "--vendor", "cpu", *arguments]
+    code, _ = run(folder, ["--nproc_per_node", str(ranks)], workload, OMP_NUM_THREADS="1")
+    return Run(code, folder)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """20 of 1000 steps, 8 an epoch, evaluated every 4: the target is met after more than one epoch."""
+    folder = tmp_path_factory.mktemp("healthy")
+    settings = {
+        "max_steps": 60,
+        "lr_decay_steps": 60,
+        "eval_interval_samples": 64,
+        "log_freq": 5,
+        "target_embedding_average": 0.5,
+        "target_loss": 2.5,
+        "learning_rate": 1e-2,
+        "checkpoint_dir": str(folder / "checkpoints"),
+        "checkpoint_interval_steps": 8,
+        "peak_tflops": 0.1,
+    }
+    return _run(folder, "cpm", settings)
+
+
+def test_a_run_that_meets_its_target_ends_well(healthy: Run) -> None:
+    assert healthy.code == 0
+    for rank in range(2):
+        assert check_sequence(healthy.records(rank)) == []
+        (finished,) = healthy.values(Event.FINISHED, rank)
+        assert finished["converged"] is True
+    events = [record.event for record in healthy.records(0)]
+    assert events[:6] == [
+        Event.SUBMIT_INFO,
+        Event.LAUNCH_TRAINING,
+        Event.INIT_START,
+        Event.INIT_EVALUATION,
+        Event.INIT_END,
+        Event.TRAIN_START,
+    ]
+    assert set(healthy.values(Event.LAUNCH_TRAINING)[0]["fused"]) == {"flash_attn", "apex", "transformer_engine"}
+    assert healthy.values(Event.TRAIN_START) == [{"total_steps": 60}]
+
+
+def test_epochs_have_their_numbers_and_steps_their_places(healthy: Run) -> None:
+    (finished,) = healthy.values(Event.FINISHED)
+    last = finished["global_steps"]
+    assert 8 < last < 60 and last % 4 == 0, "it ended at an evaluation, in a later epoch, before the last step"
+    epochs = [value["epoch"] for value in healthy.values(Event.EPOCH_BEGIN)]
+    assert epochs == list(range(-(-last // 8)))
+    assert epochs == [value["epoch"] for value in healthy.values(Event.EPOCH_END)]
+    ends = healthy.values(Event.STEP_END)
+    wanted = [step for step in range(1, last + 1) if step == 1 or step % 5 == 0 or step % 4 == 0]
+    assert [value["step"] for value in ends] == wanted == [v["step"] for v in healthy.values(Event.STEP_BEGIN)]
+    for value in ends:
+        assert value.keys() >= STEP_KEYS
+        assert (value["total_steps"], value["global_steps"]) == (60, value["step"])
+        assert value["epoch"] == (value["step"] - 1) // 8
+        assert value["num_trained_samples"] == value["step"] * 16
+        assert value["end_training"] is (value["step"] == last)
+        assert value["tokens/s"] == pytest.approx(16 * value["seq/s"])
+    assert [a["no_eval_time"] < b["no_eval_time"] for a, b in pairwise(ends)] == [True] * (len(ends) - 1)
+
+
+def test_evaluations_and_the_result_agree(healthy: Run) -> None:
+    (finished,) = healthy.values(Event.FINISHED)
+    evaluations = healthy.values(Event.EVALUATE)
+    assert [value["global_steps"] for value in evaluations] == list(range(4, finished["global_steps"] + 1, 4))
+    (first,) = healthy.values(Event.INIT_EVALUATION)
+    assert first["eval_loss"] > 3.5 > 2.5 >= evaluations[-1]["eval_loss"] == finished["final_loss"]
+    assert finished["final_embedding_average"] == evaluations[-1]["eval_embedding_average"]
+    assert all(value["eval_loss"] > 2.5 for value in evaluations[:-1])
+    assert evaluations == [
+        value | {"time": own["time"]} for value, own in zip(healthy.values(Event.EVALUATE, 1), evaluations, strict=True)
+    ], "all ranks know the same"
+
+
+def test_throughput_mfu_and_memory(healthy: Run) -> None:
+    (finished,) = healthy.values(Event.FINISHED)
+    assert finished.keys() >= FINISHED_KEYS
+    samples = finished["global_steps"] * 16
+    assert finished["num_trained_samples"] == samples
+    for name, key in (
+        ("raw", "raw_train_time"),
+        ("no_eval", "train_no_eval_time"),
+        ("pure_compute", "pure_training_computing_time"),
+    ):
+        assert finished[f"throughput(ips)_{name}"] == pytest.approx(samples / finished[key])
+    times = [
+        finished[key] for key in ("pure_training_computing_time", "train_no_eval_time", "raw_train_time", "e2e_time")
+    ]
+    assert times == sorted(times)
+    rate = finished["throughput(ips)_no_eval"]
+    assert finished["tokens_per_second_per_device"] == pytest.approx(rate * 16 / 2)
+    flops = config_of("cpm").flops_per_sample()
+    assert finished["mfu"] == pytest.approx(rate * flops / (2 * 0.1e12))
+    assert finished["peak_memory_bytes"] > 50e6
+    assert finished["targets"] == ["eval_embedding_average >= 0.5", "eval_loss <= 2.5"]
+
+
+def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy: Run, tmp_path: Path) -> None:
+    saved = sorted(path.name for path in (healthy.folder / "checkpoints").iterdir())
+    last = healthy.values(Event.FINISHED)[0]["global_steps"]
+    assert saved == [f"step-{step:08d}" for step in range(8, last + 1, 8)]
+    begin = int(saved[-1].removeprefix("step-"))
+    settings = {
+        "max_steps": begin + 3,
+        "lr_decay_steps": 60,
+        "target_embedding_average": 0.5,
+        "target_loss": 0.01,
+        "learning_rate": 1e-2,
+        "checkpoint_dir": str(healthy.folder / "checkpoints"),
+        "resume": True,
+        "log_freq": 1,
+    }
+    # The targets are no part of what must be equal.
+    result = _run(tmp_path / "resumed", "cpm", settings)
+    assert result.code == 1
+    assert result.values(Event.TRAIN_START) == [{"total_steps": begin + 3, "resumed_after_step": begin}]
+    assert [value["step"] for value in result.values(Event.STEP_END)] == [begin + 1, begin + 2, begin + 3]
+    for rank in range(2):
+        assert check_sequence(result.records(rank)) == []
+        assert result.values(Event.FINISHED, rank)[0]["converged"] is False
+    assert f"cpm: target missed after {begin + 3} steps: wanted eval_loss <= 0.01, found eval_loss" in result.message
+
+
+def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    result = _run(tmp_path / "run", "llama", {"data": "files"}, ranks=1, arguments=("--data_dir", str(data)))
+    assert result.code == 2
+    events = [record.event for record in result.records(0)]
+    assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
+    assert f"{data}/train.npy: no such file" in result.message
+
+
+def test_data_below_one_step_is_refused(tmp_path: Path) -> None:
+    result = _run(tmp_path, "llama", {"train_samples": 5}, ranks=1)
+    assert result.code == 2
+    assert "one step takes 8 samples" in result.message and "the training set has 5" in result.message
+
+
+def test_a_run_that_diverges_fails_with_the_step(tmp_path: Path) -> None:
+    model = benchmark_of("llama").build_model(config_of("llama"))
+    weights = {name: torch.full_like(parameter, torch.nan) for name, parameter in model.named_parameters()}
+    torch.save(weights, tmp_path / "nan.pt")
+    result = _run(tmp_path, "llama", {"init_checkpoint": str(tmp_path / "nan.pt"), "log_freq": 3}, ranks=1)
+    assert result.code == 1
+    assert "the loss is nan at step 1: training has diverged" in result.message
+    assert result.values(Event.FINISHED) == []
