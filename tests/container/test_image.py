@@ -47,7 +47,7 @@ def wheels(tmp_path: Path) -> Path:
     wheel(folder, "typing_extensions-4.16.0-py3-none-any.whl")
     wheel(folder, "sympy-1.14.0-py3-none-any.whl", ("mpmath<1.4,>=1.1.0", "pytest; extra == 'dev'"))
     wheel(folder, "mpmath-1.3.0-py3-none-any.whl", ("sympy",))
-    wheel(folder, "h5py-3.16.0-1-cp311-cp311-linux_x86_64.whl", ("typing-extensions",))
+    wheel(folder, "einops-3.16.0-1-cp311-cp311-linux_x86_64.whl", ("typing-extensions",))
     wheel(folder, "unwanted-1.0-py3-none-any.whl")
     (folder / "notes.txt").write_text("not a wheel")
     return folder
@@ -92,7 +92,7 @@ def test_a_tag_says_vendor_framework_and_hash() -> None:
 
 def test_whatever_goes_in_changes_the_tag(tmp_path: Path, wheels: Path) -> None:
     case = tmp_path / "requirements.txt"
-    case.write_text("h5py==3.16.0\n")
+    case.write_text("einops==3.16.0\n")
     specs = [
         cpu(),
         nvidia(),
@@ -105,7 +105,7 @@ def test_whatever_goes_in_changes_the_tag(tmp_path: Path, wheels: Path) -> None:
         cpu(base_image_id="sha256:2"),
         nvidia(options={"flash_attn": "2.8.3"}),
     ]
-    case.write_text("h5py==3.15.0\n")
+    case.write_text("einops==3.15.0\n")
     specs.append(cpu(requirements=(case,)))
     os.utime(wheel(wheels, "sympy-1.14.0-py3-none-any.whl", content="changed = 1"), ns=(1, 1))
     specs.append(cpu(wheelhouse=wheels))
@@ -122,19 +122,19 @@ def test_a_wheel_nobody_needs_and_its_time_change_nothing(wheels: Path) -> None:
 
 def test_context_is_the_same_bytes_and_has_what_the_dockerfile_copies(tmp_path: Path, wheels: Path) -> None:
     case = tmp_path / "requirements.txt"
-    case.write_text("h5py==3.16.0\n")
+    case.write_text("einops==3.16.0\n")
     spec = cpu(wheelhouse=wheels, requirements=(case,))
     assert context(spec) == context(cpu(wheelhouse=wheels, requirements=(case,)))
     found = members(spec)
     assert found["Dockerfile"].decode() == spec.dockerfile
     assert found["requirements/workload.txt"] == WORKLOAD.read_bytes()
-    assert found["requirements/case/0.txt"] == b"h5py==3.16.0\n"
+    assert found["requirements/case/0.txt"] == b"einops==3.16.0\n"
     assert {name for name in found if name.startswith("wheelhouse/")} == {
         "wheelhouse/workload/torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
         "wheelhouse/workload/typing_extensions-4.16.0-py3-none-any.whl",
         "wheelhouse/workload/sympy-1.14.0-py3-none-any.whl",
         "wheelhouse/workload/mpmath-1.3.0-py3-none-any.whl",
-        "wheelhouse/case/h5py-3.16.0-1-cp311-cp311-linux_x86_64.whl",
+        "wheelhouse/case/einops-3.16.0-1-cp311-cp311-linux_x86_64.whl",
     }
     copied = [
         line.split()[1:-1] for line in spec.dockerfile.splitlines() if line.startswith("COPY ") and "--from" not in line
@@ -146,9 +146,9 @@ def test_context_is_the_same_bytes_and_has_what_the_dockerfile_copies(tmp_path: 
 
 def test_a_file_that_changes_before_the_build_is_noticed(tmp_path: Path) -> None:
     case = tmp_path / "requirements.txt"
-    case.write_text("h5py==3.16.0\n")
+    case.write_text("einops==3.16.0\n")
     spec = cpu(requirements=(case,))
-    for text in ("h5py==3.16.1\n", "h5py\n", ""):
+    for text in ("einops==3.16.1\n", "einops\n", ""):
         case.write_text(text)
         with pytest.raises(ImageSpecError, match="changed while the image was being made"):
             context(spec)
@@ -167,7 +167,7 @@ def test_packages_come_from_one_place_only(wheels: Path) -> None:
 
 def test_a_case_is_a_layer_after_the_workloads(tmp_path: Path, wheels: Path) -> None:
     case = tmp_path / "requirements.txt"
-    case.write_text("h5py==3.16.0\n")
+    case.write_text("einops==3.16.0\n")
     first, second = commands(cpu(wheelhouse=wheels, requirements=(case,)))
     assert first == commands(cpu(wheelhouse=wheels))[0], "a case's packages must not invalidate the layer of torch"
     assert "--requirements=/build/case/0.txt" in second
