@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 import threading
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def test_stacks_are_found_between_other_lines(tmp_path: Path) -> None:
         with path.open("w") as file:
             file.write('[PerfLog] {"event": "X"}\nThread pool is warm\n')
             file.flush()
+            running = len(sys._current_frames())  # under xdist its own thread is among them
             faulthandler.dump_traceback(file)
             file.write("bye\n")
     finally:
@@ -40,5 +42,5 @@ def test_stacks_are_found_between_other_lines(tmp_path: Path) -> None:
         thread.join()
     text = stacks(path.read_text())
     assert "bye" not in text and "PerfLog" not in text and "pool" not in text
-    assert text.count("most recent call first") == 2 and "test_stacks_are_found" in text
+    assert running >= 2 and text.count("most recent call first") == running and "test_stacks_are_found" in text
     assert stacks("nothing\n") == ""
