@@ -1,13 +1,9 @@
-"""What every workload does first: arguments, case config, PerfLog, process group.
+"""What every workload does first: arguments (see driver.arguments), case config, PerfLog, process group."""
 
-Arguments of every workload: `--config_file F --vendor V --case C --data_dir D --set key=value ...`, all optional.
-"""
-
-import argparse
 import contextlib
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NoReturn
@@ -16,7 +12,8 @@ import torch
 
 import vendors
 from training.benchmarks.driver import process_group
-from training.benchmarks.driver.config import CaseConfigError, ConfigT, load_case_config, parse_override
+from training.benchmarks.driver.arguments import parse_arguments
+from training.benchmarks.driver.config import CaseConfigError, ConfigT, load_case_config
 from training.benchmarks.driver.masking import mask_config
 from training.benchmarks.driver.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.process_group import Placement, ProcessGroup, ProcessGroupError
@@ -38,15 +35,6 @@ class RunContext(Generic[ConfigT]):
     data_dir: Path | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Arguments:
-    config_file: Path | None
-    vendor: str | None
-    case: str | None
-    data_dir: Path | None
-    overrides: Mapping[str, object]
-
-
 @contextlib.contextmanager
 def open_run(
     model: str,
@@ -63,7 +51,7 @@ def open_run(
     with exit code 2, as does an UnusableSettingsError in the block or in `before_devices`. The group is left when the
     block ends.
     """
-    arguments = _parse(model, sys.argv[1:] if argv is None else argv)
+    arguments = parse_arguments(model, sys.argv[1:] if argv is None else argv)
     try:
         placement = Placement.from_environment()
         config = load_case_config(config_class, arguments.config_file, arguments.overrides)
@@ -101,28 +89,6 @@ def open_run(
 def _leave(model: str, error: Exception) -> NoReturn:
     sys.stderr.write(f"{model}: {error}\n")
     raise SystemExit(USAGE_EXIT_CODE) from error
-
-
-def _parse(model: str, argv: Sequence[str]) -> _Arguments:
-    parser = argparse.ArgumentParser(prog=model, allow_abbrev=False)
-    parser.add_argument("--config_file", type=Path, help="the case's config file: plain Python assignments")
-    parser.add_argument("--vendor", help="a folder of vendors/; decides the backend unless the config does")
-    parser.add_argument("--case", help="name of the case, for the record")
-    parser.add_argument("--data_dir", type=Path, help="folder of the case's data")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="a setting")
-    # torchrun leaves the `--` between its options and the workload's in place.
-    options = parser.parse_args(argv[1:] if argv and argv[0] == "--" else argv)
-    try:
-        overrides = dict(parse_override(text) for text in options.overrides)
-    except ValueError as error:
-        parser.error(f"--set {error}")
-    return _Arguments(
-        config_file=options.config_file,
-        vendor=options.vendor,
-        case=options.case,
-        data_dir=options.data_dir,
-        overrides=overrides,
-    )
 
 
 def _backend_of(vendor: str | None) -> str:
