@@ -55,13 +55,14 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     if group.placement.rank == 0:
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
-    losses = steps(trainer, config.max_steps or 0)
+    losses = steps(trainer, layout.get("steps", config.max_steps))
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")
     after = trainer.evaluate()
-    scale = trainer.precision.loss_scale
-    return {"losses": losses, "before": before, "after": after, "loss_scale": scale}
+    scales: list[float | None] = [None] * group.placement.world_size
+    torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)
+    return {"losses": losses, "before": before, "after": after, "loss_scales": scales}
 
 
 def _resume(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Checkpoints by torch.distributed.checkpoint: every rank writes its part, a folder gets its name when it is whole."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,26 @@ class Checkpoints:
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
         self._folder = folder
         self._identity = identity
+
+    def open(self, *, resume: bool) -> Path | None:
+        """The checkpoint to go on from, or None to begin anew.
+
+        Raises UnusableSettingsError for a folder that cannot be written, and for one with checkpoints of another run: a
+        new run would come to the same names.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnusableSettingsError(f"checkpoint_dir: {self._folder}: cannot be made: {error}") from error
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise UnusableSettingsError(f"checkpoint_dir: {self._folder}: cannot be written")
+        latest = self.latest()
+        if latest is not None and not resume:
+            raise UnusableSettingsError(
+                f"checkpoint_dir: {self._folder} holds {latest.name} of another run; go on with resume = True, or"
+                " choose another folder"
+            )
+        return latest
 
     def latest(self) -> Path | None:
         """The checkpoint with the highest step, or None."""

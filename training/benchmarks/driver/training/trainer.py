@@ -95,7 +95,7 @@ class Trainer:
             return None
         identity = report.identity(self.config, self.schedule, run.group.placement.world_size, train_samples)
         checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity)
-        latest = checkpoints.latest() if self.config.resume else None
+        latest = checkpoints.open(resume=self.config.resume)
         if latest is not None:
             self.step = checkpoints.load(latest, self.model, self.optimizer, self.precision)
         if self.step >= self.schedule.total_steps:
