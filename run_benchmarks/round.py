@@ -264,7 +264,7 @@ class Round:
             verdict=judgement.verdict,
             reason=judgement.reason,
             first_failure=judgement.first_failure,
-            warnings=[warning for node in self._nodes.values() for warning in node.warnings],
+            warnings=[warning for node in self._nodes.values() for warning in node.warnings] + judgement.warnings,
             started_ms=self._started_ms,
             finished_ms=time.time_ns() // 1_000_000,
             phase_seconds=self._phases,

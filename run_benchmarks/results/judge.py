@@ -18,6 +18,8 @@ from run_benchmarks.results.records import FirstFailure, Verdict
 from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 from training.benchmarks.driver.perflog import Event
 
+TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
+
 
 @dataclass(kw_only=True)
 class NodeOutcome:
@@ -63,13 +65,14 @@ class NodeOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a round came to."""
+    """What a round came to. `warnings`: what is wrong with the logs and no reason of the verdict."""
 
     verdict: Verdict
     reason: str
     first_failure: FirstFailure | None
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
+    warnings: list[str]
 
 
 def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None) -> Judgement:
@@ -89,7 +92,18 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
         verdict, reason = Verdict.FAIL, _describe(failure)
     else:
         verdict, reason = _by_content(outcomes, logs)
-    return Judgement(verdict=verdict, reason=reason, first_failure=failure, metrics=metrics, steps=steps)
+    return Judgement(
+        verdict=verdict,
+        reason=reason,
+        first_failure=failure,
+        metrics=metrics,
+        steps=steps,
+        warnings=[
+            f"rank {rank}: PerfLog: the last line is cut off: {log.torn[:TORN_CHARACTERS]!r}"
+            for rank, log in sorted(logs.items())
+            if log.torn is not None
+        ],
+    )
 
 
 def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> FirstFailure | None:

@@ -12,7 +12,7 @@ from training.benchmarks.driver.perflog import PREFIX, Event, PerfLogError, Perf
 
 @dataclass(frozen=True, kw_only=True)
 class RankLog:
-    """One rank's log. `problems` are broken rules; `torn` is the text of a last line that was cut off."""
+    """One rank's log. `problems` are broken rules; `torn`, which is none, the text of a last line cut off."""
 
     rank: int
     records: tuple[PerfLogRecord, ...]
@@ -38,7 +38,7 @@ def rank_log_name(rank: int) -> str:
 
 
 def read_rank_log(directory: Path, rank: int) -> RankLog:
-    """Read one rank's log; a missing file, bad lines and a torn end are problems, never exceptions."""
+    """Read one rank's log; a missing file and bad lines are problems, never exceptions."""
     path = directory / rank_log_name(rank)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -46,7 +46,7 @@ def read_rank_log(directory: Path, rank: int) -> RankLog:
         return RankLog(rank=rank, records=(), problems=(f"no log: {error}",), torn=None, tail="")
     lines = text.split("\n")
     last = lines.pop()
-    records, problems, torn = [], [], None
+    records, problems = [], []
     for line in lines:
         try:
             record = parse_line(line)
@@ -55,8 +55,6 @@ def read_rank_log(directory: Path, rank: int) -> RankLog:
             continue
         if record is not None:
             records.append(record)
-    if PREFIX.strip() in last:
-        torn = last
-        problems.append(f"the last line is cut off: {last[:200]!r}")
+    torn = last if PREFIX.strip() in last else None
     problems += check_sequence(records)
     return RankLog(rank=rank, records=tuple(records), problems=tuple(problems), torn=torn, tail=tail(text))

@@ -20,6 +20,7 @@ def test_all_well_is_a_pass_with_rank_0_s_figures(tmp_path: Path) -> None:
     assert judgement.first_failure is None
     assert judgement.metrics == {"correct": "pass", "busbw_GBps": 1.5}
     assert judgement.steps == [STEP]
+    assert judgement.warnings == []
 
 
 def test_an_exit_code_fails_and_names_host_and_rank(tmp_path: Path) -> None:
@@ -140,13 +141,24 @@ def test_a_file_that_did_not_come_is_a_failure(tmp_path: Path, name: str) -> Non
     assert (judgement.verdict, judgement.reason) == (Verdict.FAIL, f"node1: not collected: {name}")
 
 
-def test_a_torn_log_is_a_failure_that_says_so(tmp_path: Path) -> None:
+def test_a_torn_line_that_was_needed_is_missed_and_told(tmp_path: Path) -> None:
     node = outcome(tmp_path)
     log = node.folder / "rank1.out.log"
     log.write_text(log.read_text()[:-9])
     judgement = judge([node], ended_early=None)
     assert judgement.verdict is Verdict.FAIL
-    assert judgement.reason.startswith("rank 1: PerfLog: the last line is cut off")
+    assert judgement.reason == "rank 1: PerfLog: FINISHED must stand exactly once, found 0"
+    assert len(judgement.warnings) == 1
+    assert judgement.warnings[0].startswith("rank 1: PerfLog: the last line is cut off: '[PerfLog] ")
+
+
+def test_a_torn_line_alone_is_told_and_no_failure(tmp_path: Path) -> None:
+    node = outcome(tmp_path)
+    log = node.folder / "rank1.out.log"
+    log.write_text(log.read_text() + '[PerfLog] {"event": "STEP_')
+    judgement = judge([node], ended_early=None)
+    assert (judgement.verdict, judgement.reason) == (Verdict.PASS, "all ranks finished")
+    assert judgement.warnings == ['rank 1: PerfLog: the last line is cut off: \'[PerfLog] {"event": "STEP_\'']
 
 
 @pytest.mark.parametrize(
