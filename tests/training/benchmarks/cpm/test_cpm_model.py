@@ -79,7 +79,7 @@ def test_embedding_average_is_the_cosine_of_mean_embeddings() -> None:
     found = model._similarity(predicted, labels, mask)
     for row, length in enumerate((config.seq_length, 3)):
         a, b = table[predicted[row, :length]].mean(0), table[labels[row, :length]].mean(0)
-        assert float(found[row]) == pytest.approx(float(a @ b / a.norm() / b.norm()), abs=1e-5)
+        assert float(found[row].detach()) == pytest.approx(float(a @ b / a.norm() / b.norm()), abs=1e-5)
     assert model._similarity(labels, labels, mask).tolist() == pytest.approx([1.0, 1.0])
     results = model.eval()(batch)
     assert results["eval_embedding_average"][1] == 2

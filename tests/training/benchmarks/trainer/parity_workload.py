@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from tests.training.benchmarks.trainer.tiny import config_of, trainer_of
+from tests.training.benchmarks.trainer.tiny import STEPS, config_of, trainer_of
 from training.benchmarks.driver.process_group import ProcessGroup, init
 from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.checkpoint import Checkpoints
@@ -55,7 +55,7 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     if group.placement.rank == 0:
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
-    losses = steps(trainer, layout.get("steps", config.max_steps))
+    losses = steps(trainer, layout.get("steps", STEPS))
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")

@@ -31,5 +31,5 @@ def test_what_a_killed_run_left_half_written_is_no_obstacle(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnusableSettingsError, match="checkpoint_dir: .*/file/checkpoints: cannot be made"):
+    with pytest.raises(UnusableSettingsError, match=r"checkpoint_dir: .*/file/checkpoints: cannot be made"):
         Checkpoints(tmp_path / "file" / "checkpoints", {}).open(resume=False)

@@ -107,7 +107,7 @@ class _Predictions(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.empty(config.vocab_size))
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.transform = nn.ModuleDict(
             {
                 "dense": nn.Linear(config.hidden_size, config.hidden_size),
