@@ -81,10 +81,14 @@ class Controller:
         values |= {name: {**base, **case} for name, case in cases.items()}
         self.test_conf.write_text("".join(f"{key} = {value!r}\n" for key, value in values.items()))
 
+    def argv(self, *words: str) -> list[str]:
+        """The command line of run.py with this controller's two files."""
+        files = ["--cluster-conf", str(self.cluster_conf), "--test-conf", str(self.test_conf)]
+        return [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), *files, *words]
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start run.py; the caller waits for it."""
-        argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py")]
-        argv += ["--cluster-conf", str(self.cluster_conf), "--test-conf", str(self.test_conf), *words]
+        argv = self.argv(*words)
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self._folder)
 
     def call(self, *words: str) -> Answer:

@@ -8,14 +8,13 @@ working row by row. Wall times include the interpreter's start, memory is the pe
 """
 
 import copy
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.performance.peak import run_measured
 from tests.performance.rows import Row
 
 ROOT = Path(__file__).parents[2]
@@ -95,15 +94,10 @@ def _row(case: Case, per_row: float) -> Row:
 def _run(arguments: list[str]) -> tuple[float, float]:
     """Wall seconds and peak megabytes of one generation in a process of its own."""
     command = [sys.executable, "-m", "training.benchmarks.aicb", "generate", *arguments]
-    begin = time.perf_counter()
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    kilobytes = usage.ru_maxrss / 1024 if sys.platform == "darwin" else usage.ru_maxrss
-    return seconds, kilobytes * 1024 / 1e6
+    seconds, megabytes, exit_code, output = run_measured(command, ROOT)
+    if exit_code:
+        raise RuntimeError(f"{' '.join(command)} ended with {exit_code}:\n{output}")
+    return seconds, megabytes
 
 
 def _yardstick_s(rows: int) -> float:

@@ -7,8 +7,6 @@ payload is our own all_reduce, a fixed number of iterations that takes about PAY
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import statistics
 import subprocess
@@ -24,6 +22,7 @@ from run_benchmarks.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller
+from tests.performance.peak import run_measured
 from tests.performance.rows import Row
 
 CASE = "PAYLOAD"
@@ -33,7 +32,6 @@ REPEATS = 3
 ROUNDS = 4
 GOAL_SECONDS = 3.0
 GOAL_MEMORY_MB = 150.0
-MEGABYTE = 1e6
 
 
 def measure() -> list[Row]:
@@ -112,17 +110,11 @@ def _calibrate(controller: Controller) -> int:
 
 def _run(controller: Controller) -> tuple[float, float, Answer]:
     """Wall seconds, peak memory in MB and the outcome of one run.py."""
-    started = time.monotonic()
-    process = controller.start()
-    assert process.stdout is not None
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - started
-    answer = Answer(process.returncode, output, controller.newest_run())
+    seconds, megabytes, exit_code, output = run_measured(controller.argv(), ROOT)
+    answer = Answer(exit_code, output, controller.newest_run())
     if answer.exit_code != 0:
         raise RuntimeError(f"run.py ended with {answer.exit_code}:\n{answer.output}")
-    return seconds, usage.ru_maxrss * 1024 / MEGABYTE, answer
+    return seconds, megabytes, answer
 
 
 def _plan(controller: Controller) -> Plan:
@@ -164,6 +156,4 @@ def _docker_run(node: NodePlan, plan: Plan) -> str:
 
 def _bare_interpreter() -> float:
     """Peak memory in MB of a Python that only imports what the controller imports."""
-    code = "import run_benchmarks.cli, resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return int(json.loads(answer.stdout)) * 1024 / MEGABYTE
+    return run_measured([sys.executable, "-c", "import run_benchmarks.cli"], ROOT)[1]

@@ -1,0 +1,33 @@
+"""Wall time and peak memory of one command.
+
+A child's ru_maxrss starts at its parent's size at the fork (Linux keeps the larger across exec), so the command is forked
+from a bare interpreter, not from the measuring process.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+MEGABYTE = 1e6
+# Prints {"seconds", "kilobytes", "exit_code"} on its stderr's last line; stdout is the command's own.
+LAUNCHER = """
+import json, os, sys, time
+begin = time.perf_counter()
+pid = os.fork()
+if pid == 0:
+    os.dup2(1, 2)
+    os.execvp(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+seconds = time.perf_counter() - begin
+code = os.waitstatus_to_exitcode(status)
+sys.stderr.write(json.dumps({"seconds": seconds, "kilobytes": usage.ru_maxrss, "exit_code": code}))
+"""
+
+
+def run_measured(argv: list[str], cwd: Path) -> tuple[float, float, int, str]:
+    """Wall seconds, peak resident megabytes (1e6 bytes), exit code, and stdout with stderr, of one command."""
+    command = [sys.executable, "-S", "-E", "-c", LAUNCHER, *argv]
+    answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    figures = json.loads(answer.stderr)
+    return figures["seconds"], figures["kilobytes"] * 1024 / MEGABYTE, figures["exit_code"], answer.stdout
