@@ -1,7 +1,7 @@
 """Wall time and peak memory of one command.
 
-A child's ru_maxrss starts at its parent's size at the fork (Linux keeps the larger across exec), so the command is forked
-from a bare interpreter, not from the measuring process.
+A child's ru_maxrss starts at its parent's size at the fork (Linux keeps the larger across exec), so the command is
+forked from a bare interpreter, not from the measuring process.
 """
 
 import json
