@@ -19,7 +19,6 @@ from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import Bound, RunningTask
 
 ValueT = TypeVar("ValueT")
-WAIT_SLACK_SECONDS = 5.0
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -146,8 +145,3 @@ def in_training(rank: int) -> bool:
         return process is not None and sum(process.cpu_times()[:2]) > 3.0
     except psutil.Error:
         return False
-
-
-def interrupt(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Send a signal to run.py alone."""
-    process.send_signal(number)

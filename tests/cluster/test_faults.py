@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller, in_training, interrupt, rank_process, wait_until
+from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
@@ -126,7 +126,7 @@ def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, 
     try:
         for each in frozen:
             each.suspend()
-        interrupt(process, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         began = time.monotonic()
         answer = controller.finish(process)
         assert time.monotonic() - began < 40.0, answer.output

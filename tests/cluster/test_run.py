@@ -12,7 +12,7 @@ import pytest
 
 from run_benchmarks.results.rank_logs import read_rank_log
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, in_training, interrupt, rank_process, wait_until
+from tests.cluster.controller import Controller, in_training, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
@@ -99,7 +99,7 @@ def test_interruption_stops_everything_and_keeps_what_there_is(controller: Contr
     controller.configure_test({"LONG": LONG, "NEVER": SHORT})
     process = controller.start()
     wait_until("work of rank 0", lambda: in_training(0))
-    interrupt(process, number)
+    process.send_signal(number)
     answer = controller.finish(process)
     assert answer.exit_code == 130, answer.output
     assert controller.containers() == [] and rank_process(0) is None
