@@ -30,7 +30,8 @@ if [ "$what" = all ]; then
         echo "== the cluster tests will be skipped: they need $lacking"
     fi
     step "unit tests" "$bin/python" -m pytest -n 2 -m "not cluster"
-    step "cluster tests" "$bin/python" -m pytest -m cluster
+    step "cluster tests" "$bin/python" -m pytest -n 2 --dist loadfile -m "cluster and not alone"
+    step "cluster, one by one" "$bin/python" -m pytest -m "cluster and alone"
 fi
 
 echo

@@ -43,8 +43,12 @@ def pytest_runtest_makereport(
 
 
 def testbed_folder() -> Path:
-    """Where the session's hosts live: $CLUSTERDYNO_TESTBED_DIR or .cache/testbed, used by one session at a time."""
-    return Path(os.environ.get(FOLDER_VARIABLE) or images.CACHE / "testbed")
+    """Where the session's hosts live, used by one process at a time: each worker of `pytest -n` has hosts of its own.
+
+    It lies in $CLUSTERDYNO_TESTBED_DIR or .cache/testbed.
+    """
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or images.CACHE / "testbed")
+    return folder / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 @pytest.fixture(scope="session")

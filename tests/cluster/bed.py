@@ -144,14 +144,14 @@ class TestBed:
             raise
 
     def _bring_up(self) -> None:
-        subnet = network.choose_subnet(self.bed)
-        state = _State(subnet=str(subnet), engines=self._engines, persistent=self._persistent)
-        temporary = self.folder / f"{STATE}.new"
-        temporary.write_text(json.dumps(state.__dict__) + "\n")
-        temporary.replace(self.folder / STATE)
-        wire = self._lay_out(subnet)
+        with network.choosing():
+            subnet = network.choose_subnet(self.bed)
+            state = _State(subnet=str(subnet), engines=self._engines, persistent=self._persistent)
+            temporary = self.folder / f"{STATE}.new"
+            temporary.write_text(json.dumps(state.__dict__) + "\n")
+            temporary.replace(self.folder / STATE)
+            network.create(self._lay_out(subnet), len(self.hosts))
         access.write_keys(self.folder, self.hosts)
-        network.create(wire, len(self.hosts))
         _in_parallel(self.boot, self.hosts)
         access.write_cluster_conf(self.folder, self.hosts)
         access.write_test_conf(

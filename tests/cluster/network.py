@@ -5,16 +5,20 @@ All names hold the bed's, so that what is left of a bed that was killed is found
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.system import TestBedError, kill_and_wait, pids_in_namespace, run
 
-NETNS_FOLDER = Path("/run/netns")
+RUN_FOLDER = Path("/run")
+NETNS_FOLDER = RUN_FOLDER / "netns"
 SUPERNET = ipaddress.IPv4Network("10.77.0.0/16")
 MAX_HOSTS = 250
 HEAD_HOST = 254
@@ -65,6 +69,17 @@ def choose_subnet(bed: str) -> ipaddress.IPv4Network:
         if not any(subnet.overlaps(other) for other in taken):
             return subnet
     raise TestBedError(f"no free /24 in {SUPERNET}: the routes of this machine cover it (ip route)")
+
+
+@contextmanager
+def choosing() -> Iterator[None]:
+    """Held from the choice of a subnet until its bridge is there, so that two beds never choose the same one."""
+    descriptor = os.open(RUN_FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _destination(text: str) -> ipaddress.IPv4Network:

@@ -19,7 +19,7 @@ from tests.cluster.controller import Controller
 from tests.cluster.host import Host
 from training.benchmarks.network.analysis import analyse
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 HEALTHY, SLOW = "400mbit", "100mbit"
 SLOW_PERCENT = 15.0
 CLEAN_RUNS, REPEATS = 20, 3
