@@ -1,136 +1,34 @@
-"""Brings an image to the hosts that need it: build or pull it once, save it once, load it everywhere at once.
+"""Brings an image from one engine to others: saved once, loaded everywhere at once, verified.
 
-The clients are the caller's and may speak to remote engines. A progress callback gets a message and, where the whole is
-known, the fraction done (0 to 1); `transfer` calls it from several threads.
+The clients are the caller's and may speak to remote engines. `transfer` calls the progress callback from several
+threads.
 """
 
 import contextlib
 import json
 import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import requests
 from docker import APIClient
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import DockerException, NotFound
 
-from container.image import ImageSpec, ImageSpecError
+from container.engine_images import (
+    CHUNK,
+    QUIET_S,
+    DistributeError,
+    ImageLoadError,
+    Progress,
+    Upload,
+    inspect,
+)
 
-Progress = Callable[[str, float | None], None]
 T = TypeVar("T")
-
-CHUNK = 1 << 20
-LOG_LINES = 30
-
-# An engine says nothing while it prepares a save or unpacks a load of many gigabytes; longer than this, it is dead.
-QUIET_S = 900
-
-
-class DistributeError(Exception):
-    """An image could not be brought where it is needed."""
-
-
-class ImageBuildError(DistributeError):
-    """A build failed; `log` holds the last lines of what it said."""
-
-    def __init__(self, tag: str, reason: str, log: list[str]) -> None:
-        super().__init__("\n".join([f"building {tag} failed: {reason}", *(f"  | {line}" for line in log)]))
-        self.tag = tag
-        self.reason = reason
-        self.log = log
-
-
-class ImagePullError(DistributeError):
-    """A registry did not give the image."""
-
-
-class ImageLoadError(DistributeError):
-    """A target did not take the image, or took something else."""
-
-
-class Cancelled(DistributeError):  # noqa: N818
-    """The transfer was interrupted before this target had the image."""
-
-
-def find(client: APIClient, tag: str) -> str | None:
-    """The id of the image that the engine has under this tag; None if it has none. Raises DockerException."""
-    try:
-        return str(_inspect(client, tag)["Id"])
-    except NotFound:
-        return None
-
-
-def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
-    """Builds the image and returns its id. Raises ImageBuildError or DockerException."""
-    with tempfile.TemporaryFile() as context:
-        progress(f"packing {spec.context_size / 1e6:.0f} MB for {spec.tag}", None)
-        try:
-            spec.write_context(context)
-        except (ImageSpecError, OSError) as error:
-            raise ImageBuildError(spec.tag, str(error), []) from error
-        size = context.tell()
-        context.seek(0)
-        upload = _Upload(context, size, progress, f"sending the build context of {spec.tag}")
-        stream = client.build(
-            fileobj=cast(IO[bytes], upload),  # requests sends whatever iterates
-            custom_context=True,
-            tag=spec.tag,
-            labels=spec.labels,
-            rm=True,
-            forcerm=True,
-            decode=True,
-            timeout=QUIET_S,
-        )
-        _follow_build(stream, spec.tag, progress)
-    image = find(client, spec.tag)
-    if image is None:
-        raise ImageBuildError(spec.tag, "the engine reported success but has no such image", [])
-    return image
-
-
-def _follow_build(stream: Iterator[dict[str, Any]], tag: str, progress: Progress) -> None:
-    log: deque[str] = deque(maxlen=LOG_LINES)
-    for event in stream:
-        if "error" in event:
-            raise ImageBuildError(tag, str(event["error"]).strip(), list(log))
-        for line in str(event.get("stream", "")).splitlines():
-            if line.strip():
-                log.append(line)
-                progress(line, _step_fraction(line))
-
-
-def _step_fraction(line: str) -> float | None:
-    """From the builder's own "Step 3/7 : RUN ..."."""
-    words = line.split()
-    if len(words) < 2 or words[0] != "Step":
-        return None
-    step, _, steps = words[1].partition("/")
-    return (int(step) - 1) / int(steps) if step.isdigit() and steps.isdigit() and int(steps) else None
-
-
-def pull(client: APIClient, ref: str, progress: Progress) -> str:
-    """Pulls an image by its reference and returns its id. Raises ImagePullError or DockerException."""
-    layers: dict[str, tuple[int, int]] = {}
-    try:
-        for event in client.pull(ref, stream=True, decode=True):
-            if "error" in event:
-                raise ImagePullError(f"pulling {ref}: {event['error']}")
-            detail = event.get("progressDetail") or {}
-            if event.get("status") == "Downloading" and detail.get("total"):
-                layers[event["id"]] = (detail["current"], detail["total"])
-            done, total = (sum(numbers) for numbers in zip(*layers.values(), strict=True)) if layers else (0, 0)
-            progress(f"pulling {ref}: {event.get('status', '')}", done / total if total else None)
-    except APIError as error:
-        raise ImagePullError(f"pulling {ref}: {error.explanation or error}") from error
-    image = find(client, ref)
-    if image is None:
-        raise ImagePullError(f"pulling {ref}: the engine reported success but has no such image")
-    return image
 
 
 def transfer(
@@ -197,16 +95,12 @@ class _Identity:
 
 def _identity(client: APIClient, tag: str) -> _Identity | None:
     try:
-        image = _inspect(client, tag)
+        image = inspect(client, tag)
     except NotFound:
         return None
     labels = (image.get("Config") or {}).get("Labels") or {}
     layers = tuple((image.get("RootFS") or {}).get("Layers") or ())
     return _Identity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
-
-
-def _inspect(client: APIClient, tag: str) -> dict[str, Any]:
-    return cast(dict[str, Any], client.inspect_image(tag))  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -263,7 +157,7 @@ class _Job:
         try:
             with self._file.open("rb") as stream:
                 size = self._file.stat().st_size
-                upload = _Upload(stream, size, self._progress, what, self.cancelled)
+                upload = Upload(stream, size, self._progress, what, self.cancelled)
                 with _patient(client):
                     for event in cast(Iterator[dict[str, Any]], client.load_image(upload)):  # type: ignore[no-untyped-call]
                         if "error" in event:
@@ -275,30 +169,3 @@ class _Job:
             found = "nothing" if there is None else there.id
             raise ImageLoadError(f"{what}: expected {self._image.id}, the engine has {found}")
         self._progress(what, 1.0)
-
-
-class _Upload:
-    """A file's bytes for an HTTP request, in chunks, with progress; raises Cancelled in the middle when told to."""
-
-    def __init__(
-        self,
-        stream: IO[bytes],
-        size: int,
-        progress: Progress,
-        message: str,
-        cancelled: threading.Event | None = None,
-    ) -> None:
-        self._stream = stream
-        self._size = size
-        self._progress = progress
-        self._message = message
-        self._cancelled = cancelled
-
-    def __iter__(self) -> Iterator[bytes]:
-        sent = 0
-        while chunk := self._stream.read(CHUNK):
-            if self._cancelled is not None and self._cancelled.is_set():
-                raise Cancelled(f"{self._message}: interrupted")
-            yield chunk
-            sent += len(chunk)
-            self._progress(self._message, sent / self._size)

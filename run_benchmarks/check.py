@@ -11,13 +11,15 @@ from typing import Literal
 import docker.errors
 import requests
 
-from container.distribute import find
+from container.engine_images import find
+from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
 from run_benchmarks.facts import HostFacts, Questions, gather
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.plan import CasePlan, Plan, deploy_path
-from run_benchmarks.settings import LOCAL_NAMES, Settings
+from run_benchmarks.plan import CasePlan, Plan
+from run_benchmarks.planner import deploy_path
+from run_benchmarks.settings import Settings
 from vendors import Vendor
 
 MIN_DOCKER = (20, 10)

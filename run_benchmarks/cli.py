@@ -11,6 +11,7 @@ import typer
 
 from run_benchmarks import cleaning, run_status, starting
 from run_benchmarks.check import HostReport, check_hosts
+from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.console import complain, print_table
 from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.hosts import host_keys
@@ -28,7 +29,7 @@ from run_benchmarks.preparation import (
     run_folder,
 )
 from run_benchmarks.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
-from run_benchmarks.settings import LOCAL_NAMES, Settings, load_settings
+from run_benchmarks.settings import Settings, load_settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
 RUN_ID_SLOT = "run<timestamp>"

@@ -17,7 +17,8 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.transfer import push
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
-from run_benchmarks.plan import NodePlan, Plan, make_plan
+from run_benchmarks.plan import NodePlan, Plan
+from run_benchmarks.planner import make_plan
 from run_benchmarks.preparation import Prepared
 from run_benchmarks.resolve import ResolvedCase
 from run_benchmarks.results.records import Verdict

@@ -14,7 +14,8 @@ import docker
 import docker.errors
 import requests
 
-from container.distribute import DistributeError, build, pull, transfer
+from container.distribute import transfer
+from container.engine_images import DistributeError, build, pull
 from container.image import ImageSpec, ImageSpecError
 from run_benchmarks.check import HostReport
 from run_benchmarks.console import LOG

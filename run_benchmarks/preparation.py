@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.conf_file import nearest
 from run_benchmarks.errors import ConfigError, Problem
@@ -23,9 +24,10 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.ssh import Endpoint, SshHost
-from run_benchmarks.plan import Plan, make_plan, nested_mount_points
+from run_benchmarks.plan import Plan
+from run_benchmarks.planner import make_plan, nested_mount_points
 from run_benchmarks.resolve import Resolved, resolve
-from run_benchmarks.settings import LOCAL_NAMES, ClusterConf, Settings
+from run_benchmarks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_ID = re.compile(r"^run\d{14}$")

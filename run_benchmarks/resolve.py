@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from container.image import ImageSpec, image_spec
+from run_benchmarks.case_settings import CaseSettings
+from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.conf_file import nearest, problems_of
 from run_benchmarks.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.errors import ConfigError, Problem
-from run_benchmarks.settings import LOCAL_NAMES, CaseSettings, Settings
+from run_benchmarks.settings import Settings
 from training.benchmarks.driver.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.config import CaseConfig, CaseConfigError, load_case_config
 from vendors import (

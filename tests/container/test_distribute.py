@@ -10,16 +10,8 @@ import pytest
 from docker import APIClient
 
 import vendors
-from container.distribute import (
-    DistributeError,
-    ImageBuildError,
-    ImageLoadError,
-    ImagePullError,
-    build,
-    find,
-    pull,
-    transfer,
-)
+from container.distribute import transfer
+from container.engine_images import DistributeError, ImageBuildError, ImageLoadError, ImagePullError, build, find, pull
 from container.image import ImageSpec, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.container_options import ContainerOptions
-from run_benchmarks.plan import MASTER_PORT_SLOT, Plan, make_plan, nested_mount_points
+from run_benchmarks.plan import MASTER_PORT_SLOT, Plan
+from run_benchmarks.planner import make_plan, nested_mount_points
 from run_benchmarks.resolve import resolve
 from run_benchmarks.session import ROOT
 from run_benchmarks.settings import Settings, load_settings

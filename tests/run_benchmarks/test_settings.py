@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.case_settings import parse_case_key
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.session import ROOT
-from run_benchmarks.settings import load_settings, parse_case_key
+from run_benchmarks.settings import load_settings
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 
 SEEDS = Path(__file__).parents[1] / "data" / "seeds"

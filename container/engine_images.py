@@ -1,0 +1,158 @@
+"""One engine's images: found, built or pulled. What goes wrong is an error that says what the engine said.
+
+The clients are the caller's and may speak to remote engines. A progress callback gets a message and, where the whole is
+known, the fraction done (0 to 1).
+"""
+
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import IO, Any, cast
+
+from docker import APIClient
+from docker.errors import APIError, NotFound
+
+from container.image import ImageSpec, ImageSpecError
+
+Progress = Callable[[str, float | None], None]
+
+CHUNK = 1 << 20
+LOG_LINES = 30
+
+# An engine says nothing while it prepares a save or unpacks a load of many gigabytes; longer than this, it is dead.
+QUIET_S = 900
+
+
+class DistributeError(Exception):
+    """An image could not be brought where it is needed."""
+
+
+class ImageBuildError(DistributeError):
+    """A build failed; `log` holds the last lines of what it said."""
+
+    def __init__(self, tag: str, reason: str, log: list[str]) -> None:
+        super().__init__("\n".join([f"building {tag} failed: {reason}", *(f"  | {line}" for line in log)]))
+        self.tag = tag
+        self.reason = reason
+        self.log = log
+
+
+class ImagePullError(DistributeError):
+    """A registry did not give the image."""
+
+
+class ImageLoadError(DistributeError):
+    """A target did not take the image, or took something else."""
+
+
+class Cancelled(DistributeError):  # noqa: N818
+    """The transfer was interrupted before this target had the image."""
+
+
+def find(client: APIClient, tag: str) -> str | None:
+    """The id of the image that the engine has under this tag; None if it has none. Raises DockerException."""
+    try:
+        return str(inspect(client, tag)["Id"])
+    except NotFound:
+        return None
+
+
+def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
+    """Builds the image and returns its id. Raises ImageBuildError or DockerException."""
+    with tempfile.TemporaryFile() as context:
+        progress(f"packing {spec.context_size / 1e6:.0f} MB for {spec.tag}", None)
+        try:
+            spec.write_context(context)
+        except (ImageSpecError, OSError) as error:
+            raise ImageBuildError(spec.tag, str(error), []) from error
+        size = context.tell()
+        context.seek(0)
+        upload = Upload(context, size, progress, f"sending the build context of {spec.tag}")
+        stream = client.build(
+            fileobj=cast(IO[bytes], upload),  # requests sends whatever iterates
+            custom_context=True,
+            tag=spec.tag,
+            labels=spec.labels,
+            rm=True,
+            forcerm=True,
+            decode=True,
+            timeout=QUIET_S,
+        )
+        _follow_build(stream, spec.tag, progress)
+    image = find(client, spec.tag)
+    if image is None:
+        raise ImageBuildError(spec.tag, "the engine reported success but has no such image", [])
+    return image
+
+
+def _follow_build(stream: Iterator[dict[str, Any]], tag: str, progress: Progress) -> None:
+    log: deque[str] = deque(maxlen=LOG_LINES)
+    for event in stream:
+        if "error" in event:
+            raise ImageBuildError(tag, str(event["error"]).strip(), list(log))
+        for line in str(event.get("stream", "")).splitlines():
+            if line.strip():
+                log.append(line)
+                progress(line, _step_fraction(line))
+
+
+def _step_fraction(line: str) -> float | None:
+    """From the builder's own "Step 3/7 : RUN ..."."""
+    words = line.split()
+    if len(words) < 2 or words[0] != "Step":
+        return None
+    step, _, steps = words[1].partition("/")
+    return (int(step) - 1) / int(steps) if step.isdigit() and steps.isdigit() and int(steps) else None
+
+
+def pull(client: APIClient, ref: str, progress: Progress) -> str:
+    """Pulls an image by its reference and returns its id. Raises ImagePullError or DockerException."""
+    layers: dict[str, tuple[int, int]] = {}
+    try:
+        for event in client.pull(ref, stream=True, decode=True):
+            if "error" in event:
+                raise ImagePullError(f"pulling {ref}: {event['error']}")
+            detail = event.get("progressDetail") or {}
+            if event.get("status") == "Downloading" and detail.get("total"):
+                layers[event["id"]] = (detail["current"], detail["total"])
+            done, total = (sum(numbers) for numbers in zip(*layers.values(), strict=True)) if layers else (0, 0)
+            progress(f"pulling {ref}: {event.get('status', '')}", done / total if total else None)
+    except APIError as error:
+        raise ImagePullError(f"pulling {ref}: {error.explanation or error}") from error
+    image = find(client, ref)
+    if image is None:
+        raise ImagePullError(f"pulling {ref}: the engine reported success but has no such image")
+    return image
+
+
+def inspect(client: APIClient, tag: str) -> dict[str, Any]:
+    """What the engine says of an image. Raises docker.errors.NotFound and other DockerExceptions."""
+    return cast(dict[str, Any], client.inspect_image(tag))  # type: ignore[no-untyped-call]
+
+
+class Upload:
+    """A file's bytes for an HTTP request, in chunks, with progress; raises Cancelled in the middle when told to."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        size: int,
+        progress: Progress,
+        message: str,
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        self._stream = stream
+        self._size = size
+        self._progress = progress
+        self._message = message
+        self._cancelled = cancelled
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent = 0
+        while chunk := self._stream.read(CHUNK):
+            if self._cancelled is not None and self._cancelled.is_set():
+                raise Cancelled(f"{self._message}: interrupted")
+            yield chunk
+            sent += len(chunk)
+            self._progress(self._message, sent / self._size)

@@ -1,0 +1,79 @@
+"""One benchmark case of test_conf.py, in either of FlagPerf's forms."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+from run_benchmarks.setting_types import Count, Seconds, no_bool
+
+CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
+
+
+class CaseSettings(BaseModel):
+    """One benchmark case of test_conf.py."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="a model of training/benchmarks/")
+    framework: str = Field(pattern=r"^[a-z][a-z0-9_.]*$", description="a framework, such as 'pytorch'")
+    config: str = Field(pattern=r"^\w+$", description="a file of vendors/<vendor>/<model>-<framework>/config/")
+    repeat: Count = 1
+    nnodes: Count = 1
+    nproc: Count = Field(description="how many processes run on each host")
+    data_dir_host: str | None = None
+    data_dir_container: str | None = None
+    time_limit: Seconds | None = None
+    stall_limit: Seconds | None = None
+    retries: Annotated[int, BeforeValidator(no_bool), Field(ge=0)] = 0
+    overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
+
+    @field_validator("data_dir_host", "data_dir_container")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        if not path:
+            return None
+        if not path.startswith("/"):
+            raise ValueError(f"an absolute path, not {path!r}")
+        return path
+
+    @field_validator("overrides")
+    @classmethod
+    def _json(cls, overrides: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        json.dumps(overrides, allow_nan=False)  # they travel as JSON
+        return overrides
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> CaseSettings:
+        if (self.data_dir_host is None) != (self.data_dir_container is None):
+            raise ValueError("data_dir_host and data_dir_container are set together or not at all")
+        return self
+
+
+def parse_case_key(key: str, data_path: object) -> dict[str, Any]:
+    """FlagPerf's newer form: "model:framework:hardware:nnodes:nproc:repeat" -> data path (the same in the container).
+
+    Raises:
+        ValueError: another number of parts, a count that is no number, or a data path that is no text.
+    """
+    parts = key.split(":")
+    if len(parts) != len(CASE_KEY_PARTS):
+        raise ValueError(f"a key of {len(CASE_KEY_PARTS)} parts, {':'.join(CASE_KEY_PARTS)}; this has {len(parts)}")
+    fields = dict(zip(CASE_KEY_PARTS, parts, strict=True))
+    for name in ("nnodes", "nproc", "repeat"):
+        if not fields[name].isdecimal() or int(fields[name]) < 1:
+            raise ValueError(f"{name} is a number of at least 1, not {fields[name]!r}")
+    if not isinstance(data_path, str | None):
+        raise ValueError(f"a data path (text, '' for none), not {data_path!r}")
+    return {
+        "model": fields["model"],
+        "framework": fields["framework"],
+        "config": f"config_{fields['hardware']}x{fields['nnodes']}x{fields['nproc']}",
+        "nnodes": int(fields["nnodes"]),
+        "nproc": int(fields["nproc"]),
+        "repeat": int(fields["repeat"]),
+        "data_dir_host": data_path or None,
+        "data_dir_container": data_path or None,
+    }

@@ -1,0 +1,73 @@
+"""cluster_conf.py: which hosts take part, and how they are reached."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from run_benchmarks.setting_types import Port, Seconds
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's uid without a name
+        return f"uid{os.getuid()}"
+
+
+class ClusterConf(BaseModel):
+    """The settings of cluster_conf.py."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    HOSTS: tuple[str, ...] = Field(min_length=1, description="a list of host names or IP addresses")
+    SSH_PORT: Port = 22
+    SSH_USER: str = Field(default_factory=_user, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?$")
+    SSH_KEY: Path | None = None
+    KNOWN_HOSTS: Path = Path("~/.ssh/known_hosts")
+    MASTER_PORT: Annotated[Port, Field(ge=1024)] = 29500
+    NETWORK_INTERFACE: str = Field("auto", pattern=r"^[A-Za-z0-9_.@-]{1,15}$")
+    LINK_LIMIT: Annotated[Seconds, Field(ge=5)] = 120.0
+
+    @field_validator("HOSTS")
+    @classmethod
+    def _valid_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _is_address(host) and not HOST_NAME.fullmatch(host):
+                raise ValueError(f"{host!r} is neither a host name nor an IP address")
+        repeated = sorted({host for host in hosts if hosts.count(host) > 1})
+        if repeated:
+            raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
+        local = [host for host in hosts if host in LOCAL_NAMES]
+        if local and len(hosts) > 1:
+            raise ValueError(f"{local[0]!r} means nothing to the other hosts: write the name by which they reach it")
+        return hosts
+
+    @field_validator("SSH_KEY", "KNOWN_HOSTS")
+    @classmethod
+    def _expanded(cls, path: Path | None) -> Path | None:
+        return path.expanduser() if path is not None else None
+
+    @field_validator("SSH_KEY")
+    @classmethod
+    def _key_exists(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"a private key file; there is none at {path}")
+        return path
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
