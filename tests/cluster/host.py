@@ -1,6 +1,7 @@
 """One host of the test bed: its own network, host name, root file system, process ids, sshd and Docker engine.
 
-To the controller it is a machine like any other. A test can hurt it: pull its cable, stop sshd or the engine, kill it.
+To the controller it is a machine like any other. A test can hurt it: pull its cable, stop sshd or the engine, kill it,
+or make its wire slow, late or lossy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import docker
 
 from tests.cluster import engine as engines
 from tests.cluster.guest import GUEST_PATH, Guest
+from tests.cluster.netem import Impairment, Netem
 from tests.cluster.network import NETNS_FOLDER, Network
 from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
 
@@ -61,6 +63,7 @@ class Host:
         self._network = network
         self._number = number
         self._guest = Guest(folder, "host_init.sh")
+        self._netem = Netem(network, number)
 
     @property
     def pid(self) -> int | None:
@@ -169,6 +172,8 @@ class Host:
         if self._guest.pid is not None:
             engines.stop_dockerd(self._guest)
         self._guest.kill()
+        if self._netem.ailments:
+            self._netem.clear()
 
     def link_down(self) -> None:
         """Pull its network cable: neither the head node nor the other hosts reach it."""
@@ -177,6 +182,20 @@ class Host:
     def link_up(self) -> None:
         """Plug its network cable in again."""
         run(["ip", "link", "set", self._network.veth(self._number), "up"])
+
+    def impair(
+        self, *, rate: str | None = None, delay: float = 0.0, loss: float = 0.0, peer: Host | None = None
+    ) -> None:
+        """Make its wire bad in what it sends: to everybody, or to `peer` alone, in place of what was set for that.
+
+        `rate` in tc's units ("100mbit"), `delay` in seconds added, `loss` the share of the packets that is lost. What
+        is set for a peer holds instead of what is set for everybody, not on top of it.
+        """
+        self._netem.set(peer.address if peer else "", Impairment(rate=rate, delay_s=delay, loss=loss))
+
+    def mend(self, *, peer: Host | None = None) -> None:
+        """End impair() for that peer, or what was set for everybody."""
+        self._netem.set(peer.address if peer else "", None)
 
     def drop_head(self) -> None:
         """Lose every packet to the head node; the hosts still reach each other."""

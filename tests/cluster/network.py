@@ -106,15 +106,16 @@ def create(network: Network, count: int) -> None:
             f"link add {veth} type veth peer name eth0 netns {network.netns(number)}",
             f"link set {veth} master {bridge} up",
         ]
-    _ip_batch(lines)
+    ip_batch(lines)
     for number in numbers:
         address = f"{network.address(number)}/{network.subnet.prefixlen}"
         inside = ["link set lo up", f"address add {address} dev eth0", "link set eth0 up"]
-        _ip_batch(inside, netns=network.netns(number))
+        ip_batch(inside, netns=network.netns(number))
     _allow_forwarding(bridge)
 
 
-def _ip_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
+def ip_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
+    """Commands of `ip`, in a namespace if one is named. Raises TestBedError at the first that fails."""
     inside = ["-netns", netns] if netns else []
     run(["ip", *inside, "-batch", "-"], text_input="\n".join(lines) + "\n", timeout=120)
 
