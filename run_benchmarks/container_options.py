@@ -55,6 +55,7 @@ class ContainerOptions(BaseModel):
     environment: dict[str, str] = {}
     ipc: str | None = None
     shm_size: int | None = None
+    memory: int | None = None
     privileged: bool = False
 
 
@@ -119,6 +120,8 @@ VALUED: dict[str, tuple[str, bool, Callable[[str], object]]] = {
     "-e": ("environment", True, _environment),
     "--ipc": ("ipc", False, _word),
     "--shm-size": ("shm_size", False, parse_size),
+    "--memory": ("memory", False, parse_size),
+    "-m": ("memory", False, parse_size),
 }
 FLAGS = {"--privileged": "privileged"}
 

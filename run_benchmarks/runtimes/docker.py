@@ -182,6 +182,8 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         runtime=options.runtime,
         ipc_mode=options.ipc,
         shm_size=options.shm_size if options.ipc is None else None,
+        mem_limit=options.memory,
+        memswap_limit=options.memory,  # the same: no swap beside it, or the limit would not bound
         ulimits=[docker.types.Ulimit(name=u.name, soft=u.soft, hard=u.hard) for u in options.ulimits],
         privileged=options.privileged,
     )

@@ -39,6 +39,7 @@ OPTIONS = st.builds(
     environment=st.dictionaries(NAME, st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))),
     ipc=st.none() | WORD,
     shm_size=st.none() | st.integers(1, 2**50),
+    memory=st.none() | st.integers(1, 2**50),
     privileged=st.booleans(),
 )
 
@@ -50,6 +51,7 @@ def written(options: ContainerOptions, *, joined: bool) -> str:
         ("--runtime", options.runtime),
         ("--ipc", options.ipc),
         ("--shm-size", options.shm_size),
+        ("--memory", options.memory),
         *(("--device", device) for device in options.devices),
         *(("--cap-add", name) for name in options.cap_add),
         *(("--group-add", name) for name in options.group_add),
@@ -86,7 +88,7 @@ def test_flagperf_s_options() -> None:
     many = parse_container_options(
         "--device=/dev/mlu0 --device /dev/mlu1 --ulimit memlock=-1 --ulimit stack=67108864:67108864 --shm-size 1g"
         " --gpus '\"device=0,2\"' -v /usr/local/bin:/usr/local/bin:ro --env=NCCL_DEBUG=INFO"
-        " -e EMPTY= --privileged=false"
+        " -e EMPTY= --privileged=false -m 64g"
     )
     assert many == ContainerOptions(
         gpus="device=0,2",
@@ -95,6 +97,7 @@ def test_flagperf_s_options() -> None:
         volumes=(Volume(source="/usr/local/bin", target="/usr/local/bin", read_only=True),),
         environment={"NCCL_DEBUG": "INFO", "EMPTY": ""},
         shm_size=1 << 30,
+        memory=64 << 30,
     )
 
 
@@ -113,6 +116,8 @@ def test_flagperf_s_options() -> None:
         ("--gpus '1\n'", "--gpus takes"),
         ("--shm-size big", "a size such as '32G'"),
         ("--shm-size 0", "a size such as"),
+        ("--memory lots", "a size such as '32G'"),
+        ("-m 1g --memory 2g", "--memory is given twice"),
         ("--ulimit memlock", "--ulimit takes name=soft[:hard], not 'memlock'"),
         ("--ulimit memlock=unlimited", "--ulimit takes"),
         ("-v data:/data", "-v takes /host/path:/container/path[:ro], not 'data:/data'"),

@@ -14,6 +14,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
+from training.benchmarks.driver.memory_kills import MemoryGroup, own_group
 from training.benchmarks.driver.node_record import RankFailure, signal_name
 from training.benchmarks.driver.rank import log_name
 from training.benchmarks.driver.rank_watch import RankWatch
@@ -81,11 +82,14 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
     `watch` must be open; it is stopped before its times are read. When a rank fails, torchrun ends the others.
     Raises TorchrunError when the ranks could not be started at all.
     """
+    group = own_group()
+    kills_before = group.kills() if group else 0
     try:
         torchrun.run(arguments)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         watch.stop()
-        return ordered([_seen(rank, failure, watch.ended_ms, log_dir) for rank, failure in error.failures.items()])
+        failures = ordered([_seen(rank, failure, watch.ended_ms, log_dir) for rank, failure in error.failures.items()])
+        return failures if group is None else explained(failures, group, group.kills() - kills_before)
     except Exception as error:
         raise TorchrunError(f"torchrun could not run the ranks: {type(error).__name__}: {error}") from error
     return []
@@ -118,6 +122,17 @@ def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
     failures = [each.failure for each in sorted(seen, key=key)]
     first_ms = min(failure.time_ms for failure in failures)
     return [failures[0].model_copy(update={"stopped": False, "time_ms": first_ms}), *failures[1:]]
+
+
+def explained(failures: Sequence[RankFailure], group: MemoryGroup, kills: int) -> list[RankFailure]:
+    """The failures, where the first is a SIGKILL and the kernel ended `kills` processes meanwhile, with that reason."""
+    first, *others = failures
+    if kills == 0 or first.signal != signal.SIGKILL.name:
+        return list(failures)
+    limit = group.limit()
+    bound = "" if limit is None else f" (limit: {limit} bytes)"
+    message = f"out of memory{bound}: the kernel ended it; {first.message}"
+    return [first.model_copy(update={"message": message}), *others]
 
 
 def _seen(rank: int, failure: ProcessFailure, ended: Mapping[int, int], log_dir: Path) -> SeenFailure:

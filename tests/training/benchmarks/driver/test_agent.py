@@ -1,13 +1,17 @@
+from pathlib import Path
+
 import pytest
 
 from training.benchmarks.driver.agent import (
     SeenFailure,
     TorchrunError,
+    explained,
     local_world_size,
     master,
     ordered,
     parse_options,
 )
+from training.benchmarks.driver.memory_kills import MemoryGroup
 from training.benchmarks.driver.node_record import RankFailure
 
 
@@ -73,6 +77,17 @@ def test_of_ends_in_the_same_millisecond_the_stopped_one_is_later() -> None:
 def test_a_rank_that_somebody_terminated_is_a_cause() -> None:
     failures = ordered([seen(0, 1000, 1000, recorded=False, signal="SIGTERM"), seen(1, 1001, 1100, recorded=True)])
     assert (failures[0].rank, failures[0].stopped) == (0, False)
+
+
+def test_only_a_sigkill_of_the_first_is_put_down_to_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "limit").write_text("4096\n")
+    group = MemoryGroup(counter=tmp_path / "none", limit_file=tmp_path / "limit")
+    killed = seen(1, 1000, 1000, recorded=False, signal="SIGKILL").failure.model_copy(update={"message": "gone"})
+    other = seen(0, 1001, 1001, recorded=True).failure
+    first, second = explained([killed, other], group, kills=1)
+    assert first.message == "out of memory (limit: 4096 bytes): the kernel ended it; gone" and second == other
+    assert explained([killed, other], group, kills=0) == [killed, other]
+    assert explained([other, killed], group, kills=1) == [other, killed]
 
 
 def test_options_are_torchruns_own_and_the_command_is_wrapped() -> None:
