@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PARTS = ("training", "monitors", "vendors")
-SUFFIXES = frozenset({".py", ".env", ".txt", ".json", ".csv", ".model"})
+# No .env: the variables of a case reach its task through the plan, and may be secrets.
+SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model"})
 HASH_LENGTH = 16
 
 

@@ -1,31 +1,66 @@
-"""Brings a node's files to the head node after a round and writes down how its task was launched."""
+"""Brings a node's files to the head node after a round, without secrets, and writes down how its task was launched."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
+from collections.abc import Collection
+from pathlib import Path
 
+from run_benchmarks.console import LOG
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.transfer import pull
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.results.records import write_text
-from training.benchmarks.driver.masking import mask_argv, mask_environment
+from run_benchmarks.results.records import write_lines, write_text
+from training.benchmarks.driver.masking import mask_argv, mask_environment, mask_output, secret_values
 
 COLLECT_SECONDS = 600.0
+BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no text
 
 
 def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: str, master_port: int) -> dict[str, str]:
-    """Pull the node's folder, verified, and write start_<framework>_task.log beside it.
+    """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
     Returns:
-        sha256 by file name of what came from the host.
+        sha256 by file name of what came from the host: as it was there, or, of a file with secrets, as it is kept.
 
     Raises:
         HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
     """
+    secrets = secret_values(node.workload.environment, node.workload.argv)
+    outcome.output = mask_output(outcome.output, secrets)
     write_text(outcome.folder / f"start_{framework}_task.log", _launch_log(node, outcome, master_port))
-    return pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS)
+    masked: dict[str, str] = {}
+    try:
+        files = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS)
+    finally:
+        masked = mask_files(outcome.folder, secrets)
+        if masked:
+            LOG.warning("%s: secrets were masked in %s", node.host, ", ".join(sorted(masked)))
+    return files | {name: digest for name, digest in masked.items() if name in files}
+
+
+def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
+    """Mask secrets in every text file below `folder`; sha256 by name of those that had any.
+
+    A file is read line by line and replaced whole, and only where that changes it.
+    """
+    masked = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        with path.open("rb") as file:
+            is_text = b"\0" not in file.read(BINARY_BYTES)
+        if not is_text:
+            continue
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+            has_secret = any(mask_output(line, secrets) != line for line in lines)
+        if has_secret:
+            with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+                write_lines(path, (mask_output(line, secrets) for line in lines))
+            with path.open("rb") as file:
+                masked[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return masked
 
 
 def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:

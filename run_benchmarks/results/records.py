@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,15 @@ def write_record(path: Path, record: BaseModel) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all (mode 0640)."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    write_lines(path, (text,))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file of these pieces, whole or not at all (mode 0640); escaped bytes become what they were."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.writelines(lines)
         Path(name).chmod(0o640)
         Path(name).replace(path)
     except BaseException:

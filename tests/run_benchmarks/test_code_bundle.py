@@ -33,7 +33,7 @@ def names(code: CodeBundle) -> list[str]:
 
 
 def test_it_holds_what_the_hosts_run_and_nothing_else(repository: Path) -> None:
-    assert names(bundle(repository)) == ["training/a.py", "monitors/b.py", "vendors/x/env.env"]
+    assert names(bundle(repository)) == ["training/a.py", "monitors/b.py"]
 
 
 def test_equal_content_is_equal_wherever_and_whenever_it_lies(repository: Path, tmp_path: Path) -> None:

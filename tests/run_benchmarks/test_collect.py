@@ -9,6 +9,7 @@ import pytest
 
 from run_benchmarks.collect import collect_node
 from run_benchmarks.errors import CollectError
+from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.judge import NodeOutcome
 from tests.run_benchmarks.results.rounds import node_plan
@@ -50,3 +51,33 @@ def test_the_launch_log_is_there_also_where_the_files_are_not(outcome: NodeOutco
     log = (outcome.folder / "start_pytorch_task.log").read_text()
     assert "exit code: none\n" in log
     assert "error:" not in log
+
+
+def test_secrets_of_the_task_are_masked_in_what_comes_and_the_rest_is_untouched(
+    outcome: NodeOutcome, tmp_path: Path
+) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    there = tmp_path / "there"
+    (there / "deep").mkdir()
+    text = f"a\rb \xff {secret}\r\nlast line without an end".encode("latin-1")
+    (there / "deep" / "rank1.out.log").write_bytes(text)
+    binary = b"\0" + secret.encode()
+    (there / "trace.bin").write_bytes(binary)
+    outcome.output = f"HF_TOKEN={secret}\n"
+    files = collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    kept = (outcome.folder / "deep" / "rank1.out.log").read_bytes()
+    assert kept == text.replace(secret.encode(), b"***")
+    expected = {"deep/rank1.out.log": kept, "rank0.out.log": b"log\n", "trace.bin": binary}
+    assert files == {name: hashlib.sha256(data).hexdigest() for name, data in expected.items()}
+    assert secret not in (outcome.folder / "start_pytorch_task.log").read_text() + outcome.output
+
+
+def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
+    outcome: NodeOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    (tmp_path / "there" / "rank0.out.log").write_text(secret)
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - . ./vanished"))
+    with pytest.raises(CollectError, match="vanished"):
+        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert (outcome.folder / "rank0.out.log").read_text() == "***"

@@ -1,17 +1,20 @@
-"""Keeps tokens, passwords and keys out of what is written down: records, logs of launches, the PerfLog."""
+"""Keeps tokens, passwords and keys out of what is written down: records, logs of launches, output of workloads."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 MASK = "***"
 # Of environment variables: their names hold words in any order, and too much masked is better than too little.
 SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(API|ACCESS)_?KEY|PRIVATE", re.IGNORECASE)
 # Of settings and options: the last word counts, since `tokenizer` and `max_tokens` are none.
-SECRET_SETTING = re.compile(
-    r"(?:^|[_.-])(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key)$",
-    re.IGNORECASE,
-)
+_WORDS = r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key)"
+SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
+# In text that may be JSON: the value ends where a JSON string or a list of arguments would.
+SECRET_ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9])({_WORDS}=\\?[\"']?)[^\s\"'&,;)\]}}\\]+", re.IGNORECASE)
+# Shorter values of telling names are words such as `false` (TOKENIZERS_PARALLELISM), which logs are full of.
+SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=.*", re.DOTALL)
 
@@ -19,6 +22,25 @@ ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=.*", re.DOTALL)
 def mask_text(text: str) -> str:
     """The text with the passwords in its URLs masked."""
     return URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+
+
+def secret_values(environment: Mapping[str, str], argv: Sequence[str] = ()) -> frozenset[str]:
+    """The values of telling names in an environment and among `name=value` words, line by line, as text and in JSON."""
+    values = [value for name, value in environment.items() if SECRET_VARIABLE.search(name)]
+    assignments = [match for word in argv if (match := ASSIGNMENT.fullmatch(word))]
+    values += [match[0][match.end(1) + 1 :].strip("\"'") for match in assignments if SECRET_SETTING.search(match[1])]
+    lines = {line.strip() for value in values for line in value.splitlines()}
+    lines = {line for line in lines if len(line) >= SHORTEST_SECRET}
+    return frozenset(lines | {json.dumps(line)[1:-1] for line in lines})
+
+
+def mask_output(text: str, secrets: Collection[str]) -> str:
+    """Output of a program with these values masked, those after `token=` and the like, and passwords in URLs."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    if "=" in text:
+        text = SECRET_ASSIGNMENT.sub(rf"\1{MASK}", text)
+    return mask_text(text) if "://" in text else text
 
 
 def mask_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.benchmarks.driver.masking import mask_argv, mask_config, mask_environment
+from training.benchmarks.driver.masking import mask_argv, mask_config, mask_environment, mask_output, secret_values
 
 
 @pytest.mark.parametrize("key", ["hf_token", "token", "wandb.api_key", "password", "db-passwd", "private_key"])
@@ -26,3 +26,30 @@ def test_urls_and_empty_values() -> None:
     assert "s3cret" not in str(mask_config({"proxy": url, "nested": [url]})) + str(mask_argv([url]))
     assert "s3cret" not in str(mask_environment({"HTTP_PROXY": url, "WANDB_API_KEY": "s3cret"}))
     assert mask_config({"hf_token": None}) == {"hf_token": None}
+
+
+SECRETS = {"HF_TOKEN": "hf_0123456789", "KEY_PRIVATE": "-----BEGIN\nabcdefgh\n", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("the token hf_0123456789 was refused\n", "the token *** was refused\n"),
+        ('{"config": {"x": "hf_0123456789"}}\r\n', '{"config": {"x": "***"}}\r\n'),
+        ("abcdefgh\n", "***\n"),
+        ("MY_TOKEN=1234 db.password='56'&next=7\n", "MY_TOKEN=*** db.password='***'&next=7\n"),
+        ('{"argv": "--api_key=1234", "n": 1}', '{"argv": "--api_key=***", "n": 1}'),
+        ('{"argv": "--set api_key=\\"12\\"", "n": 1}', '{"argv": "--set api_key=\\"***\\"", "n": 1}'),
+        ("from http://me:pass@proxy/x\n", "from http://me:***@proxy/x\n"),
+        ("max_tokens=4096 tokens_per_s=12 false\n", "max_tokens=4096 tokens_per_s=12 false\n"),
+    ],
+)
+def test_what_a_program_wrote(line: str, expected: str) -> None:
+    assert mask_output(line, secret_values(SECRETS)) == expected
+
+
+def test_secrets_are_also_in_the_settings_of_a_case() -> None:
+    assert secret_values({}, ["--set", 'wandb.api_key="0123\\u00e9456789"', "--set", "lr=1e-4"]) == {
+        "0123\\u00e9456789",
+        "0123\\\\u00e9456789",
+    }
