@@ -62,11 +62,13 @@ def _trainer(config: "TrainingConfig", group: "ProcessGroup") -> "Trainer":
     from training.benchmarks.driver.perflog import PerfLogger
     from training.benchmarks.driver.run_context import RunContext
     from training.benchmarks.driver.training.benchmark import prepare
+    from training.benchmarks.driver.training.kernels import Libraries, choose
     from training.benchmarks.driver.training.trainer import Trainer
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
     run = RunContext(config=config, logger=PerfLogger(0, io.StringIO()), group=group, data_dir=None)
-    return Trainer(LlamaBenchmark(), run, prepare(LlamaBenchmark(), config, None))
+    kernels = choose(config, LlamaBenchmark.attentions, Libraries(group.device))
+    return Trainer(LlamaBenchmark(), run, prepare(LlamaBenchmark(), config, None, kernels))
 
 
 def _bare_seconds(

@@ -7,7 +7,6 @@ from torch import nn
 from tests.training.benchmarks.trainer.tiny import config_of
 from training.benchmarks.driver.training import optimizers
 
-CPU = torch.device("cpu")
 WEIGHT_DECAY, LEARNING_RATE, EPS, BETAS = 0.1, 0.05, 1e-6, (0.9, 0.99)
 
 
@@ -45,7 +44,7 @@ def test_lamb_follows_its_formula() -> None:
     config = config_of(
         "llama", optimizer="lamb", weight_decay=WEIGHT_DECAY, learning_rate=LEARNING_RATE, eps=EPS, beta2=BETAS[1]
     )
-    optimizer = optimizers.build(model, config, CPU)
+    optimizer = optimizers.build(model, config, "foreach")
     for step in range(1, 6):
         _gradients(model, step)
         optimizer.step()
@@ -66,7 +65,7 @@ def test_lamb_moves_a_weight_of_zeros() -> None:
 def test_only_matrices_are_decayed(name: str) -> None:
     model = _model()
     config = config_of("llama", optimizer=name, weight_decay=0.5)
-    groups = optimizers.build(model, config, CPU).param_groups
+    groups = optimizers.build(model, config, "foreach").param_groups
     decayed = {id(p) for group in groups for p in group["params"] if group["weight_decay"] == 0.5}
     plain = {id(p) for group in groups for p in group["params"] if group["weight_decay"] == 0.0}
     assert decayed == {id(p) for p in model.parameters() if p.ndim > 1}
@@ -87,7 +86,7 @@ def test_clipping_is_torchs(max_norm: float) -> None:
 
 def test_a_parameter_without_gradient_is_left_alone() -> None:
     model = _model()
-    optimizer = optimizers.build(model, config_of("llama", optimizer="lamb"), CPU)
+    optimizer = optimizers.build(model, config_of("llama", optimizer="lamb"), "foreach")
     first, *_ = model.parameters()
     first.grad = torch.ones_like(first)
     before = [parameter.detach().clone() for parameter in model.parameters()]

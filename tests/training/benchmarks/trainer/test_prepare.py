@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of, prepared
 from training.benchmarks.driver.run_context import UnusableSettingsError
-from training.benchmarks.driver.training.benchmark import DataError, Prepared, prepare
+from training.benchmarks.driver.training.benchmark import DataError, Prepared
 
 
 def _prepare(data_dir: Path | None = None, **settings: Any) -> Prepared:
-    return prepare(benchmark_of("llama"), config_of("llama", **settings), data_dir)
+    return prepared("llama", config_of("llama", **settings), data_dir)
 
 
 def _weights() -> dict[str, torch.Tensor]:
@@ -22,9 +22,9 @@ def _weights() -> dict[str, torch.Tensor]:
 
 
 def test_synthetic_data_needs_nothing_and_the_model_has_no_storage() -> None:
-    prepared = _prepare()
-    assert len(prepared.data.train) == 128 and prepared.weights is None
-    assert all(parameter.is_meta for parameter in prepared.model.parameters())
+    found = _prepare()
+    assert len(found.data.train) == 128 and found.weights is None
+    assert all(parameter.is_meta for parameter in found.model.parameters())
 
 
 def test_a_data_folder_and_synthetic_data_contradict_each_other(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_weights_are_found_in_the_usual_nestings(tmp_path: Path, nesting: str | 
     path = tmp_path / "weights.pt"
     state: dict[str, Any] = _weights() | {"not.a.parameter": torch.zeros(3)}
     torch.save({nesting: state, "iteration": 5} if nesting else state, path)
-    prepared = _prepare(init_checkpoint=str(path))
-    assert prepared.weights is not None
-    assert prepared.weights.keys() == _weights().keys()
-    assert all(tensor.eq(0.5).all() for tensor in prepared.weights.values())
+    found = _prepare(init_checkpoint=str(path))
+    assert found.weights is not None
+    assert found.weights.keys() == _weights().keys()
+    assert all(tensor.eq(0.5).all() for tensor in found.weights.values())
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -87,7 +87,10 @@ def test_a_run_that_meets_its_target_ends_well(healthy: Run) -> None:
         Event.INIT_END,
         Event.TRAIN_START,
     ]
-    assert set(healthy.values(Event.LAUNCH_TRAINING)[0]["fused"]) == {"flash_attn", "apex", "transformer_engine"}
+    (launch,) = healthy.values(Event.LAUNCH_TRAINING)
+    assert set(launch["fused"]) == {"flash_attn", "apex", "transformer_engine"}
+    assert [launch["kernels"][key]["used"] for key in ("attention", "optimizer")] == ["sdpa", "fused"]
+    assert healthy.values(Event.LAUNCH_TRAINING, 1) == [{"kernels": launch["kernels"]}]
     assert healthy.values(Event.TRAIN_START) == [{"total_steps": 60}]
 
 
@@ -181,6 +184,13 @@ def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     events = [record.event for record in result.records(0)]
     assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
     assert f"{data}/train.npy: no such file" in result.message
+
+
+def test_kernels_that_cannot_be_had_are_named_before_anything_is_taken(tmp_path: Path) -> None:
+    result = _run(tmp_path, "llama", {"precision": "bf16", "attention": "flash_attention_2"}, ranks=1)
+    assert result.code == 2
+    assert [record.event for record in result.records(0)] == [Event.SUBMIT_INFO]
+    assert "attention = 'flash_attention_2': needs a CUDA device, this rank has cpu" in result.message
 
 
 def test_data_below_one_step_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.config import Config as CpmConfig
@@ -10,7 +12,8 @@ from training.benchmarks.cpm.pytorch.run_pretraining import CpmBenchmark
 from training.benchmarks.driver.perflog import PerfLogger
 from training.benchmarks.driver.process_group import ProcessGroup
 from training.benchmarks.driver.run_context import RunContext
-from training.benchmarks.driver.training.benchmark import TrainingBenchmark, prepare
+from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
+from training.benchmarks.driver.training.kernels import Libraries, choose
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.glm.pytorch.config import Config as GlmConfig
@@ -67,4 +70,10 @@ def trainer_of(model: str, config: TrainingConfig, group: ProcessGroup, log: Pat
     with log.open("a") as stream:
         logger = PerfLogger(group.placement.rank, stream)
         run = RunContext(config=config, logger=logger, group=group, data_dir=None)
-        return Trainer(benchmark_of(model), run, prepare(benchmark_of(model), config, None))
+        return Trainer(benchmark_of(model), run, prepared(model, config))
+
+
+def prepared(model: str, config: TrainingConfig, data_dir: Path | None = None) -> Prepared:
+    """What a rank on the CPU prepares."""
+    benchmark = benchmark_of(model)
+    return prepare(benchmark, config, data_dir, choose(config, benchmark.attentions, Libraries(torch.device("cpu"))))

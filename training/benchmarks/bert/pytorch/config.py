@@ -15,9 +15,6 @@ SPECIAL_TOKENS = 4
 class Config(TrainingConfig):
     """BERT (Devlin et al. 2019), masked tokens and next sentences; the defaults are BERT-Large's sizes."""
 
-    num_layers: int = Field(24, ge=1, description="transformer layers")
-    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
-    num_attention_heads: int = Field(16, ge=1, description="attention heads")
     ffn_hidden_size: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
     vocab_size: int = Field(30528, ge=8, description="tokens that are told apart (BERT's 30522, padded to 8)")
     max_position_embeddings: int = Field(512, ge=2, description="positions that have an embedding")
@@ -35,10 +32,6 @@ class Config(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
-            )
         if self.max_seq_length > self.max_position_embeddings:
             raise ValueError(
                 f"max_seq_length = {self.max_seq_length}; allowed: up to"

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch.config import Config
+from training.benchmarks.driver.training.attention import Packing, attend, packing
 from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
 _NORM_EPS = 1e-12
 _IGNORED = 0  # label of a masked position that is none
@@ -58,20 +60,20 @@ class Attention(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.implementation = config.attention
         self.num_heads = config.num_attention_heads
         self.dropout = config.attention_dropout
         self.self = _Projections(config.hidden_size)
         self.output = _AddAndNorm(config.hidden_size, config.hidden_size, config.hidden_dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """`hidden` (batch, seq, size), `mask` boolean (batch, 1, 1, seq), True for tokens that are there."""
+    def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
+        """`hidden` (batch, seq, size), `mask` boolean (batch, 1, 1, seq), True for tokens that are there, or packed."""
         query, key, value = (
             projection(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for projection in (self.self.query, self.self.key, self.self.value)
         )
-        attended = nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
-        )
+        dropout = self.dropout if self.training else 0.0
+        attended = attend(self.implementation, query, key, value, mask=mask, dropout=dropout)
         result: Tensor = self.output(attended.transpose(1, 2).flatten(2), hidden)
         return result
 
@@ -85,7 +87,7 @@ class Layer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.ffn_hidden_size)})
         self.output = _AddAndNorm(config.ffn_hidden_size, config.hidden_size, config.hidden_dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
         """See Attention."""
         attended = self.attention(hidden, mask)
         result: Tensor = self.output(nn.functional.gelu(self.intermediate["dense"](attended)), attended)
@@ -134,6 +136,7 @@ class Bert(BenchmarkModel):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.config = config
         self.bert = Encoder(config)
         self.cls = Heads(config)
 
@@ -146,7 +149,8 @@ class Bert(BenchmarkModel):
         (batch, predictions), a label of 0 is none; next_sentence_labels (batch,).
         """
         hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"])
-        mask = batch["input_mask"][:, None, None, :] != 0
+        is_there = batch["input_mask"] != 0
+        mask = packing(is_there) if self.config.attention == FLASH_ATTENTION else is_there[:, None, None, :]
         for block in self.blocks():
             hidden = self.run_block(block, hidden, mask)
         positions = batch["masked_lm_positions"][:, :, None].expand(-1, -1, hidden.shape[-1])

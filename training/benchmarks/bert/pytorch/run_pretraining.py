@@ -9,6 +9,7 @@ from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 from training.benchmarks.driver.training.trainer import run_training
 
 _PREFIXES = ("module.", "bert_model_segment.", "heads_only_segment.")
@@ -19,6 +20,8 @@ class BertBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "bert"
+    # A padding mask keeps torch from its flash kernel; flash-attn leaves the padding out.
+    attentions = (FLASH_ATTENTION, "sdpa", "eager")
     throughput_unit = "sps"
 
     def build_model(self, config: Config) -> Bert:

@@ -12,9 +12,6 @@ ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
 class Config(TrainingConfig):
     """CPM (Zhang et al. 2020), a GPT-2 on Chinese text; the defaults are CPM-1-medium's sizes."""
 
-    num_layers: int = Field(24, ge=1, description="transformer layers")
-    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
-    num_attention_heads: int = Field(16, ge=1, description="attention heads")
     vocab_size: int = Field(30000, ge=8, description="tokens that are told apart")
     max_position_embeddings: int = Field(1024, ge=2, description="positions that have an embedding")
     seq_length: int = Field(200, ge=2, description="tokens of a sample that the model reads")
@@ -32,10 +29,6 @@ class Config(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
-            )
         if self.seq_length > self.max_position_embeddings:
             raise ValueError(
                 f"seq_length = {self.seq_length}; allowed: up to"

@@ -20,6 +20,7 @@ class Decoder(nn.Module):
                 config.hidden_size,
                 config.num_attention_heads,
                 4 * config.hidden_size,
+                attention=config.attention,
                 attention_dropout=config.attention_dropout,
                 hidden_dropout=config.hidden_dropout,
             )

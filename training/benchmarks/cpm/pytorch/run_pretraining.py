@@ -6,6 +6,7 @@ from training.benchmarks.cpm.pytorch import data
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 from training.benchmarks.driver.training.trainer import run_training
 
 
@@ -13,6 +14,8 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "cpm"
+    # Torch has a flash kernel of its own for causal masks.
+    attentions = ("sdpa", FLASH_ATTENTION, "eager")
 
     def build_model(self, config: Config) -> Cpm:
         """See TrainingBenchmark."""

@@ -4,13 +4,14 @@ import pickle
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import Tensor
 
 from training.benchmarks.driver.config import ConfigT
 from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
@@ -36,10 +37,12 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     """A model, its data and its metric; everything else is the trainer's.
 
     `throughput_unit` stands in the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
+    `attentions` are the implementations of attention that the model can use, the best first.
     """
 
-    name: str
-    throughput_unit: str = "ips"
+    name: ClassVar[str]
+    throughput_unit: ClassVar[str] = "ips"
+    attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:
@@ -65,10 +68,13 @@ class Prepared:
 
     data: DataSets
     model: BenchmarkModel
+    kernels: Kernels
     weights: dict[str, Tensor] | None
 
 
-def prepare(benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None) -> Prepared:
+def prepare(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None, kernels: Kernels
+) -> Prepared:
     """Open data and weights. Raises UnusableSettingsError (DataError for a file), so that no device is taken for it."""
     if config.data == "files":
         if data_dir is None:
@@ -81,11 +87,11 @@ def prepare(benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir:
     else:
         data = benchmark.synthetic_data(config)
     with torch.device("meta"):
-        model = benchmark.build_model(config)
+        model = benchmark.build_model(config.model_copy(update={"attention": kernels.attention.used}))
     weights = None
     if config.init_checkpoint is not None:
         weights = _weights(benchmark, config, model, (data_dir or Path()) / config.init_checkpoint)
-    return Prepared(data=data, model=model, weights=weights)
+    return Prepared(data=data, model=model, kernels=kernels, weights=weights)
 
 
 def _weights(

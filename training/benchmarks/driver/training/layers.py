@@ -5,12 +5,17 @@ import math
 import torch
 from torch import Tensor, nn
 
+from training.benchmarks.driver.training.attention import attend
+
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention by torch's fused kernels, its three projections in one matrix."""
+    """Multi-head self-attention, its three projections in one matrix; `attention`: see attention.attend."""
 
-    def __init__(self, hidden_size: int, num_heads: int, *, dropout: float, output_dropout: float) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, *, attention: str, dropout: float, output_dropout: float
+    ) -> None:
         super().__init__()
+        self.attention = attention
         self.num_heads = num_heads
         self.dropout = dropout
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
@@ -24,14 +29,8 @@ class SelfAttention(nn.Module):
         batch, seq, size = hidden.shape
         heads = self.query_key_value(hidden).view(batch, seq, 3, self.num_heads, size // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
-        attended = nn.functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=mask is None,
-        )
+        dropout = self.dropout if self.training else 0.0
+        attended = attend(self.attention, query, key, value, mask=mask, is_causal=mask is None, dropout=dropout)
         result: Tensor = self.output_dropout(self.dense(attended.transpose(1, 2).reshape(batch, seq, size)))
         return result
 
@@ -56,11 +55,20 @@ class PreNormBlock(nn.Module):
     """A transformer layer that normalises what goes into attention and feed-forward (GPT-2, GLM)."""
 
     def __init__(
-        self, hidden_size: int, num_heads: int, ffn_size: int, *, attention_dropout: float, hidden_dropout: float
+        self,
+        hidden_size: int,
+        num_heads: int,
+        ffn_size: int,
+        *,
+        attention: str,
+        attention_dropout: float,
+        hidden_dropout: float,
     ) -> None:
         super().__init__()
         self.input_layernorm = nn.LayerNorm(hidden_size)
-        self.attention = SelfAttention(hidden_size, num_heads, dropout=attention_dropout, output_dropout=hidden_dropout)
+        self.attention = SelfAttention(
+            hidden_size, num_heads, attention=attention, dropout=attention_dropout, output_dropout=hidden_dropout
+        )
         self.post_attention_layernorm = nn.LayerNorm(hidden_size)
         self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
 

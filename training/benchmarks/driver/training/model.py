@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 from torch.utils.checkpoint import checkpoint
 
+from training.benchmarks.driver.training.attention import Packing
+
 Batch = dict[str, Tensor]
 """Named tensors with the samples along the first dimension."""
 
@@ -51,7 +53,7 @@ class BenchmarkModel(nn.Module):
         """Module name to style, for torch's parallelize_module; for models that can be cut inside a layer."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
 
-    def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | Packing | None) -> Tensor:
         """block(*inputs), its activations dropped and computed again in the backward pass where that was asked for."""
         if self.activation_checkpointing and self.training:
             result: Tensor = checkpoint(block, *inputs, use_reentrant=False)

@@ -1,9 +1,12 @@
 """The optimizer of a run, LAMB, and gradient clipping, for plain and for sharded (DTensor) parameters alike."""
 
+import importlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Adam, AdamW, Optimizer
@@ -11,18 +14,42 @@ from torch.optim import Adam, AdamW, Optimizer
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 
-def build(model: nn.Module, config: TrainingConfig, device: torch.device) -> Optimizer:
-    """The optimizer that `config` names over all parameters of `model`; matrices are decayed, biases and norms not."""
+def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Optimizer:
+    """The optimizer that `config` names over all parameters of `model`; matrices are decayed, biases and norms not.
+
+    `implementation`: apex, fused or foreach, what the setting optimizer_impl has come to.
+    """
     groups = [
         {"params": parameters, "weight_decay": config.weight_decay if decayed else 0.0}
         for (decayed, _), parameters in _alike(model.parameters()).items()
     ]
     betas = (config.beta1, config.beta2)
+    if implementation == "apex":
+        return _of_apex(groups, config, betas)
     if config.optimizer == "lamb":
         return Lamb(groups, lr=config.learning_rate, betas=betas, eps=config.eps)
     kind = AdamW if config.optimizer == "adamw" else Adam
-    fused = {"fused": True} if device.type == "cuda" else {"foreach": True}
-    return kind(groups, lr=config.learning_rate, betas=betas, eps=config.eps, **fused)
+    return kind(groups, lr=config.learning_rate, betas=betas, eps=config.eps, **{implementation: True})
+
+
+def _of_apex(groups: list[dict[str, Any]], config: TrainingConfig, betas: tuple[float, float]) -> Optimizer:
+    """NVIDIA apex's FusedLAMB or FusedAdam, which do what Lamb here and torch's Adam do.
+
+    FusedLAMB would scale the gradients to a norm of its own, too: that is left to `clip_gradients`.
+    """
+    library = importlib.import_module("apex.optimizers")
+    is_lamb = config.optimizer == "lamb"
+    kind: type[Optimizer] = library.FusedLAMB if is_lamb else library.FusedAdam
+
+    class ApexOptimizer(kind):  # type: ignore[valid-type, misc]
+        """As torch's optimizers are called, by its checkpoints among others; apex's zero_grad takes no argument."""
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            """Drop all gradients."""
+            super().zero_grad()
+
+    own = {"max_grad_norm": math.inf} if is_lamb else {"adam_w_mode": config.optimizer == "adamw"}
+    return ApexOptimizer(groups, lr=config.learning_rate, betas=betas, eps=config.eps, **own)
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
@@ -58,8 +85,9 @@ class Lamb(Optimizer):
     """LAMB: Adam's update with decoupled weight decay, scaled for each parameter by |parameter| / |update|.
 
     You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020), algorithm 2, with phi
-    the identity, and bias correction. As in the published BERT runs the ratio is 1 for parameters that are not decayed;
-    the scaling of the gradients to a global norm of 1 is the setting max_grad_norm, not done here.
+    the identity, and bias correction. As apex's FusedLAMB of the published BERT runs documents it: gradients enter the
+    first moment with 1 - beta1 (grad_averaging), decay is decoupled (adam_w_mode), the ratio is 1 for parameters that
+    are not decayed (no use_nvlamb). Its scaling of the gradients to a global norm is the setting max_grad_norm.
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -86,7 +114,7 @@ class Lamb(Optimizer):
                 state["step"] = torch.zeros((), dtype=torch.float32)
                 state["exp_avg"] = torch.zeros_like(parameter)
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
-            state["step"] += 1
+        torch._foreach_add_([self.state[p]["step"] for p in parameters], 1)
         gradients = [p.grad for p in parameters if p.grad is not None]
         first = [self.state[p]["exp_avg"] for p in parameters]
         second = [self.state[p]["exp_avg_sq"] for p in parameters]
@@ -107,13 +135,30 @@ class Lamb(Optimizer):
 
 def scale_by_ratio(updates: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
     """Multiply each update by |parameter| / |update|, or by 1 where either is 0."""
-    sizes = [_whole(norm) for norm in torch._foreach_norm([*parameters])]
-    lengths = [_whole(norm) for norm in torch._foreach_norm([*updates])]
-    for update, size, length in zip(updates, sizes, lengths, strict=True):
-        ratio = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
-        local = update.to_local() if isinstance(update, DTensor) else update
-        local.mul_(ratio)
+    sizes, lengths = norms(parameters), norms(updates)
+    ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
+    torch._foreach_mul_([_local(update) for update in updates], [*ratios.unbind()])
 
 
-def _whole(norm: Tensor) -> Tensor:
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+def norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The 2-norm of each tensor, shape (n,); of sharded ones the whole, by one all-reduce for each mesh dimension.
+
+    All are of one mesh, or none is sharded.
+    """
+    result = torch.stack(torch._foreach_norm([_local(tensor) for tensor in tensors]))
+    placements = [tensor.placements for tensor in tensors if isinstance(tensor, DTensor)]
+    if not placements:
+        return result
+    first = tensors[0]
+    assert isinstance(first, DTensor) and len(placements) == len(tensors)
+    squares = result.square()
+    for dimension in range(first.device_mesh.ndim):
+        is_sharded = torch.tensor([each[dimension].is_shard() for each in placements], device=squares.device)
+        total = squares.clone()
+        dist.all_reduce(total, group=first.device_mesh.get_group(dimension))
+        squares = torch.where(is_sharded, total, squares)
+    return squares.sqrt()
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

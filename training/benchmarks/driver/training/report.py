@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.driver.training.benchmark import Prepared
 from training.benchmarks.driver.training.meter import (
     Times,
     model_flops_utilization,
@@ -19,9 +20,10 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 
 # What may differ between a run and the one that goes on from its checkpoint.
 _FREE = {
-    "backend", "checkpoint_dir", "checkpoint_interval_steps", "compile_backend", "activation_checkpointing", "data",
-    "eval_batch_size", "eval_interval_samples", "eval_samples", "eval_start_samples", "init_checkpoint", "log_freq",
-    "max_epochs", "max_samples", "max_steps", "num_workers", "peak_tflops", "resume", "timeout_s",
+    "activation_checkpointing", "attention", "backend", "checkpoint_dir", "checkpoint_interval_steps",
+    "compile_backend", "data", "eval_batch_size", "eval_interval_samples", "eval_samples", "eval_start_samples",
+    "init_checkpoint", "log_freq", "max_epochs", "max_samples", "max_steps", "num_workers", "optimizer_impl",
+    "peak_tflops", "resume", "timeout_s",
 }  # fmt: skip
 
 
@@ -41,7 +43,7 @@ class Progress:
         return self.steps_done * self.global_batch_size
 
 
-def identity(config: TrainingConfig, schedule: Schedule, world_size: int, train_samples: int) -> dict[str, Any]:
+def identity(config: TrainingConfig, schedule: Schedule, world_size: int, prepared: Prepared) -> dict[str, Any]:
     """What a checkpoint's run must have in common with one that goes on from it."""
     settings = {
         key: value
@@ -51,7 +53,9 @@ def identity(config: TrainingConfig, schedule: Schedule, world_size: int, train_
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": config.lr_decay_steps or schedule.total_steps,
-        "train_samples": train_samples,
+        # Torch's implementations keep the same state, apex another.
+        "optimizer_state": "apex" if prepared.kernels.optimizer.used == "apex" else "torch",
+        "train_samples": len(prepared.data.train),
         "world_size": world_size,
     }
 

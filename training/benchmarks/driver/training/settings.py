@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from training.benchmarks.driver.config import CaseConfig
 
+FLASH_ATTENTION = "flash_attention_2"
+
 
 class TrainingConfig(CaseConfig):
     """What the shared trainer needs to know; a model's `Config` adds its sizes, its targets and its data.
@@ -15,6 +17,10 @@ class TrainingConfig(CaseConfig):
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
     data-parallel rank. The run ends at the first limit it meets, or as soon as an evaluation meets all targets.
     """
+
+    num_layers: int = Field(24, ge=1, description="transformer layers")
+    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
+    num_attention_heads: int = Field(16, ge=1, description="attention heads")
 
     data: Literal["synthetic", "files"] = Field("files", description="data made on the fly, or read from data_dir")
     train_samples: int = Field(4096, ge=1, description="samples of the synthetic training set")
@@ -52,6 +58,14 @@ class TrainingConfig(CaseConfig):
     tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
     strategy: Literal["ddp", "fsdp"] = Field("ddp", description="data parallelism: replicas, or FSDP2's shards")
     activation_checkpointing: bool = Field(False, description="whether blocks are computed again in the backward pass")
+    attention: Literal["auto", "sdpa", "flash_attention_2", "eager"] = Field(
+        "auto",
+        description="torch's kernels, flash-attn's or plain products; auto: the best that works here",
+    )
+    optimizer_impl: Literal["auto", "apex", "fused", "foreach"] = Field(
+        "auto",
+        description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here",
+    )
     compile_backend: str | None = Field(None, description="torch.compile backend of each block; None: not compiled")
 
     init_checkpoint: str | None = Field(
@@ -70,6 +84,24 @@ class TrainingConfig(CaseConfig):
     def _has_an_end(self) -> Self:
         if self.max_steps is None and self.max_samples is None and self.max_epochs is None:
             raise ValueError("the run has no end; allowed: one of max_steps, max_samples, max_epochs at least")
+        return self
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _kernels_fit(self) -> Self:
+        if self.optimizer == "lamb" and self.optimizer_impl == "fused":
+            raise ValueError("optimizer_impl = 'fused': torch has no fused LAMB; allowed: 'auto', 'apex', 'foreach'")
+        if self.attention == FLASH_ATTENTION and self.precision == "fp32":
+            raise ValueError(
+                f"attention = {FLASH_ATTENTION!r} needs precision 'bf16' or 'fp16', which is {self.precision!r}"
+            )
         return self
 
     @model_validator(mode="after")

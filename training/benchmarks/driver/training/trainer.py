@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from training.benchmarks.driver.perflog import Event, PerfLogger
-from training.benchmarks.driver.process_group import Placement
+from training.benchmarks.driver.process_group import Placement, default_backend, device_for
 from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
-from training.benchmarks.driver.training import optimizers, report
+from training.benchmarks.driver.training import kernels, optimizers, report
 from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.checkpoint import Checkpoints
 from training.benchmarks.driver.training.evaluation import Evaluator
-from training.benchmarks.driver.training.fused import detect
 from training.benchmarks.driver.training.loader import MicroBatches, loader, to_device
 from training.benchmarks.driver.training.meter import Meter
 from training.benchmarks.driver.training.model import LOSS, Batch
@@ -33,9 +32,13 @@ def run_training(
     prepared: list[Prepared] = []
 
     def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
-        is_first = Placement.from_environment().local_rank == 0  # its node's others have the same libraries
-        logger.log(Event.LAUNCH_TRAINING, {"fused": detect()} if is_first else None)
-        prepared.append(prepare(benchmark, config, data_dir))
+        local_rank = Placement.from_environment().local_rank
+        libraries = kernels.Libraries(device_for(config.backend or default_backend(), local_rank))
+        chosen = kernels.choose(config, benchmark.attentions, libraries)
+        # Its node's other ranks have the same libraries.
+        found = {"fused": libraries.all()} if local_rank == 0 else {}
+        logger.log(Event.LAUNCH_TRAINING, found | {"kernels": chosen.record()})
+        prepared.append(prepare(benchmark, config, data_dir, chosen))
 
     with open_run(benchmark.name, "pytorch", config_class, argv, before_devices=before_devices) as run:
         try:
@@ -65,12 +68,13 @@ class Trainer:
         tp_size, sequence_parallel = config.tensor_parallelism()
         self.config = config
         self.layout = Layout.of(run.group, config, tp_size=tp_size, sequence_parallel=sequence_parallel)
+        kernels.agree(prepared.kernels)
         self.schedule = Schedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
         self._logger = run.logger
         self._device = device
         self.precision = Precision(config, device)
         self.model = spread(prepared.model, self.layout, config, device, prepared.weights)
-        self.optimizer = optimizers.build(self.model.module, config, device)
+        self.optimizer = optimizers.build(self.model.module, config, prepared.kernels.optimizer.used)
         torch.manual_seed((config.seed << 20) + self.layout.dp_rank)  # dropout: alike in a tensor-parallel group
         self._sampler = MicroBatches(
             prepared.data.train,
@@ -87,13 +91,13 @@ class Trainer:
         self.grad_norm: torch.Tensor | None = None
         self.step = 0
         self._evaluated = False
-        self.checkpoints = self._open_checkpoints(run, len(prepared.data.train))
+        self.checkpoints = self._open_checkpoints(run, prepared)
         self._first_step = self.step
 
-    def _open_checkpoints(self, run: RunContext[TrainingConfig], train_samples: int) -> Checkpoints | None:
+    def _open_checkpoints(self, run: RunContext[TrainingConfig], prepared: Prepared) -> Checkpoints | None:
         if self.config.checkpoint_dir is None:
             return None
-        identity = report.identity(self.config, self.schedule, run.group.placement.world_size, train_samples)
+        identity = report.identity(self.config, self.schedule, run.group.placement.world_size, prepared)
         checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity)
         latest = checkpoints.open(resume=self.config.resume)
         if latest is not None:

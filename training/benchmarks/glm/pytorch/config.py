@@ -15,9 +15,6 @@ SPECIAL_TOKENS = 3
 class Config(TrainingConfig):
     """GLM (Du et al. 2022), trained to choose the right answer (ReCoRD); the defaults are GLM-Large's sizes."""
 
-    num_layers: int = Field(24, ge=1, description="transformer layers")
-    hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
-    num_attention_heads: int = Field(16, ge=1, description="attention heads")
     vocab_size: int = Field(30592, ge=8, description="tokens that are told apart")
     max_position_embeddings: int = Field(512, ge=2, description="positions, and positions in an answer")
     max_seq_length: int = Field(512, ge=8, description="tokens of a choice: question and answer")
@@ -39,10 +36,6 @@ class Config(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size = {self.hidden_size} is no multiple of num_attention_heads = {self.num_attention_heads}"
-            )
         if self.max_seq_length > self.max_position_embeddings:
             raise ValueError(
                 f"max_seq_length = {self.max_seq_length}; allowed: up to"

@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
+from training.benchmarks.driver.training.attention import attend
 from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
 from training.benchmarks.llama.pytorch.config import Config
 
@@ -24,7 +25,7 @@ class Attention(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.head_size = size // config.num_attention_heads
-        self.is_grouped = config.num_key_value_heads != config.num_attention_heads
+        self.attention = config.attention
         self.q_proj = nn.Linear(size, size, bias=False)
         self.k_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
         self.v_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
@@ -36,9 +37,7 @@ class Attention(nn.Module):
             projection(hidden).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        attended = nn.functional.scaled_dot_product_attention(
-            rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True, enable_gqa=self.is_grouped
-        )
+        attended = attend(self.attention, rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True)
         result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
         return result
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 from training.benchmarks.driver.training.trainer import run_training
 from training.benchmarks.llama.pytorch import data
 from training.benchmarks.llama.pytorch.config import Config
@@ -13,6 +14,8 @@ class LlamaBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "llama"
+    # Torch has a flash kernel of its own for causal masks.
+    attentions = ("sdpa", FLASH_ATTENTION, "eager")
 
     def build_model(self, config: Config) -> Llama:
         """See TrainingBenchmark."""

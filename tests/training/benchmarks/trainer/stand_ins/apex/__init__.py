@@ -1,0 +1,1 @@
+"""NVIDIA's apex, as far as the trainer calls it."""

@@ -1,0 +1,94 @@
+"""Attention by torch's kernels, by flash-attn, or by plain matrix products, as the setting `attention` has it."""
+
+import importlib
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
+
+
+class Packing(NamedTuple):
+    """Where the tokens of a padded batch (batch, seq) lie, for kernels that leave the padding out."""
+
+    places: Tensor  # (tokens,) int64: numbers in the flattened batch
+    boundaries: Tensor  # (batch + 1,) int32: sample i has the places boundaries[i] to boundaries[i + 1]
+    longest: int  # no sample has more tokens
+
+
+def packing(is_there: Tensor) -> Packing:
+    """The packing of a batch, from (batch, seq) bool. Waits for the device: its number of tokens is a shape."""
+    boundaries = nn.functional.pad(is_there.sum(1).cumsum(0), (1, 0)).to(torch.int32)
+    return Packing(is_there.flatten().nonzero().flatten(), boundaries, is_there.shape[1])
+
+
+def attend(
+    implementation: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | Packing | None = None,
+    is_causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(Q K^T / sqrt(head_size)) V, of the shape of `query`.
+
+    query (batch, heads, seq, head_size); key and value may have fewer heads, each for as many of the query's. `mask` is
+    boolean, broadcast to (batch, heads, seq, seq) and True where a query may look; for flash-attn it is a Packing, and
+    the result is 0 for padding. `is_causal` stands for a causal mask; not both. `dropout` is that of the weights.
+    """
+    if implementation == FLASH_ATTENTION:
+        assert not isinstance(mask, Tensor), "flash-attn takes no dense mask"
+        return _flash(query, key, value, mask, is_causal, dropout)
+    assert not isinstance(mask, Packing), "a packed batch is flash-attn's"
+    if implementation == "eager":
+        return _eager(query, key, value, mask, is_causal, dropout)
+    return nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
+
+
+def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, dropout: float) -> Tensor:
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights = scores.float().softmax(-1).to(value.dtype)
+    return nn.functional.dropout(weights, dropout) @ value
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, packed: Packing | None, is_causal: bool, dropout: float
+) -> Tensor:
+    by_token = [heads.transpose(1, 2) for heads in (query, key, value)]  # flash-attn: (batch, seq, heads, head_size)
+    if packed is None:
+        whole: Tensor = _library().flash_attn_func(*by_token, dropout_p=dropout, causal=is_causal)
+        return whole.transpose(1, 2)
+    batch, seq = by_token[0].shape[:2]
+    tokens = [heads.flatten(0, 1)[packed.places] for heads in by_token]
+    bounds, longest = packed.boundaries, packed.longest
+    attended: Tensor = _library().flash_attn_varlen_func(
+        *tokens, bounds, bounds, longest, longest, dropout_p=dropout, causal=is_causal
+    )
+    padded = attended.new_zeros((batch * seq, *attended.shape[1:])).index_copy(0, packed.places, attended)
+    return padded.view(batch, seq, *attended.shape[1:]).transpose(1, 2)
+
+
+@lru_cache(1)
+def _library() -> Any:
+    """flash-attn, whose import `fused.detect` has tried."""
+    return importlib.import_module("flash_attn")

@@ -1,0 +1,142 @@
+"""Which kernels a run uses: what its settings ask for, or, where they say auto, the first that works here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.training import fused
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
+
+_HALF = ("bf16", "fp16")
+_FLASH_CAPABILITY = (8, 0)
+_FLASH_HEAD_SIZE = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What was asked for, what is used, and why."""
+
+    asked: str
+    used: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernels:
+    """The implementations of a run's attention and optimizer."""
+
+    attention: Choice
+    optimizer: Choice
+
+    def record(self) -> dict[str, Any]:
+        """For LAUNCH_TRAINING."""
+        return asdict(self)
+
+
+class Libraries:
+    """What libraries and device offer to this rank; each is looked at once, when it is asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._found: dict[str, str | None] = {}
+
+    def version(self, name: str) -> str | None:
+        """See fused.detect."""
+        if name not in self._found:
+            self._found.update(fused.detect((name,)))
+        return self._found[name]
+
+    def all(self) -> dict[str, str | None]:
+        """Every library, for the record."""
+        return {name: self.version(name) for name in fused.LIBRARIES}
+
+    def capability(self) -> tuple[int, int]:
+        """Compute capability of the CUDA device."""
+        return torch.cuda.get_device_capability(self.device)
+
+
+def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Libraries) -> Kernels:
+    """The kernels of a run on this rank's device. `attentions`: those that the model can use, the best first.
+
+    Raises UnusableSettingsError for a wish that cannot be met, naming setting, value and what was found.
+    """
+    obstacles = {FLASH_ATTENTION: lambda: _against_flash_attention(config, libraries)}
+    attention = _first_usable("attention", config.attention, attentions, obstacles)
+    # Torch's own fused Adam is one kernel for many tensors as apex's is; LAMB has only apex.
+    ranking = ("apex", "foreach") if config.optimizer == "lamb" else ("fused", "apex", "foreach")
+    obstacles = {"apex": lambda: _against_apex(config, libraries)}
+    return Kernels(
+        attention=attention, optimizer=_first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles)
+    )
+
+
+def _first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
+    if asked != "auto":
+        if asked not in ranking:
+            allowed = ", ".join(repr(name) for name in ("auto", *ranking))
+            raise UnusableSettingsError(f"{setting} = {asked!r}: not of this benchmark; allowed: {allowed}")
+        problem = obstacles[asked]() if asked in obstacles else None
+        if problem is not None:
+            raise UnusableSettingsError(f"{setting} = {asked!r}: {problem}")
+        return Choice(asked=asked, used=asked, why="asked for")
+    reasons: list[str] = []
+    for name in ranking:
+        problem = obstacles[name]() if name in obstacles else None
+        if problem is None:
+            return Choice(asked=asked, used=name, why="; ".join(reasons) or "the first choice")
+        reasons.append(f"not {name}: {problem}")
+    raise UnusableSettingsError(f"{setting} = 'auto': nothing can be used: {'; '.join(reasons)}")
+
+
+def _against_flash_attention(config: TrainingConfig, libraries: Libraries) -> str | None:
+    """Why flash-attn 2 cannot be used; its README, "CUDA support", lists what it needs."""
+    head_size = config.hidden_size // config.num_attention_heads
+    if libraries.device.type != "cuda":
+        return f"needs a CUDA device, this rank has {libraries.device}"
+    if config.precision not in _HALF:
+        return f"needs precision 'bf16' or 'fp16', found {config.precision!r}"
+    if head_size > _FLASH_HEAD_SIZE:
+        return f"needs heads of {_FLASH_HEAD_SIZE} or less, found {head_size}"
+    problem = _against_library("flash_attn", libraries)
+    if problem is not None:
+        return problem
+    version = libraries.version("flash_attn")
+    if str(version).partition(".")[0] != "2":
+        return f"needs flash_attn 2, found {version}"
+    capability = libraries.capability()
+    if capability < _FLASH_CAPABILITY:
+        return f"needs compute capability 8.0, found {capability[0]}.{capability[1]}"
+    return None
+
+
+def _against_apex(config: TrainingConfig, libraries: Libraries) -> str | None:
+    if libraries.device.type != "cuda":
+        return f"needs a CUDA device, this rank has {libraries.device}"
+    if config.strategy == "fsdp" or config.tensor_parallelism()[0] > 1:
+        return "takes no sharded parameters (strategy = 'fsdp', tensor_parallel_size)"
+    return _against_library("apex", libraries)
+
+
+def _against_library(name: str, libraries: Libraries) -> str | None:
+    version = libraries.version(name)
+    if version is None:
+        return f"{name} is not installed"
+    return f"{name} is {version}" if version.startswith(fused.UNUSABLE) else None
+
+
+def agree(kernels: Kernels) -> None:
+    """Make sure that all ranks use the same. Raises UnusableSettingsError with those that differ."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, (kernels.attention.used, kernels.optimizer.used))
+    if len(set(found)) > 1:
+        ranks = "; ".join(
+            f"{' and '.join(used)} on ranks {', '.join(str(rank) for rank, each in enumerate(found) if each == used)}"
+            for used in sorted(set(found))
+        )
+        raise UnusableSettingsError(
+            f"attention and optimizer_impl = 'auto' come out differently: {ranks}; set both, or mend the hosts"
+        )
