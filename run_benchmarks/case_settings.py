@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -22,6 +23,7 @@ class CaseSettings(BaseModel):
     config: str = Field(pattern=r"^\w+$", description="a file of vendors/<vendor>/<model>-<framework>/config/")
     repeat: Count = 1
     nnodes: Count = 1
+    hosts: tuple[str, ...] | None = Field(None, min_length=1, description="a list of names of HOSTS")
     nproc: Count = Field(description="how many processes run on each host")
     data_dir_host: str | None = None
     data_dir_container: str | None = None
@@ -29,6 +31,26 @@ class CaseSettings(BaseModel):
     stall_limit: Seconds | None = None
     retries: Annotated[int, BeforeValidator(no_bool), Field(ge=0)] = 0
     overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_of_its_hosts(cls, values: Any) -> Any:
+        hosts = values.get("hosts") if isinstance(values, dict) else None
+        if isinstance(hosts, list | tuple) and hosts and "nnodes" not in values:
+            return {**values, "nnodes": len(hosts)}
+        return values
+
+    @field_validator("hosts")
+    @classmethod
+    def _each_once(cls, hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        repeated = sorted({host for host in hosts or () if (hosts or ()).count(host) > 1})
+        if repeated:
+            raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
+        return hosts
+
+    def hosts_of(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Those of `hosts` that the case may run on, in the order in which it takes them."""
+        return tuple(hosts) if self.hosts is None else tuple(name for name in self.hosts if name in hosts)
 
     @field_validator("data_dir_host", "data_dir_container")
     @classmethod

@@ -104,7 +104,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
         action = f"try: ssh -p {settings.cluster.SSH_PORT} {settings.cluster.SSH_USER}@{host.name}"
         report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
         return report
-    cases = [case for case in plan.cases if host.name in plan.hosts[: case.nnodes]]
+    cases = [case for case in plan.cases if host.name in case.hosts]
     try:
         report.facts = gather(host, _questions(settings, plan, vendor, cases))
     except ClusterDynoError as error:
@@ -123,7 +123,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
 
 
 def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan]) -> Questions:
-    several = max((case.nnodes for case in cases), default=1)
+    names = _partners(cases)
     python = None
     packages: list[str] = []
     if plan.runtime == "process":
@@ -137,11 +137,16 @@ def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CaseP
         code_dir=plan.code_dir_host,
         python=python,
         packages=packages,
-        master=plan.hosts[0] if several > 1 else None,
-        names=plan.hosts[:several] if several > 1 else (),
+        master=names[0] if names else None,
+        names=names,
         device_globs=vendor.device_files,
         data=sorted({case.data_dir_host for case in cases if case.data_dir_host}),
     )
+
+
+def _partners(cases: list[CasePlan]) -> tuple[str, ...]:
+    """The hosts that one host meets in its cases, the master of the first of them first; none where it runs alone."""
+    return tuple(dict.fromkeys(name for case in cases if case.nnodes > 1 for name in case.hosts))
 
 
 def _check_paths(report: HostReport, settings: Settings, plan: Plan) -> None:
@@ -198,13 +203,14 @@ def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
 def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
-    several = max((case.nnodes for case in cases), default=1)
-    if cases and report.host == plan.hosts[0] and free_port(facts.listening, settings.cluster.MASTER_PORT) is None:
+    is_master = any(report.host == case.hosts[0] for case in cases)
+    if is_master and free_port(facts.listening, settings.cluster.MASTER_PORT) is None:
         expected = f"one from {settings.cluster.MASTER_PORT} to {settings.cluster.MASTER_PORT + PORTS_TRIED}"
         report.add("master port", "no free port", expected, "change MASTER_PORT")
-    if several == 1:
+    partners = _partners(cases)
+    if not partners:
         return
-    missing = [name for name in plan.hosts[:several] if name not in facts.resolves]
+    missing = [name for name in partners if name not in facts.resolves]
     if missing and plan.runtime == "process":
         action = "add them to /etc/hosts or write IP addresses in HOSTS"
         report.add(
@@ -213,7 +219,7 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
     elif missing:
         action = "the containers get the addresses that the head node uses"
         report.add("names", f"{', '.join(missing)} do not resolve", "names that resolve", action, "warning")
-    if facts.interface == "lo" and report.host != plan.hosts[0]:
+    if facts.interface == "lo" and report.host != partners[0]:
         action = "let the master's name stand for its network address in /etc/hosts of this host"
         report.add("interface", "the master resolves to a loopback address", "an interface that reaches it", action)
     elif facts.interface is None and settings.cluster.NETWORK_INTERFACE == "auto" and not missing:

@@ -14,9 +14,10 @@ from run_benchmarks.check import HostReport, check_hosts
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.console import complain, print_table
 from run_benchmarks.errors import ConfigError, ConnectError
+from run_benchmarks.host_selection import HostSelection, select_hosts, selected
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED
-from run_benchmarks.journal import JournalError, is_controlled
+from run_benchmarks.journal import JournalError, is_controlled, recorded_hosts
 from run_benchmarks.plan_view import masked
 from run_benchmarks.preparation import (
     OWNER_FILE,
@@ -32,6 +33,7 @@ from run_benchmarks.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.settings import Settings, load_settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
+SELECTING = ("run", "plan", "check", "diagnose")
 RUN_ID_SLOT = "run<timestamp>"
 
 app = typer.Typer(
@@ -43,6 +45,8 @@ app = typer.Typer(
 ClusterConfOption = Annotated[Path, typer.Option("--cluster-conf", help="the hosts", metavar="F", dir_okay=False)]
 DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
 TestConfOption = Annotated[Path, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
+HostsOption = Annotated[str | None, typer.Option("--hosts", help="these of HOSTS alone, in this order", metavar="A,B")]
+ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="HOSTS without these", metavar="A,B")]
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
 
@@ -52,20 +56,38 @@ def default(
     context: typer.Context,
     cluster_conf: ClusterConfOption = DEFAULT_CLUSTER,
     test_conf: TestConfOption = DEFAULT_TEST,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
     detach: DetachOption = False,
 ) -> None:
     """Run the benchmarks, unless a command follows."""
-    context.obj = (cluster_conf, test_conf)
-    if context.invoked_subcommand is None:
-        raise typer.Exit(starting.start(load_settings(cluster_conf, test_conf), detach=detach))
+    selection = HostSelection(hosts=hosts, exclude=exclude)
+    context.obj = (cluster_conf, test_conf, selection)
+    command = context.invoked_subcommand
+    if command is None:
+        settings = select_hosts(load_settings(cluster_conf, test_conf), selection)
+        raise typer.Exit(starting.start(settings, detach=detach))
+    if selection != HostSelection() and command not in SELECTING:
+        raise typer.BadParameter(f"--hosts and --exclude are for {', '.join(SELECTING)}")
     if detach:
         raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
 
 
 def _settings(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
     """The files named before the command, or after it."""
-    before_cluster, before_test = context.obj
+    before_cluster, before_test, _ = context.obj
     return load_settings(cluster_conf or before_cluster, test_conf or before_test)
+
+
+def _narrowed(
+    context: typer.Context, cluster_conf: Path | None, test_conf: Path | None, hosts: str | None, exclude: str | None
+) -> Settings:
+    """The same, with the hosts that were named before the command, or after it."""
+    before = context.obj[2]
+    selection = HostSelection(
+        hosts=before.hosts if hosts is None else hosts, exclude=before.exclude if exclude is None else exclude
+    )
+    return select_hosts(_settings(context, cluster_conf, test_conf), selection)
 
 
 AfterCluster = Annotated[Path | None, typer.Option("--cluster-conf", help="the hosts", metavar="F", dir_okay=False)]
@@ -80,10 +102,13 @@ def run(
     context: typer.Context,
     cluster_conf: AfterCluster = None,
     test_conf: AfterTest = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
     detach: DetachOption = False,
 ) -> None:
     """Check the hosts, run every case, collect and report."""
-    raise typer.Exit(starting.start(_settings(context, cluster_conf, test_conf), detach=detach))
+    settings = _narrowed(context, cluster_conf, test_conf, hosts, exclude)
+    raise typer.Exit(starting.start(settings, detach=detach))
 
 
 @app.command()
@@ -121,22 +146,32 @@ def attach(
 
 
 @app.command()
-def plan(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+def plan(
+    context: typer.Context,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+) -> None:
     """Print what a run would do, as JSON, without touching a host."""
-    settings = _settings(context, cluster_conf, test_conf)
-    prepared = prepare(settings, RUN_ID_SLOT)
+    prepared = prepare(_narrowed(context, cluster_conf, test_conf, hosts, exclude), RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
     print(json.dumps(masked(prepared.plan), indent=2, ensure_ascii=False))
 
 
 @app.command()
-def check(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+def check(
+    context: typer.Context,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+) -> None:
     """Check every host at once, changing nothing; exit code 3 where one cannot take part."""
-    settings = _settings(context, cluster_conf, test_conf)
-    prepared = prepare(settings, new_run_id())
-    with connected(settings.cluster) as hosts:
-        reports = check_hosts(hosts, settings, prepared.plan, prepared.resolved.vendor)
+    prepared = prepare(_narrowed(context, cluster_conf, test_conf, hosts, exclude), new_run_id())
+    with connected(prepared.settings.cluster) as reached:
+        reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor)
     print_table(
         "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
     )
@@ -198,9 +233,15 @@ def trust(
 
 
 @app.command()
-def diagnose(context: typer.Context, cluster_conf: AfterCluster = None, test_conf: AfterTest = None) -> None:
+def diagnose(
+    context: typer.Context,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+) -> None:
     """Find why hosts do not get together: ssh, names, interface, port, gloo, small and full messages."""
-    raise typer.Exit(starting.diagnose(_settings(context, cluster_conf, test_conf)))
+    raise typer.Exit(starting.diagnose(_narrowed(context, cluster_conf, test_conf, hosts, exclude)))
 
 
 @app.command()
@@ -216,8 +257,8 @@ def clean(
     if is_controlled(root / run_id):
         raise JournalError(f"{root / run_id}: a controller works on this run: end that first (Ctrl-C or kill)")
     owner = owner_of(root) if (root / OWNER_FILE).is_file() else ""
-    prepared = prepare(settings, run_id).named(run_id, owner)
-    with connected(settings.cluster) as hosts:
+    prepared = prepare(selected(settings, recorded_hosts(root / run_id)), run_id).named(run_id, owner)
+    with connected(prepared.settings.cluster) as hosts:
         result = cleaning.clean(hosts, prepared.plan)
     for host, removed in result.succeeded.items():
         print(f"{host}: removed {', '.join(removed) or 'nothing'}")

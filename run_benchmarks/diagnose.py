@@ -51,7 +51,7 @@ class Ladder:
         self._prepared, self._hosts = prepared, hosts
         self._result_dir, self._interruption = result_dir, interruption
         self._case = network_case(prepared)
-        self._names = prepared.plan.hosts[: self._case.settings.nnodes]
+        self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
         self._reports: dict[str, HostReport] = {}
         self._image_ids: dict[str, str] = {}
         docker = prepared.plan.runtime == "docker"
@@ -181,7 +181,7 @@ class Ladder:
     def _round(self, names: tuple[str, ...], overrides: Mapping[str, JsonValue], label: str) -> str:
         """Run the case on these hosts; what went wrong, "" for nothing."""
         pair = {"time_limit": PAIR_SECONDS, "nproc": 1} if label != FULL else {}
-        change = {"nnodes": len(names), "repeat": 1, "retries": 0, "overrides": dict(overrides), **pair}
+        change = {"nnodes": len(names), "hosts": names, "repeat": 1, "retries": 0, "overrides": dict(overrides), **pair}
         name = f"{self._case.name}-{label}"
         case = dataclasses.replace(self._case, name=name, settings=self._case.settings.model_copy(update=change))
         prepared, settings = self._prepared, self._prepared.settings

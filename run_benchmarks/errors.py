@@ -90,6 +90,10 @@ class InterruptedRunError(ClusterDynoError):
     """SIGINT, SIGTERM or SIGHUP asked the run to end."""
 
 
+class RunTimeLimitError(ClusterDynoError):
+    """The whole run has used up its RUN_TIME_LIMIT."""
+
+
 def tail(text: str, lines: int = TAIL_LINES) -> str:
     """Return the last `lines` lines of `text`, without trailing white space."""
     return "\n".join(text.rstrip().splitlines()[-lines:])

@@ -60,7 +60,7 @@ def provide_images(
         image = case.rounds[0].nodes[0].image
         if image is not None:
             names = needed.setdefault(image, [])
-            names += [host for host in plan.hosts[: case.nnodes] if host not in names]
+            names += [host for host in case.hosts if host not in names]
     ids = {}
     for tag, names in needed.items():
         there = {name: reports[name].images.get(tag) for name in names}

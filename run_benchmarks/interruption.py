@@ -1,27 +1,31 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first asks the run to end cleanly, a second one leaves at once."""
+"""What ends a run early: Ctrl-C, SIGTERM and SIGHUP (a second one leaves at once), and the run's own time limit."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from types import FrameType
 
 from run_benchmarks.console import complain
-from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.errors import InterruptedRunError, RunTimeLimitError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_INTERRUPTED = 130
 
 
 class Interruption:
-    """Whether the run was asked to end. Use as a context manager in the main thread: it installs the handlers."""
+    """Whether the run has to end. Use as a context manager in the main thread: it installs the handlers."""
 
     def __init__(self, cleanup_command: str) -> None:
         self._event = threading.Event()
         self._cleanup_command = cleanup_command
         self._previous: dict[signal.Signals, object] = {}
         self.reason = ""
+        self.time_limit_reason = ""
+        self._deadline = math.inf
 
     def __enter__(self) -> Interruption:
         for number in SIGNALS:
@@ -47,7 +51,23 @@ class Interruption:
         """Whether a signal came."""
         return self._event.is_set()
 
+    def limit_time(self, limit: float, used: float) -> None:
+        """Let the run end `limit` seconds after its beginning, `used` of which are gone."""
+        self._deadline = time.monotonic() + limit - used
+        self.time_limit_reason = f"the run reached its RUN_TIME_LIMIT of {limit:g} s"
+
+    def time_is_up(self) -> bool:
+        """Whether the run's time limit has passed."""
+        return time.monotonic() >= self._deadline
+
+    def seconds_left(self, most: float) -> float:
+        """The deadline of one operation: `most`, or what is left of the run's time. Raises as `check` does."""
+        self.check()
+        return min(most, self._deadline - time.monotonic())
+
     def check(self) -> None:
-        """Raise InterruptedRunError where a signal came."""
+        """Raise InterruptedRunError where a signal came, RunTimeLimitError where the run's time is over."""
         if self._event.is_set():
             raise InterruptedRunError(self.reason)
+        if self.time_is_up():
+            raise RunTimeLimitError(self.time_limit_reason)

@@ -43,6 +43,8 @@ class _Event(BaseModel):
 class RunStarted(_Event):
     """A controller took up the run: at its start, and again at each resume. `rounds`: number of rounds by case.
 
+    `hosts` are those of HOSTS that take part: a resume takes the same, whatever --hosts and --exclude said.
+
     `plan_digest` tells whether the files still say the same; the plan itself holds environment values and stays out.
     """
 
@@ -53,6 +55,7 @@ class RunStarted(_Event):
     cluster_conf: str
     test_conf: str
     rounds: dict[str, int]
+    hosts: list[str] | None = None
 
 
 class RoundStarted(_Event):
@@ -91,9 +94,13 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 
 @dataclass(kw_only=True)
 class JournalState:
-    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended."""
+    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended.
+
+    `started` is the last start (a resume is one, too), `begun_ms` the time of the first.
+    """
 
     started: RunStarted
+    begun_ms: int
     ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     open: RoundStarted | None = None
@@ -137,13 +144,21 @@ class Journal:
             except ValidationError:
                 continue
             if isinstance(event, RunStarted):
-                state = JournalState(started=event) if state is None else state
+                state = JournalState(started=event, begun_ms=event.time_ms) if state is None else state
                 state.started, state.run_ended = event, None
             elif state is not None:
                 _apply(state, event)
         if state is None:
             raise JournalError(f"{self.path}: does not begin with a run")
         return state
+
+
+def recorded_hosts(folder: Path) -> list[str] | None:
+    """The hosts of the run in `folder`; None where no journal names them."""
+    try:
+        return Journal(folder).read().started.hosts
+    except JournalError:
+        return None
 
 
 def _apply(state: JournalState, event: Event) -> None:

@@ -64,7 +64,10 @@ class RoundPlan(_Data):
 
 
 class CasePlan(_Data):
-    """One case and its rounds. `folder` is its name as a folder of the result tree."""
+    """One case and its rounds. `folder` is its name as a folder of the result tree.
+
+    `allowed_hosts` are those it may run on, in the order in which it takes them; it runs on the first `nnodes`.
+    """
 
     name: str
     folder: str
@@ -75,12 +78,18 @@ class CasePlan(_Data):
     config: dict[str, object]
     nnodes: int
     nproc: int
+    allowed_hosts: tuple[str, ...]
     time_limit: float
     stall_limit: float
     retries: int
     data_dir_host: str | None
     requirements: tuple[str, ...]
     rounds: tuple[RoundPlan, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts it runs on, the master first."""
+        return self.allowed_hosts[: self.nnodes]
 
 
 class Plan(_Data):

@@ -76,6 +76,7 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         config=case.config.model_dump(mode="json"),
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,
+        allowed_hosts=case.settings.hosts_of(settings.cluster.HOSTS),
         time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
         stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
         retries=case.settings.retries,
@@ -98,17 +99,26 @@ def _requirement_lines(case: ResolvedCase) -> list[str]:
 
 
 def _round_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int) -> RoundPlan:
-    hosts = settings.cluster.HOSTS[: case.settings.nnodes]
+    hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
     return RoundPlan(
         index=index,
         master=hosts[0],
         port_from=settings.cluster.MASTER_PORT,
-        nodes=tuple(_node_plan(plan, settings, resolved, case, index, rank, host) for rank, host in enumerate(hosts)),
+        nodes=tuple(
+            _node_plan(plan, settings, resolved, case, index, hosts[0], rank, host) for rank, host in enumerate(hosts)
+        ),
     )
 
 
 def _node_plan(
-    plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int, node_rank: int, host: str
+    plan: Plan,
+    settings: Settings,
+    resolved: Resolved,
+    case: ResolvedCase,
+    index: int,
+    master: str,
+    node_rank: int,
+    host: str,
 ) -> NodePlan:
     in_docker = settings.test.RUNTIME == "docker"
     folder = case.name.replace(":", "_")
@@ -137,7 +147,7 @@ def _node_plan(
         options=_options(settings, resolved) if in_docker else ContainerOptions(),
         workload=Task(
             name=stem,
-            argv=_workload_argv(settings, resolved, case, node_rank, code_dir, log_dir, data_dir),
+            argv=_workload_argv(settings, resolved, case, master, node_rank, code_dir, log_dir, data_dir),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "workload"},
         ),
@@ -182,18 +192,18 @@ def _workload_argv(
     settings: Settings,
     resolved: Resolved,
     case: ResolvedCase,
+    master: str,
     node_rank: int,
     code_dir: str,
     log_dir: str,
     data_dir: str | None,
 ) -> tuple[str, ...]:
     nnodes = case.settings.nnodes
-    master = settings.cluster.HOSTS[0] if nnodes > 1 else "127.0.0.1"
     torchrun = {
         "--nnodes": str(nnodes),
         "--node_rank": str(node_rank),
         "--nproc_per_node": str(case.settings.nproc),
-        "--master_addr": master,
+        "--master_addr": master if nnodes > 1 else "127.0.0.1",
         "--master_port": MASTER_PORT_SLOT,
         "--max_restarts": "0",
     }

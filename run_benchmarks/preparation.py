@@ -20,6 +20,7 @@ from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.conf_file import nearest
 from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.host_selection import with_hosts
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
@@ -46,11 +47,11 @@ class Prepared:
     plan: Plan
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
-        """The plan of the same run on these of its hosts; cases that need more of them are not in it."""
-        cluster = self.settings.cluster.model_copy(update={"HOSTS": hosts})
-        settings = self.settings.model_copy(update={"cluster": cluster})
+        """The plan of the same run on these of its hosts; cases that need more or others of them are not in it."""
+        settings = with_hosts(self.settings, hosts)
         resolved = dataclasses.replace(
-            self.resolved, cases=tuple(c for c in self.resolved.cases if c.settings.nnodes <= len(hosts))
+            self.resolved,
+            cases=tuple(c for c in self.resolved.cases if c.settings.nnodes <= len(c.settings.hosts_of(hosts))),
         )
         plan = self.plan
         return make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
@@ -66,8 +67,18 @@ class Prepared:
 
 
 def prepare(settings: Settings, run_id: str) -> Prepared:
-    """Resolve and plan, without touching a host. Raises ConfigError."""
+    """Resolve and plan, without touching a host. Raises ConfigError.
+
+    Where every case names its hosts, the others of HOSTS take no part in the run.
+    """
     resolved = resolve(settings, local_python=sys.executable)
+    named = [case.settings.hosts for case in resolved.cases]
+    used = tuple(name for name in settings.cluster.HOSTS if any(hosts is None or name in hosts for hosts in named))
+    if used != settings.cluster.HOSTS:
+        idle = ", ".join(name for name in settings.cluster.HOSTS if name not in used)
+        warning = f"no case runs on {idle}: not touched, since every case names its hosts"
+        settings = with_hosts(settings, used)
+        resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, warning))
     code = bundle(ROOT, nested_mount_points(settings))
     plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
     return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)

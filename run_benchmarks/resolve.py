@@ -109,8 +109,16 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
 def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
     """What can be said of a case whatever the vendor. Raises ConfigError."""
     problems: list[Problem] = []
-    if case.nnodes > len(settings.cluster.HOSTS):
-        allowed = f"at most {len(settings.cluster.HOSTS)}, the number of HOSTS in {settings.cluster_file}"
+    known = settings.cluster.HOSTS
+    problems += [
+        Problem(str(settings.test_file), f"{name}.hosts", host, f"a host that takes part; {nearest(host, known)}")
+        for host in case.hosts or ()
+        if host not in known
+    ]
+    if case.nnodes > len(known if case.hosts is None else case.hosts):
+        allowed = f"at most {len(known)}, the number of HOSTS in {settings.cluster_file}"
+        if case.hosts is not None:
+            allowed = f"at most {len(case.hosts)}, the number of its hosts"
         problems.append(Problem(str(settings.test_file), f"{name}.nnodes", case.nnodes, allowed))
     try:
         found = benchmark(case.model, case.framework)

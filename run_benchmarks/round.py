@@ -11,7 +11,7 @@ from run_benchmarks.attempts import attempt_plan, folder_name
 from run_benchmarks.check import free_port
 from run_benchmarks.collect import collect_node
 from run_benchmarks.context import Node, RunContext
-from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, TaskError
+from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError, TaskError
 from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.journal import RoundStarted
@@ -81,10 +81,14 @@ class Round:
                 self._ended_early = Watch(self._context, self._case, self._plan.index, self._nodes).run()
         except InterruptedRunError as error:
             self._ended_early = (Verdict.ABORTED, str(error))
+        except RunTimeLimitError as error:
+            self._ended_early = (Verdict.TIMEOUT, str(error))
         except HostError as error:
             node = self._nodes[error.host]
             node.outcome.error = str(error)
             node.lost = not node.answers()
+            if self._context.interruption.time_is_up():
+                self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
         return self._end()
 
     def resume(self, started: RoundStarted) -> RoundRecord | None:
@@ -102,6 +106,8 @@ class Round:
                 self._ended_early = watch.run()
         except InterruptedRunError as error:
             self._ended_early = (Verdict.ABORTED, str(error))
+        except RunTimeLimitError as error:
+            self._ended_early = (Verdict.TIMEOUT, str(error))
         except HostError as error:
             self._nodes[error.host].outcome.error = str(error)
         return self._end()
@@ -163,12 +169,13 @@ class Round:
 
     def _prepare(self) -> None:
         listening: dict[str, frozenset[int]] = {}
+        seconds = self._context.interruption.seconds_left(PREPARE_SECONDS)
 
         def prepare(node: Node) -> None:
             clear = "1" if self._context.plan.clear_caches else "0"
             node.host.connect()
             argv = ["sh", "-c", PREPARE, "sh", node.plan.log_dir_host, clear]
-            answer = node.host.run(argv, deadline=PREPARE_SECONDS).stdout.splitlines()
+            answer = node.host.run(argv, deadline=seconds).stdout.splitlines()
             ports = [line.split()[1] for line in answer if line.startswith("listening ")]
             listening[node.plan.host] = frozenset(int(port, 16) for port in ports)
             if "caches not cleared" in answer:

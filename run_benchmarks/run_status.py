@@ -27,7 +27,7 @@ def _row(folder: Path) -> tuple[str, ...]:
         return (folder.name, "no journal", "", "", "")
     ended = sum(1 for _ in state.ended)
     planned = sum(state.started.rounds.values())
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.started.time_ms / 1000))
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.begun_ms / 1000))
     return (folder.name, _word(folder, state), f"{ended}/{planned}", _now(state), begun)
 
 

@@ -16,7 +16,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
-from run_benchmarks.journal import Journal, RoundEnded
+from run_benchmarks.journal import Journal, JournalState, RoundEnded
 from run_benchmarks.plan import CasePlan, Plan
 from run_benchmarks.preparation import Prepared
 from run_benchmarks.results.records import RoundRecord, Verdict
@@ -33,7 +33,7 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class Schedule:
-    """Runs the rounds of a run one by one. Where its journal has rounds that ended, their records are taken over."""
+    """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began."""
 
     def __init__(
         self,
@@ -42,11 +42,13 @@ class Schedule:
         reports: Mapping[str, HostReport],
         result_dir: Path,
         interruption: Interruption,
+        *,
         journal: Journal,
+        past: JournalState,
     ) -> None:
         self._prepared, self._hosts, self._reports = prepared, hosts, reports
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self._past = journal.read()
+        self._past = past
         self._lost: dict[str, str] = {}
         self._image_ids: dict[str, str] = {}
         self._plan = prepared.plan
@@ -60,34 +62,22 @@ class Schedule:
             self._image_ids |= ids
 
     def run_round(self, case: CasePlan, index: int) -> RoundRecord:
-        """The round's last attempt: the recorded one where it ended before, else a new one and the case's retries.
+        """The round's last attempt: one left running by a killed controller, else a new one; the case's retries.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
+            InterruptedRunError, RunTimeLimitError: before an attempt.
         """
         attempt = self._past.attempts.get((case.name, index), 0)
-        recorded = self._recorded(case, index)
-        if recorded is not None:
-            LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, index, recorded.verdict)
-            return recorded
         record = self._take_over(case, index)
         tries = 1 if record is not None else 0
-        while record is None or (record.verdict in RETRIED and tries <= case.retries):
+        while record is None or (
+            record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up()
+        ):
             self._interruption.check()
             attempt, tries = attempt + 1, tries + 1
-            record = self._attempt(case.name, case.nnodes, index, attempt)
+            record = self._attempt(case, index, attempt)
         return record
-
-    def _recorded(self, case: CasePlan, index: int) -> RoundRecord | None:
-        ended = self._past.ended.get((case.name, index))
-        if ended is None or ended.verdict is Verdict.ABORTED:
-            return None
-        path = self._result_dir / case.folder / folder_name(index, ended.attempt) / "round.json"
-        try:
-            return RoundRecord.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            LOG.warning("%s cannot be read (%s): the round is run again", path, error)
-            return None
 
     def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
         """Finish a round that a killed controller left running; None where there is none or its tasks are gone."""
@@ -107,8 +97,9 @@ class Schedule:
         self._note(round_, record)
         return record
 
-    def _attempt(self, name: str, nnodes: int, index: int, attempt: int) -> RoundRecord:
-        self._place(nnodes)
+    def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
+        self._place(case)
+        name = case.name
         again = f" (attempt {attempt})" if attempt > 1 else ""
         LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
         round_ = self._round(self._plan, name, index, attempt)
@@ -138,8 +129,11 @@ class Schedule:
     def _end(self, case: str, index: int, attempt: int, verdict: Verdict, reason: str) -> None:
         self._journal.append(RoundEnded(case=case, round=index, attempt=attempt, verdict=verdict, reason=reason))
 
-    def _place(self, nnodes: int) -> None:
-        """Plan for the hosts that are left: lost ones are asked once more. Raises TooFewHostsError."""
+    def _place(self, case: CasePlan) -> None:
+        """Plan for the hosts that are left: lost ones are asked once more. Raises TooFewHostsError.
+
+        `case` is as the whole run has it, with all the hosts that it may run on.
+        """
         if not self._lost:
             return
         asked = for_each({name: self._hosts[name] for name in self._lost}, answers)
@@ -147,13 +141,29 @@ class Schedule:
             LOG.info("%s answers again", name)
             del self._lost[name]
         left = tuple(name for name in self._prepared.plan.hosts if name not in self._lost)
-        if len(left) < nnodes:
-            lost = "; ".join(self._lost.values())
-            raise TooFewHostsError(f"it needs {nnodes} hosts and {len(left)} of {len(self._hosts)} are left: {lost}")
+        there = [name for name in case.allowed_hosts if name in left]
+        if len(there) < case.nnodes:
+            lost = "; ".join(trouble for name, trouble in self._lost.items() if name in case.allowed_hosts)
+            raise TooFewHostsError(
+                f"it needs {case.nnodes} hosts and {len(there)} of its {len(case.allowed_hosts)} are left: {lost}"
+            )
         if left != self._plan.hosts:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._prepared.plan_for(left)
             self.provide_images()
+
+
+def recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
+    """The record of a round that an earlier controller brought to its end; None where there is none that holds."""
+    ended = past.ended.get((case.name, index))
+    if ended is None or ended.verdict is Verdict.ABORTED:
+        return None
+    path = result_dir / case.folder / folder_name(index, ended.attempt) / "round.json"
+    try:
+        return RoundRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        LOG.warning("%s cannot be read (%s): the round is run again", path, error)
+        return None
 
 
 def log_round(record: RoundRecord) -> None:

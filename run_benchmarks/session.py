@@ -25,7 +25,7 @@ from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
-from run_benchmarks.schedule import Schedule, TooFewHostsError
+from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_round
 from training.benchmarks.driver.masking import mask_argv, mask_config
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
@@ -52,6 +52,7 @@ class Session:
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
         self._journal.append(self._started())
+        self._begin()
         with connected(self._prepared.settings.cluster) as hosts:
             try:
                 self._check(hosts)
@@ -62,8 +63,8 @@ class Session:
                 self._problem, self._exit_code = str(error), EXIT_CHECK
                 LOG.error("%s", error)
             except ClusterDynoError as error:
-                self._problem = str(error)
-                LOG.error("%s", error)
+                self._problem = self._interruption.time_limit_reason if self._interruption.time_is_up() else str(error)
+                LOG.error("%s", self._problem)
             finally:
                 self._collect_leftovers(hosts)
         record = self._finish()
@@ -79,7 +80,30 @@ class Session:
             cluster_conf=str(settings.cluster_file.resolve()),
             test_conf=str(settings.test_file.resolve()),
             rounds={case.name: len(case.rounds) for case in self._plan.cases},
+            hosts=list(self._plan.hosts),
         )
+
+    def _begin(self) -> None:
+        """Take over the records of rounds that ended under an earlier controller, and start the run's clock.
+
+        Where such a controller left a round running the clock starts later: that round is to be ended and collected.
+        """
+        self._past = self._journal.read()
+        self._started_ms = self._past.begun_ms
+        for case in self._plan.cases:
+            for plan in case.rounds:
+                record = recorded_round(self._past, case, plan.index, self._result_dir)
+                if record is None:
+                    break
+                LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
+                self._rounds[case.name].append(record)
+        if self._past.open is None:
+            self._limit_time()
+
+    def _limit_time(self) -> None:
+        limit = self._prepared.settings.test.RUN_TIME_LIMIT
+        if limit is not None:
+            self._interruption.limit_time(limit, time.time() - self._started_ms / 1000)
 
     def _check(self, hosts: Mapping[str, Host]) -> None:
         plan = self._plan
@@ -103,16 +127,24 @@ class Session:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        schedule = Schedule(self._prepared, hosts, self._reports, self._result_dir, self._interruption, self._journal)
+        schedule = Schedule(
+            self._prepared,
+            hosts,
+            self._reports,
+            self._result_dir,
+            self._interruption,
+            journal=self._journal,
+            past=self._past,
+        )
         schedule.provide_images()
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
+        self._limit_time()
         for case in plan.cases:
             LOG.info(
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
-            for round_plan in case.rounds:
-                self._interruption.check()
+            for round_plan in case.rounds[len(self._rounds[case.name]) :]:
                 try:
                     record = schedule.run_round(case, round_plan.index)
                 except TooFewHostsError as error:
@@ -131,9 +163,10 @@ class Session:
         }
         if lacking:
             LOG.debug("Push code %s to %s", self._plan.code_digest, ", ".join(lacking))
+        seconds = self._interruption.seconds_left(PUSH_SECONDS)
         for_each(
             lacking,
-            lambda host: push(host, self._prepared.code.open(), self._plan.code_dir_host, deadline=PUSH_SECONDS),
+            lambda host: push(host, self._prepared.code.open(), self._plan.code_dir_host, deadline=seconds),
         ).raise_first()
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:

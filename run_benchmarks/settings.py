@@ -48,6 +48,7 @@ class TestConf(BaseModel):
     MONITOR_INTERVAL: Annotated[Seconds, Field(ge=0.1, le=60)] = 1.0
     TIME_LIMIT: Seconds = 86400.0
     STALL_LIMIT: Seconds = 1800.0
+    RUN_TIME_LIMIT: Seconds | None = None
 
     @field_validator(
         "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"

@@ -9,6 +9,7 @@ from pathlib import Path
 from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
 from run_benchmarks.diagnose import Ladder, network_case
 from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.host_selection import selected
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, JournalError, controlling, is_controlled
 from run_benchmarks.preparation import (
@@ -57,7 +58,7 @@ def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
     past = Journal(folder).read()
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `run.py status {run_id}`")
-    prepared = prepare(settings, run_id).named(run_id, owner_of(root))
+    prepared = prepare(selected(settings, past.started.hosts), run_id).named(run_id, owner_of(root))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan is another than when it began, "
@@ -82,7 +83,7 @@ def diagnose(settings: Settings) -> int:
     start_logging("error", folder / "run.log")
     cleanup = f"{_command(settings)} clean {folder.name}"
     try:
-        with controlling(folder), Interruption(cleanup) as interruption, connected(settings.cluster) as hosts:
+        with controlling(folder), Interruption(cleanup) as interruption, connected(prepared.settings.cluster) as hosts:
             return _climb(Ladder(prepared, hosts, folder, interruption))
     except InterruptedRunError as error:
         complain(str(error))

@@ -75,6 +75,8 @@ class Watch:
     def _early_end(self, stall: StallWatch) -> tuple[Verdict, str] | None:
         if self._context.interruption.is_set():
             return Verdict.ABORTED, self._context.interruption.reason
+        if self._context.interruption.time_is_up():
+            return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
         if time.monotonic() >= self._deadline:
             return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
         if stall.is_stalled():

@@ -13,6 +13,9 @@ FLAGPERF_LOG_LEVEL = "info"
 MONITOR_INTERVAL = 1.0
 TIME_LIMIT = 3600
 
+# The longest time that all rounds of a run may take together, preparation included.
+# RUN_TIME_LIMIT = 86400
+
 # A round in which no rank writes anything for so many seconds is stopped, with the stacks of its ranks.
 # STALL_LIMIT = 1800
 
