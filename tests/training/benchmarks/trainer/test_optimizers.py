@@ -78,7 +78,7 @@ def test_clipping_is_torchs(max_norm: float) -> None:
     for each in (model, other):
         _gradients(each, 1)
     expected = nn.utils.clip_grad_norm_(other.parameters(), max_norm)
-    assert float(optimizers.clip_gradients(model, max_norm)) == pytest.approx(float(expected))
+    assert float(optimizers.GradientClipper(model, max_norm).clip()) == pytest.approx(float(expected))
     for parameter, reference in zip(model.parameters(), other.parameters(), strict=True):
         assert parameter.grad is not None and reference.grad is not None
         torch.testing.assert_close(parameter.grad, reference.grad)
@@ -90,7 +90,7 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     first, *_ = model.parameters()
     first.grad = torch.ones_like(first)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    assert float(optimizers.clip_gradients(model, 1e9)) == pytest.approx(first.numel() ** 0.5)
+    assert float(optimizers.GradientClipper(model, 1e9).clip()) == pytest.approx(first.numel() ** 0.5)
     optimizer.step()
     changed = [not torch.equal(a, b.detach()) for a, b in zip(before, model.parameters(), strict=True)]
     assert changed == [True] + [False] * (len(changed) - 1)

@@ -1,7 +1,7 @@
 """Which samples each rank sees when: a function of seed, epoch and step alone, so that a run can go on midway."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -109,11 +109,13 @@ class EvaluationBatches(Sampler[list[int]]):
             yield list(range(number * self._batch_size, min((number + 1) * self._batch_size, self._length)))
 
 
-def loader(samples: SampleSet, sampler: Sampler[list[int]], *, workers: int, device: torch.device) -> DataLoader[Batch]:
-    """torch's DataLoader over whole batches: loaded by `workers` processes, in pinned memory for a CUDA device.
+def loader(samples: SampleSet, sampler: Iterable[list[int]], *, workers: int, device: torch.device) -> Iterable[Batch]:
+    """Whole batches: torch's DataLoader with `workers` processes, in pinned memory for a CUDA device.
 
     It has a generator of its own: each pass draws a seed for the workers, which must not shift the model's dropout.
     """
+    if workers == 0 and device.type == "cpu":
+        return _InPlace(samples, sampler)
     return DataLoader(
         samples,
         sampler=sampler,
@@ -122,6 +124,17 @@ def loader(samples: SampleSet, sampler: Sampler[list[int]], *, workers: int, dev
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),
     )
+
+
+class _InPlace(Iterable[Batch]):
+    """Batches made when they are asked for, where there is nothing for a DataLoader to do."""
+
+    def __init__(self, samples: SampleSet, sampler: Iterable[list[int]]) -> None:
+        self._samples = samples
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self._samples[indices] for indices in self._sampler)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -35,7 +35,7 @@ def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Opti
 def _of_apex(groups: list[dict[str, Any]], config: TrainingConfig, betas: tuple[float, float]) -> Optimizer:
     """NVIDIA apex's FusedLAMB or FusedAdam, which do what Lamb here and torch's Adam do.
 
-    FusedLAMB would scale the gradients to a norm of its own, too: that is left to `clip_gradients`.
+    FusedLAMB would scale the gradients to a norm of its own, too: that is left to GradientClipper.
     """
     library = importlib.import_module("apex.optimizers")
     is_lamb = config.optimizer == "lamb"
@@ -58,26 +58,43 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
-    """Scale all gradients so that their common 2-norm is at most `max_norm`; returns the norm before, 0-d.
+class GradientClipper:
+    """Scales all gradients of a model so that their common 2-norm is at most `max_norm`.
 
     torch.nn.utils.clip_grad_norm_ for parameters that are sharded in different ways or not at all.
     """
-    groups = list(_alike(p for p in model.parameters() if p.grad is not None).values())
-    norms = [nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in groups]
-    whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
-    total: Tensor = torch.linalg.vector_norm(torch.stack(whole))
-    for group in groups:
-        nn.utils.clip_grads_with_norm_(group, max_norm, total)
-    return total
+
+    def __init__(self, model: nn.Module, max_norm: float) -> None:
+        self._max_norm = max_norm
+        meshes: dict[object, list[nn.Parameter]] = {}
+        for parameter in model.parameters():
+            meshes.setdefault(_mesh_of(parameter), []).append(parameter)
+        self._groups = [*meshes.values()]
+
+    def clip(self) -> Tensor:
+        """Do it; returns the norm before, 0-d."""
+        if len(self._groups) == 1:
+            return _whole(nn.utils.clip_grad_norm_(self._groups[0], self._max_norm))
+        norms = [nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in self._groups]
+        total: Tensor = torch.linalg.vector_norm(torch.stack([_whole(norm) for norm in norms]))
+        for group in self._groups:
+            nn.utils.clip_grads_with_norm_(group, self._max_norm, total)
+        return total
+
+
+def _whole(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _mesh_of(parameter: nn.Parameter) -> object:
+    return parameter.device_mesh if isinstance(parameter, DTensor) else None
 
 
 def _alike(parameters: Iterable[nn.Parameter]) -> dict[tuple[bool, object], list[nn.Parameter]]:
     """Parameters by (is a matrix, device mesh): torch's multi-tensor operations take no mixture of meshes."""
     groups: dict[tuple[bool, object], list[nn.Parameter]] = {}
     for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault((parameter.ndim > 1, mesh), []).append(parameter)
+        groups.setdefault((parameter.ndim > 1, _mesh_of(parameter)), []).append(parameter)
     return groups
 
 

@@ -75,6 +75,8 @@ class Trainer:
         self.precision = Precision(config, device)
         self.model = spread(prepared.model, self.layout, config, device, prepared.weights)
         self.optimizer = optimizers.build(self.model.module, config, prepared.kernels.optimizer.used)
+        bound = config.max_grad_norm
+        self._clipper = None if bound is None else optimizers.GradientClipper(self.model.module, bound)
         torch.manual_seed((config.seed << 20) + self.layout.dp_rank)  # dropout: alike in a tensor-parallel group
         self._sampler = MicroBatches(
             prepared.data.train,
@@ -201,9 +203,9 @@ class Trainer:
                     loss = loss / accumulation
                 precision.backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
-        if config.max_grad_norm is not None:
+        if self._clipper is not None:
             precision.unscale(self.optimizer)
-            self.grad_norm = optimizers.clip_gradients(self.model.module, config.max_grad_norm)
+            self.grad_norm = self._clipper.clip()
         optimizers.set_learning_rate(self.optimizer, learning_rate(config, self.step + 1, self.schedule.total_steps))
         precision.step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
