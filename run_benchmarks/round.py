@@ -56,7 +56,7 @@ class Round:
         self._master_port: int | None = None
         self._phases: dict[str, float] = {}
         self._started_ms = time.time_ns() // 1_000_000
-        self._nodes = {node.host: self._node(node) for node in plan.nodes}
+        self._nodes = {node.host: self._node(node) for node in self._plan.nodes}
 
     def _node(self, node: NodePlan) -> Node:
         folder = self.folder / f"{node.host}_noderank{node.node_rank}"

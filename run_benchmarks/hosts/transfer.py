@@ -15,6 +15,7 @@ from run_benchmarks.errors import CollectError, tail
 from run_benchmarks.hosts.base import Host
 
 SPOOL_BYTES = 16 << 20
+FILE_MODE = 0o750
 # Unpack beside the destination and rename: whoever sees the folder sees it whole. The loser of a race yields.
 PUSH = """
 set -eu
@@ -99,7 +100,7 @@ def _extract(host: str, archive: IO[bytes], destination: Path) -> None:
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".incoming-") as staging:
         try:
             with tarfile.open(fileobj=archive, mode="r|") as tar:
-                tar.extractall(staging, filter="data")
+                tar.extractall(staging, filter=_for_us)
         except (tarfile.TarError, OSError) as error:
             raise CollectError(host, f"its archive was refused: {error}") from error
         for item in Path(staging).iterdir():
@@ -110,6 +111,12 @@ def _extract(host: str, archive: IO[bytes], destination: Path) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     target.unlink()
                 item.rename(target)
+
+
+def _for_us(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Of a member that may be unpacked, a form that others than its owner and the group cannot read."""
+    safe = tarfile.data_filter(member, folder)
+    return safe if safe.mode is None else safe.replace(mode=safe.mode & FILE_MODE, deep=False)
 
 
 def _sha256(path: Path) -> str:

@@ -56,6 +56,7 @@ def test_a_folder_goes_there_and_comes_back(host: Host, tmp_path: Path) -> None:
     assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
     assert tree(here) == FILES
     assert here.stat().st_mode & 0o777 == 0o750
+    assert all(path.stat().st_mode & 0o027 == 0 for path in here.rglob("*") if path.is_file())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "here"]
 
 
