@@ -1,9 +1,10 @@
 """What datasheets promise for a device, to hold measurements against. Needs no torch.
 
-Source: NVIDIA's datasheets of the A100, H100 and H200 Tensor Core GPUs. Tensor-core figures are dense: half of those
-that the H100's and H200's datasheets print with sparsity. fp64 is that of the tensor cores, fp32 that of the others.
+Tensor-core figures are dense: half of those that the H100's and H200's datasheets print with sparsity. fp64 is that of
+the tensor cores, which matrix products use; fp32 that of the other cores. Each row names its document.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,36 +13,58 @@ from dataclasses import dataclass
 class Datasheet:
     """Peaks of one device: `tflops` by type (1e12 operations a second), memory bandwidth and host link in 1e9 B/s.
 
-    `host_link_GBps` is one direction of the PCIe link.
+    `host_link_GBps` is one direction of the PCIe link; the documents print both together. `source`: the document.
     """
 
     name: str
+    source: str
     tflops: Mapping[str, float]
     memory_GBps: float  # noqa: N815 - the unit's own spelling
     host_link_GBps: float  # noqa: N815
 
+
+_A100 = (
+    "NVIDIA A100 Tensor Core GPU datasheet, 1758950-r4, https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/"
+    "a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+)
+_HOPPER = (
+    "NVIDIA H100 Tensor Core GPU Architecture (whitepaper), table of peak rates,"
+    " https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper"
+)
+_H100 = "NVIDIA H100 Tensor Core GPU datasheet, https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"
+_H200 = "NVIDIA H200 Tensor Core GPU datasheet, https://www.nvidia.com/en-us/data-center/h200/"
 
 _AMPERE = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp16": 312.0, "int8": 624.0}
 _HOPPER_SXM = {"fp64": 66.9, "fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "int8": 1978.9}
 _HOPPER_PCIE = {"fp64": 51.2, "fp32": 51.2, "tf32": 378.0, "bf16": 756.0, "fp16": 756.0, "int8": 1513.0}
 _HOPPER_NVL = {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "int8": 1671.0}
 
-# Parts of the name that torch.cuda.get_device_name gives; the first row whose parts all occur counts.
+
+def _sheet(name: str, tflops: Mapping[str, float], memory: float, host_link: float, *, source: str) -> Datasheet:
+    return Datasheet(name=name, source=source, tflops=tflops, memory_GBps=memory, host_link_GBps=host_link)
+
+
+# Words of the name that torch.cuda.get_device_name gives; the first row whose words all occur counts.
 _SHEETS: tuple[tuple[tuple[str, ...], Datasheet], ...] = (
-    (("H200", "NVL"), Datasheet(name="H200 NVL", tflops=_HOPPER_NVL, memory_GBps=4800, host_link_GBps=64)),
-    (("H200",), Datasheet(name="H200 SXM", tflops=_HOPPER_SXM, memory_GBps=4800, host_link_GBps=64)),
-    (("H100", "PCIe"), Datasheet(name="H100 PCIe", tflops=_HOPPER_PCIE, memory_GBps=2000, host_link_GBps=64)),
-    (("H100", "NVL"), Datasheet(name="H100 NVL", tflops=_HOPPER_NVL, memory_GBps=3900, host_link_GBps=64)),
-    (("H100",), Datasheet(name="H100 SXM", tflops=_HOPPER_SXM, memory_GBps=3350, host_link_GBps=64)),
-    (("A100", "PCI", "80GB"), Datasheet(name="A100 PCIe 80GB", tflops=_AMPERE, memory_GBps=1935, host_link_GBps=32)),
-    (("A100", "80GB"), Datasheet(name="A100 SXM 80GB", tflops=_AMPERE, memory_GBps=2039, host_link_GBps=32)),
-    (("A100",), Datasheet(name="A100 40GB", tflops=_AMPERE, memory_GBps=1555, host_link_GBps=32)),
+    (("H200", "NVL"), _sheet("H200 NVL", _HOPPER_NVL, 4800, 64, source=_H200)),
+    (("H200",), _sheet("H200 SXM", _HOPPER_SXM, 4800, 64, source=f"{_H200}; rates to 4 digits: {_HOPPER}")),
+    (("H100", "PCIe"), _sheet("H100 PCIe", _HOPPER_PCIE, 2000, 64, source=_HOPPER)),
+    (("H100", "NVL"), _sheet("H100 NVL", _HOPPER_NVL, 3900, 64, source=_H100)),
+    (("H100", "80GB"), _sheet("H100 SXM", _HOPPER_SXM, 3350, 64, source=f"{_H100}; rates to 4 digits: {_HOPPER}")),
+    (("A100", "PCIe", "80GB"), _sheet("A100 PCIe 80GB", _AMPERE, 1935, 32, source=_A100)),
+    (("A100", "80GB"), _sheet("A100 SXM 80GB", _AMPERE, 2039, 32, source=_A100)),
+    (("A100", "40GB"), _sheet("A100 40GB", _AMPERE, 1555, 32, source=_A100)),
 )
+# A slice or a share of a device does not reach its figures.
+_PARTS_OF_DEVICES = {"mig", "grid"}
 
 
 def datasheet(device_name: str) -> Datasheet | None:
     """The datasheet of the device that calls itself `device_name`, or None where there is none here."""
-    for parts, sheet in _SHEETS:
-        if all(part.lower() in device_name.lower() for part in parts):
+    words = set(re.findall(r"[a-z0-9.]+", device_name.lower()))
+    if words & _PARTS_OF_DEVICES:
+        return None
+    for wanted, sheet in _SHEETS:
+        if words >= {word.lower() for word in wanted}:
             return sheet
     return None

@@ -71,6 +71,7 @@ def test_mfu_is_the_part_of_all_peaks_and_unknown_without_one() -> None:
         ("NVIDIA H200 NVL", "H200 NVL", 835.5),
         ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4),
         ("NVIDIA H100 PCIe", "H100 PCIe", 756.0),
+        ("NVIDIA H100 NVL", "H100 NVL", 835.5),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312.0),
         ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB", 312.0),
         ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312.0),
@@ -80,11 +81,16 @@ def test_a_device_is_known_by_its_name(name: str, sheet: str, bf16: float) -> No
     found = datasheet(name)
     assert found is not None
     assert (found.name, found.tflops["bf16"]) == (sheet, bf16)
+    assert found.source.startswith("NVIDIA ") and "https://" in found.source
     assert set(found.tflops) == {"fp64", "fp32", "tf32", "bf16", "fp16", "int8"}
 
 
-def test_an_unknown_device_has_no_datasheet() -> None:
-    assert datasheet("Tesla T4") is None
+@pytest.mark.parametrize(
+    "name",
+    ["Tesla T4", "NVIDIA GH200 480GB", "NVIDIA A100-SXM-64GB", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-40C"],
+)
+def test_an_unknown_device_or_a_part_of_one_has_no_datasheet(name: str) -> None:
+    assert datasheet(name) is None
 
 
 def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:
