@@ -80,7 +80,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 class _BareLoop:
-    """What anybody would write; each block goes through the data from its beginning."""
+    """What anybody would write; like the trainer's, each block begins with a new model and a new optimizer."""
 
     def __init__(self, benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> None:
         import torch
@@ -152,7 +152,6 @@ def _compare(model: str, settings: dict[str, Any], group: "ProcessGroup") -> dic
     import torch.distributed as dist
 
     benchmark, config = _case(model, settings)
-    bare = _BareLoop(benchmark, config, group)
 
     def trainer_seconds() -> float:
         trainer = _trainer(benchmark, config, group)
@@ -161,6 +160,7 @@ def _compare(model: str, settings: dict[str, Any], group: "ProcessGroup") -> dic
         return trainer.progress().times.no_eval / STEPS
 
     def bare_seconds() -> float:
+        bare = _BareLoop(benchmark, config, group)
         dist.barrier()
         return bare.seconds()
 

@@ -10,6 +10,7 @@ import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.benchmark import DataError
+from training.benchmarks.driver.training.loader import loader
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 SEQ, MASKS = 16, 3
@@ -101,10 +102,69 @@ def test_a_file_that_is_no_hdf5_or_empty_is_named(data_dir: Path) -> None:
         benchmark_of("bert").open_files(_config(), data_dir)
 
 
-def test_a_token_beyond_the_vocabulary_is_named_before_it_reaches_the_device(data_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("input_ids", 64, r"'input_ids' has 64 in row 2; expected 0 to 63 \(vocab_size\)"),
+        ("masked_lm_ids", -1, "'masked_lm_ids' has -1 in row 2"),
+        ("segment_ids", 2, "'segment_ids' has 2 in row 2; expected 0 to 1"),
+        ("masked_lm_positions", 16, r"has 16 in row 2; expected 0 to 15 \(max_seq_length\)"),
+        ("next_sentence_labels", 3, "'next_sentence_labels' has 3 in row 2"),
+    ],
+)
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_value_out_of_range_is_named_before_it_reaches_the_device(
+    data_dir: Path, shard: int, key: str, value: int, message: str
+) -> None:
+    """In the first file when the set is opened, in any other one when it is read."""
+    arrays = _arrays((5, 3)[shard], shard)
+    arrays[key][2, ...] = value
+    _write(data_dir / TRAIN.format(shard), arrays)
+    with pytest.raises(DataError, match=rf"part_{shard}\.hdf5: .*{message}"):
+        _ = benchmark_of("bert").open_files(_config(), data_dir).train[[7]]
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "message"),
+    [
+        ("input_ids", np.full((5, SEQ), 4.5), r"'input_ids' has 4\.5 in row 0; expected integers"),
+        ("input_ids", np.full((5, SEQ), b"four"), r"'input_ids' holds \|S4; expected integers"),
+        ("next_sentence_labels", np.zeros((5, 1), dtype=np.int8), r"has the shape \[5, 1\]; expected one dimension"),
+        ("next_sentence_labels", np.int8(1), "is a single value; expected an array"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(data_dir: Path, key: str, content: Any, message: str) -> None:
+    _write(data_dir / TRAIN.format(0), _arrays(5, 0) | {key: content})
+    with pytest.raises(DataError, match=message):
+        benchmark_of("bert").open_files(_config(), data_dir)
+
+
+def test_whole_numbers_in_floating_point_and_files_of_another_length_are_read(data_dir: Path) -> None:
+    arrays = _arrays(5, 0)
+    _write(data_dir / TRAIN.format(0), arrays | {"input_ids": arrays["input_ids"].astype(np.float32)})
+    batch = benchmark_of("bert").open_files(_config(), data_dir).train[[4]]
+    assert batch["input_ids"].tolist() == arrays["input_ids"][[4]].tolist()
+    for path in (*data_dir.glob("*/part_?.hdf5"), data_dir / EVAL):
+        longer = {key: np.repeat(each, 2, axis=1) if each.ndim == 2 else each for key, each in _arrays(4, 1).items()}
+        path.unlink()
+        _write(path, longer)
+    settings = {"max_seq_length": 2 * SEQ, "max_position_embeddings": 2 * SEQ, "max_predictions_per_seq": 2 * MASKS}
+    assert benchmark_of("bert").open_files(_config(**settings), data_dir).train[[5]]["input_ids"].shape == (1, 2 * SEQ)
+
+
+def test_a_truncated_file_is_named(data_dir: Path) -> None:
+    path = data_dir / TRAIN.format(1)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(DataError, match=r"part_1\.hdf5: broken HDF5 file: .*truncated"):
+        benchmark_of("bert").open_files(_config(), data_dir)
+
+
+def test_a_worker_process_names_the_file_and_nothing_else(data_dir: Path) -> None:
     arrays = _arrays(3, 1)
     arrays["input_ids"][2, 2] = 64
     _write(data_dir / TRAIN.format(1), arrays)
-    sets = benchmark_of("bert").open_files(_config(), data_dir)
-    with pytest.raises(DataError, match=r"part_1\.hdf5: 'input_ids' goes from \d+ to 64; expected 0 to 63"):
-        _ = sets.train[[7]]
+    train = benchmark_of("bert").open_files(_config(), data_dir).train
+    with pytest.raises(DataError) as error:
+        list(loader(train, [[0], [7]], workers=1, device=torch.device("cpu")))
+    expected = "'input_ids' has 64 in row 2; expected 0 to 63 (vocab_size)"
+    assert str(error.value) == f"{data_dir / TRAIN.format(1)}: {expected}"

@@ -75,6 +75,7 @@ def test_documents_become_padded_pieces_that_end(data_dir: Path) -> None:
         ("train.txt", None, r"train\.txt: no such file"),
         ("valid.txt", None, r"valid\.txt: no such file"),
         ("chinese_vocab.model", None, r"chinese_vocab\.model: no such file"),
+        ("chinese_vocab.model", b"", r"chinese_vocab\.model: no sentencepiece model"),
         ("chinese_vocab.model", b"no model", r"chinese_vocab\.model: no sentencepiece model"),
         ("train.txt", b"\xff\xfe\xfa", r"train\.txt: no readable UTF-8 text"),
         ("train.txt", b"\n\n", r"train\.txt: has no document"),
@@ -86,6 +87,12 @@ def test_a_file_that_cannot_be_used_is_named(data_dir: Path, name: str, content:
         (data_dir / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         _open(data_dir)
+
+
+def test_a_byte_order_mark_and_other_line_ends_are_no_text(data_dir: Path) -> None:
+    expected = _open(data_dir).evaluation[[0]]["tokens"].tolist()
+    (data_dir / "valid.txt").write_bytes(b"\xef\xbb\xbf" + SENTENCES[1].encode() + b"\r\n")
+    assert _open(data_dir).evaluation[[0]]["tokens"].tolist() == expected
 
 
 def test_a_vocabulary_that_is_too_large_or_without_end_is_named(data_dir: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.benchmark import DataError
+from training.benchmarks.driver.training.hdf5 import dense
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 SEQ = 16
@@ -127,33 +128,55 @@ def test_a_file_of_another_shape_is_named_when_it_is_opened(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("text", 64, r"'text' goes from 0 to 64; expected 0 to 63"),
-        ("position", 17, r"'position' goes from 0 to 17; expected 0 to 16"),
-        ("choice_start_end", 11, "'choice_start_end' goes from 0 to 11; expected 0 to 10"),
+        ("text", 64, r"'text' has 64 in row 9; expected 0 to 63 \(vocab_size\)"),
+        ("position", 17, r"'position' has 17 in row 19; expected 0 to 16 \(max_position_embeddings\)"),
+        ("mask", 17, r"'mask' has 17 in row 9; expected 0 to 16 \(max_seq_length\)"),
+        ("choice_start_end", 11, "'choice_start_end' has 11 in row 2; expected 0 to 10"),
+        ("answer_start_end", 3, "'answer_start_end' has an empty range in row 2"),
+        ("answer_idx", 3, "'answer_idx' of question 2 has 3; expected 0 to 2"),
+        ("answer_idx", -1, "'answer_idx' of question 2 has -1; expected 0 to 2"),
     ],
 )
 def test_values_out_of_range_are_named_when_they_are_read(data_dir: Path, key: str, value: int, message: str) -> None:
     arrays = _arrays()
     arrays[key][-1, -1] = value
     _write(data_dir / FOLDER / "train_hdf5" / "part_sparse.hdf5", arrays)
-    sets = benchmark_of("glm").open_files(_config(), data_dir)
     with pytest.raises(DataError, match=message):
-        _ = sets.train[[0]]
+        benchmark_of("glm").open_files(_config(), data_dir)
+
+
+def test_a_choice_without_an_answer_is_named(data_dir: Path) -> None:
+    arrays = _arrays()
+    arrays["logit_mask"][4] = 0
+    _write(data_dir / FOLDER / "eval_hdf5" / "part_sparse.hdf5", arrays)
+    with pytest.raises(DataError, match=r"eval_hdf5/part_sparse\.hdf5: 'logit_mask' marks no token in row 4"):
+        benchmark_of("glm").open_files(_config(), data_dir)
+
+
+def test_sparse_rows_are_kept_in_the_smallest_type_that_holds_them(data_dir: Path) -> None:
+    path = data_dir / FOLDER / "train_hdf5" / "part_sparse.hdf5"
+    with h5py.File(path, "r") as file:
+        assert file["text"]["data"].dtype == np.int64
+        assert dense(path, file, "text").dtype == np.int8
+        np.testing.assert_array_equal(dense(path, file, "text"), _arrays()["text"])
+    with h5py.File(path, "r+") as file:
+        file["text"]["data"][0] = 30_000
+        assert dense(path, file, "text").dtype == np.int16
+        assert dense(path, file, "text").max() == 30_000
 
 
 def test_broken_sparse_groups_are_named(data_dir: Path) -> None:
     path = data_dir / FOLDER / "train_hdf5" / "part_sparse.hdf5"
     with h5py.File(path, "r+") as file:
         file["text"].attrs["h5sparse_format"] = "csc"
-    sets = benchmark_of("glm").open_files(_config(), data_dir)
     with pytest.raises(DataError, match="'text' is stored as 'csc'; expected 'csr'"):
-        _ = sets.train[[0]]
+        benchmark_of("glm").open_files(_config(), data_dir)
     with h5py.File(path, "r+") as file:
         file["text"].attrs["h5sparse_format"] = "csr"
         del file["text"]["indptr"]
         file["text"]["indptr"] = np.zeros(3)
     with pytest.raises(DataError, match="'text' has parts that do not fit its shape"):
-        _ = sets.train[[0]]
+        benchmark_of("glm").open_files(_config(), data_dir)
     with h5py.File(path, "r+") as file:
         del file["text"].attrs["h5sparse_shape"]
     with pytest.raises(DataError, match="'text' is a group without h5sparse_shape"):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
+from training.benchmarks.llama.pytorch import data
 
 
 def _open(folder: Path) -> DataSets:
@@ -59,8 +60,42 @@ def test_pickles_are_not_opened(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("token", [64, -1])
-def test_a_token_beyond_the_vocabulary_is_named(data_dir: Path, token: int) -> None:
-    np.save(data_dir / "train.npy", np.full(64, token))
-    sets = _open(data_dir)
-    with pytest.raises(DataError, match=rf"train\.npy: has the token {token}; expected 0 to 63"):
-        _ = sets.train[[1]]
+def test_a_token_beyond_the_vocabulary_is_named_when_the_file_is_opened(data_dir: Path, token: int) -> None:
+    tokens = np.zeros(64, dtype=np.int64)
+    tokens[50] = token
+    np.save(data_dir / "train.npy", tokens)
+    with pytest.raises(DataError, match=rf"train\.npy: has the token {token} at place 50; expected 0 to 63"):
+        _open(data_dir)
+
+
+def test_a_token_that_was_not_looked_at_is_named_when_it_is_read(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "_LOOKED_AT", 16)  # every fourth
+    tokens = np.zeros(64, dtype=np.uint16)
+    tokens[50] = 65_535
+    np.save(data_dir / "train.npy", tokens)
+    train = _open(data_dir).train
+    assert train[[0, 2]]["tokens"].sum() == 0
+    with pytest.raises(DataError, match=r"train\.npy: has the token 65535 at place 50; expected 0 to 63"):
+        _ = train[[0, 3]]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", ">u2", ">i4"])
+def test_tokens_of_every_integer_type_are_read(data_dir: Path, kind: str) -> None:
+    np.save(data_dir / "train.npy", np.arange(64).astype(kind))
+    assert _open(data_dir).train[[1]]["tokens"].tolist() == [[*range(16, 32)]]
+
+
+def test_a_truncated_an_empty_and_a_packed_file_are_named(data_dir: Path) -> None:
+    path = data_dir / "train.npy"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"train\.npy: no readable \.npy array"):
+        _open(data_dir)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"train\.npy: no readable \.npy array"):
+        _open(data_dir)
+    with path.open("wb") as file:
+        np.savez(file, tokens=np.arange(64))
+    with pytest.raises(DataError, match=r"train\.npy: is an archive of arrays"):
+        _open(data_dir)

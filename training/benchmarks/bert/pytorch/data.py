@@ -8,7 +8,7 @@ import torch
 
 from training.benchmarks.bert.pytorch.config import SPECIAL_TOKENS, Config
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.training.hdf5 import Array, ShardedSet, dense, opened, shape_of
+from training.benchmarks.driver.training.hdf5 import Array, ShardedSet, check_values, dense, opened, shape_of
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
@@ -34,7 +34,10 @@ class BertShards(ShardedSet):
         """Samples of a file, after a look at its headers."""
         config = self._config
         with opened(path) as file:
-            (count, *_) = shape_of(path, file, _LABEL)
+            labels = shape_of(path, file, _LABEL)
+            if len(labels) != 1:
+                raise DataError(path, f"{_LABEL!r} has the shape {list(labels)}; expected one dimension")
+            (count,) = labels
             widths = dict.fromkeys(_OF_TOKENS, config.max_seq_length)
             widths |= dict.fromkeys(_OF_MASKS, config.max_predictions_per_seq)
             for key, width in widths.items():
@@ -52,18 +55,14 @@ class BertShards(ShardedSet):
         """See ShardedSet."""
         with opened(path) as file:
             arrays = {key: dense(path, file, key) for key in (*_OF_TOKENS, *_OF_MASKS, _LABEL)}
-        highest = {
-            "input_ids": self._config.vocab_size,
-            "masked_lm_ids": self._config.vocab_size,
-            "segment_ids": 2,
-            "masked_lm_positions": self._config.max_seq_length,
-            _LABEL: 2,
-        }
-        for key, limit in highest.items():
-            if arrays[key].min() < 0 or arrays[key].max() >= limit:
-                raise DataError(
-                    path, f"{key!r} goes from {arrays[key].min()} to {arrays[key].max()}; expected 0 to {limit - 1}"
-                )
+        config = self._config
+        check_values(path, "segment_ids", arrays["segment_ids"], 2)
+        check_values(path, _LABEL, arrays[_LABEL], 2)
+        for key in ("input_ids", "masked_lm_ids"):
+            check_values(path, key, arrays[key], config.vocab_size, "vocab_size")
+        check_values(
+            path, "masked_lm_positions", arrays["masked_lm_positions"], config.max_seq_length, "max_seq_length"
+        )
         # The first position of 0 closes the list: what stands behind it is no label.
         is_open = np.cumprod(arrays["masked_lm_positions"] != 0, axis=1)
         arrays["masked_lm_ids"] = arrays["masked_lm_ids"] * is_open

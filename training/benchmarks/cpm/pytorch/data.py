@@ -59,7 +59,7 @@ def read_text(path: Path, tokenizer: Tokenizer, seq_length: int) -> TensorSet:
     """Each document in pieces of seq_length + 1 tokens, the last one padded. Raises DataError."""
     pieces, lengths = array("i"), []
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for line in file:
                 document = line.strip()
                 if not document:

@@ -20,9 +20,9 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 class DataError(UnusableSettingsError):
     """A data file is missing or broken; the message names it, what is wrong and what is expected."""
 
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
+    def __init__(self, path: Path | str, problem: str | None = None) -> None:
+        # A DataLoader makes its worker's error anew, of nothing but the text of its traceback.
+        super().__init__(str(path).rpartition("DataError: ")[2].strip() if problem is None else f"{path}: {problem}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

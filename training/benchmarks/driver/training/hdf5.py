@@ -22,6 +22,7 @@ Array = NDArray[Any]
 
 # Shards that a rank keeps: the one it reads from, and the next, into which a batch reaches.
 _SHARDS_IN_MEMORY = 2
+_SPARSE_PARTS = ("data", "indices", "indptr")
 
 
 @contextlib.contextmanager
@@ -49,36 +50,79 @@ def shape_of(path: Path, file: Any, key: str) -> tuple[int, ...]:
     found = file[key].attrs.get("h5sparse_shape") if hasattr(file[key], "keys") else file[key].shape
     if found is None:
         raise DataError(path, f"{key!r} is a group without h5sparse_shape")
-    return tuple(int(size) for size in found)
+    shape = tuple(int(size) for size in found)
+    if not shape:
+        raise DataError(path, f"{key!r} is a single value; expected an array")
+    return shape
 
 
 def dense(path: Path, file: Any, key: str) -> Array:
-    """The whole of `key` as an array; an h5sparse group (compressed sparse rows) is filled up with zeros."""
+    """The whole of `key` as an array of integers; an h5sparse group (compressed sparse rows) is filled up with zeros,
+    in the smallest type that holds it.
+
+    Raises DataError for values that are no whole numbers, and for broken groups.
+    """
     shape = shape_of(path, file, key)
     node = file[key]
     if not hasattr(node, "keys"):
-        return np.asarray(node[...])
+        return _integers(path, key, np.asarray(node[...]))
     kind = node.attrs.get("h5sparse_format")
     kind = kind.decode() if isinstance(kind, bytes) else kind
     if kind != "csr":
         raise DataError(path, f"{key!r} is stored as {kind!r}; expected 'csr'")
-    values, columns, starts = (np.asarray(node[part][...]) for part in ("data", "indices", "indptr"))
-    result = np.zeros(shape, dtype=values.dtype)
-    if len(starts) != shape[0] + 1 or len(columns) != len(values) or int(starts[-1]) != len(values):
+    values, columns, starts = (_integers(path, key, np.asarray(node[part][...])) for part in _SPARSE_PARTS)
+    lengths = np.diff(starts)
+    fits = len(starts) == shape[0] + 1 and len(columns) == len(values) == int(starts[-1]) and (lengths >= 0).all()
+    if len(shape) != 2 or not fits:
         raise DataError(path, f"{key!r} has parts that do not fit its shape {shape}")
     if len(columns) and (columns.min() < 0 or columns.max() >= shape[1]):
         raise DataError(path, f"{key!r} has columns outside its shape {shape}")
-    result[np.repeat(np.arange(shape[0]), np.diff(starts)), columns] = values
+    result = np.zeros(shape, dtype=_narrowest(values))
+    result[np.repeat(np.arange(shape[0]), lengths), columns] = values
     return result
 
 
+def _integers(path: Path, key: str, array: Array) -> Array:
+    if array.dtype.kind in "iub":
+        return array
+    if array.dtype.kind != "f":
+        raise DataError(path, f"{key!r} holds {array.dtype}; expected integers")
+    wrong = np.argwhere(array != np.rint(array))
+    if len(wrong):
+        place = tuple(wrong[0])
+        raise DataError(path, f"{key!r} has {array[place]} in row {place[0]}; expected integers")
+    return array.astype(np.int64)
+
+
+def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
+    """Training files of a few GB would fill a host's memory, once a rank, in the int64 that they are stored in."""
+    for kind in (np.int8, np.int16, np.int32):
+        limits = np.iinfo(kind)
+        if not len(values) or (values.min() >= limits.min and values.max() <= limits.max):
+            return kind
+    return np.int64
+
+
+def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
+    """Raises DataError with row and value unless 0 <= value < limit for all; `setting` is what the limit is from."""
+    wrong = np.argwhere((array < 0) | (array >= limit))
+    if len(wrong):
+        place = tuple(wrong[0])
+        source = f" ({setting})" if setting else ""
+        raise DataError(path, f"{key!r} has {array[place]} in row {place[0]}; expected 0 to {limit - 1}{source}")
+
+
 class ShardedSet(SampleSet):
-    """Samples in several files. An epoch goes through the files in random order, and through each in random order."""
+    """Samples in several files. An epoch goes through the files in random order, and through each in random order.
+
+    The first file is read at once: what is wrong with the values of all of them is found there.
+    """
 
     def __init__(self, paths: Sequence[Path], lengths: Sequence[int]) -> None:
         self._paths = list(paths)
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
         self._shard = lru_cache(_SHARDS_IN_MEMORY)(self._load)
+        self._shard(0)
 
     def _load(self, number: int) -> dict[str, Array]:
         return self.load(self._paths[number])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.training.hdf5 import Array, ShardedSet, dense, opened, shape_of
+from training.benchmarks.driver.training.hdf5 import Array, ShardedSet, check_values, dense, opened, shape_of
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
@@ -55,21 +55,32 @@ class GlmFiles(ShardedSet):
         with opened(path) as file:
             arrays = {key: dense(path, file, key) for key in _ALL}
         arrays["mask"], arrays["answer_idx"] = arrays["mask"].ravel(), arrays["answer_idx"].ravel()
-        config = self._config
-        limits = {
-            "text": config.vocab_size,
-            "target": config.vocab_size,
-            "position": config.max_position_embeddings + 1,
-        }
-        limits |= {"choice_start_end": len(arrays["text"]) + 1, "answer_start_end": len(arrays["answer_idx"]) + 1}
-        for key, limit in limits.items():
-            if arrays[key].min() < 0 or arrays[key].max() >= limit:
-                found = f"{arrays[key].min()} to {arrays[key].max()}"
-                raise DataError(path, f"{key!r} goes from {found}; expected 0 to {limit - 1}")
-        for key in _RANGES:
-            if (arrays[key][:, 0] >= arrays[key][:, 1]).any():
-                raise DataError(path, f"{key!r} has an empty range")
+        self._check_values(path, arrays)
         return arrays
+
+    def _check_values(self, path: Path, arrays: dict[str, Array]) -> None:
+        config = self._config
+        for key in ("text", "target"):
+            check_values(path, key, arrays[key], config.vocab_size, "vocab_size")
+        check_values(
+            path, "position", arrays["position"], config.max_position_embeddings + 1, "max_position_embeddings"
+        )
+        check_values(path, "mask", arrays["mask"], config.max_seq_length + 1, "max_seq_length")
+        check_values(path, "choice_start_end", arrays["choice_start_end"], len(arrays["text"]) + 1)
+        check_values(path, "answer_start_end", arrays["answer_start_end"], len(arrays["answer_idx"]) + 1)
+        for key in _RANGES:
+            empty = np.flatnonzero(arrays[key][:, 0] >= arrays[key][:, 1])
+            if len(empty):
+                raise DataError(path, f"{key!r} has an empty range in row {empty[0]}")
+        unanswered = np.flatnonzero(~(arrays["logit_mask"] != 0).any(axis=1))
+        if len(unanswered):
+            raise DataError(path, f"'logit_mask' marks no token in row {unanswered[0]}; expected those of an answer")
+        choices = arrays["choice_start_end"].astype(np.int64)
+        for question, (begin, end) in enumerate(arrays["answer_start_end"].astype(np.int64)):
+            right, count = arrays["answer_idx"][begin:end], choices[question, 1] - choices[question, 0]
+            if (right < 0).any() or (right >= count).any():
+                found = ", ".join(map(str, right))
+                raise DataError(path, f"'answer_idx' of question {question} has {found}; expected 0 to {count - 1}")
 
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
         """See ShardedSet."""

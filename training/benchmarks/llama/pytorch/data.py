@@ -1,6 +1,7 @@
 """LLaMA's data: one long array of tokens, cut into samples of seq_length; or a noisy chain, made on the fly."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,15 @@ from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.llama.pytorch.config import Config
 
+# Tokens of a file, evenly spread, whose values are looked at before a device is taken.
+_LOOKED_AT = 1 << 20
+
 
 class TokenFile(SampleSet):
-    """Samples of `seq_length` tokens, one after the other, out of a .npy file that is mapped, not read."""
+    """Samples of `seq_length` tokens, one after the other, out of a .npy file that is mapped, not read.
+
+    Some of its tokens are looked at when it is opened, each when its sample is read.
+    """
 
     def __init__(self, path: Path, seq_length: int, vocab_size: int) -> None:
         self._tokens = _open(path)
@@ -23,26 +30,39 @@ class TokenFile(SampleSet):
         self._vocab_size = vocab_size
         if len(self._tokens) < seq_length:
             raise DataError(path, f"has {len(self._tokens)} tokens; expected seq_length = {seq_length} at least")
+        step = -(-len(self._tokens) // _LOOKED_AT)
+        self._check(self._tokens[::step], 0, step)
 
     def __len__(self) -> int:
         return len(self._tokens) // self._seq_length
 
     def __getitem__(self, indices: list[int]) -> Batch:
         rows = [self._tokens[i * self._seq_length : (i + 1) * self._seq_length] for i in indices]
-        tokens = np.stack(rows).astype(np.int64)
-        if tokens.min() < 0 or tokens.max() >= self._vocab_size:
-            found = tokens.min() if tokens.min() < 0 else tokens.max()
-            raise DataError(self._path, f"has the token {found}; expected 0 to {self._vocab_size - 1} (vocab_size)")
-        return {"tokens": torch.from_numpy(tokens)}
+        for number, row in zip(indices, rows, strict=True):
+            self._check(row, number * self._seq_length, 1)
+        return {"tokens": torch.from_numpy(np.stack(rows).astype(np.int64))}
+
+    def _check(self, tokens: NDArray[np.integer[Any]], first: int, step: int) -> None:
+        """Raises DataError unless every token, of which each `step`-th is given from place `first` on, is known."""
+        if int(tokens.max()) < self._vocab_size and int(tokens.min()) >= 0:
+            return
+        place = int(np.flatnonzero((tokens < 0) | (tokens >= self._vocab_size))[0])
+        raise DataError(
+            self._path,
+            f"has the token {tokens[place]} at place {first + place * step};"
+            f" expected 0 to {self._vocab_size - 1} (vocab_size)",
+        )
 
 
-def _open(path: Path) -> NDArray[np.generic]:
+def _open(path: Path) -> NDArray[np.integer[Any]]:
     try:
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(path, "no such file; expected a .npy array of tokens") from error
     except (OSError, ValueError, EOFError) as error:
         raise DataError(path, f"no readable .npy array of tokens: {error}") from error
+    if not isinstance(tokens, np.ndarray):
+        raise DataError(path, "is an archive of arrays (.npz); expected one .npy array of tokens")
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise DataError(path, f"holds {tokens.dtype} of shape {tokens.shape}; expected integers of one dimension")
     return np.asarray(tokens)
