@@ -58,6 +58,8 @@ def testbed() -> Iterator[TestBed]:
     A test that breaks something of them mends it.
     """
     with TestBed(2, testbed_folder() / "bed", base_image=True) as bed:
+        for host in bed.hosts:
+            host.remove_containers()
         yield bed
 
 

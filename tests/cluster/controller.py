@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from run_benchmarks.attempts import folder_name
 from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
@@ -21,6 +22,7 @@ from tests.cluster.network import NETNS_FOLDER, namespaces
 from tests.conftest import testbed_folder
 
 LABEL = "org.clusterdyno.run"
+RANK_MODULE = "training.benchmarks.driver.rank"
 RUN_SECONDS = 600.0
 
 
@@ -37,17 +39,19 @@ class Answer:
         assert self.folder is not None, self.output
         return dict(json.loads((self.folder / "run.json").read_text()))
 
-    def round_record(self, case: str, index: int = 1) -> dict[str, Any]:
+    def round_record(self, case: str, index: int = 1, attempt: int = 1) -> dict[str, Any]:
         """A round's round.json."""
         assert self.folder is not None, self.output
-        return dict(json.loads((self.folder / case / f"round{index}" / "round.json").read_text()))
+        name = folder_name(index, attempt)
+        return dict(json.loads((self.folder / case / name / "round.json").read_text()))
 
 
 class Controller:
-    """run.py with its two files in a folder of its own; results go below that folder, too."""
+    """run.py with its two files in a folder of its own; results go below that folder, too. `root`: whose run.py."""
 
-    def __init__(self, folder: Path, bed: TestBed) -> None:
-        self._folder, self._bed = folder, bed
+    def __init__(self, folder: Path, bed: TestBed, root: Path = ROOT) -> None:
+        self._folder, self._bed, self._root = folder, bed, root
+        self._started: list[subprocess.Popen[str]] = []
         self.cluster_conf = folder / "cluster_conf.py"
         self.test_conf = folder / "test_conf.py"
         self.logs = folder / "result"
@@ -83,12 +87,14 @@ class Controller:
     def argv(self, *words: str) -> list[str]:
         """The command line of run.py with this controller's two files."""
         files = ["--cluster-conf", str(self.cluster_conf), "--test-conf", str(self.test_conf)]
-        return [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), *files, *words]
+        return [sys.executable, str(self._root / "run_benchmarks" / "run.py"), *files, *words]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start run.py; the caller waits for it."""
         argv = self.argv(*words)
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self._folder)
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self._folder)
+        self._started.append(process)
+        return process
 
     def call(self, *words: str) -> Answer:
         """Run run.py to its end."""
@@ -98,6 +104,15 @@ class Controller:
         """Wait for a started run.py."""
         output, _ = process.communicate(timeout=RUN_SECONDS)
         return Answer(process.returncode, output, self.newest_run())
+
+    def end(self) -> None:
+        """Where a started run.py still runs, since a test of it failed: end it and remove what it left on the hosts."""
+        for process in [each for each in self._started if each.poll() is None]:
+            process.kill()
+            process.communicate()
+            run = self.newest_run()
+            if run is not None:
+                self.call("clean", run.name)
 
     def newest_run(self) -> Path | None:
         """The folder of the last run."""
@@ -123,19 +138,26 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0
         time.sleep(0.1)
 
 
-def rank_process(rank: int) -> psutil.Process | None:
-    """The process of a global rank of the network benchmark on the session's bed; other beds' are none of ours."""
+def rank_processes() -> dict[int, psutil.Process]:
+    """The processes of all global ranks, of any benchmark, on the session's bed; other beds' are none of ours."""
     bed = bed_id(testbed_folder() / "bed")
     networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed)}
+    found = {}
     for process in psutil.process_iter():
         try:
             if Path(f"/proc/{process.pid}/ns/net").stat().st_ino not in networks:
                 continue
-            if process.environ().get("RANK") == str(rank) and "training.benchmarks.network" in process.cmdline():
-                return process
+            rank = process.environ().get("RANK")
+            if rank is not None and RANK_MODULE in process.cmdline():
+                found[int(rank)] = process
         except (psutil.Error, OSError):
             continue
-    return None
+    return found
+
+
+def rank_process(rank: int) -> psutil.Process | None:
+    """The process of a global rank, None where there is none."""
+    return rank_processes().get(rank)
 
 
 def in_training(rank: int) -> bool:

@@ -79,6 +79,15 @@ class Host:
         """A client of the host's engine that goes past ssh; close it."""
         return engines.connect(self.docker_socket, timeout=timeout)
 
+    def remove_containers(self) -> None:
+        """Remove every container of its engine: those of a session that was killed are there again with its images."""
+        client = self.connect_docker()
+        try:
+            for container in client.containers.list(all=True):
+                container.remove(force=True)
+        finally:
+            client.close()
+
     def exec(
         self,
         argv: Sequence[str],

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 LINK_LIMIT = 5.0
+IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 
 
 @pytest.fixture
@@ -116,6 +117,36 @@ def _case_folder(controller: Controller) -> Path:
     run = controller.newest_run()
     assert run is not None
     return run / "LONG"
+
+
+def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Controller, testbed: TestBed) -> None:
+    one: dict[str, object] = {**SHORT, "config": "config_CPUx1x2", "nnodes": 1}
+    controller.configure_test({"LONG": LONG, "ONE": one})
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
+    lost, other = testbed.hosts
+    lost.drop_head()
+    try:
+        answer = controller.finish(process)
+    finally:
+        lost.rejoin_head()
+    assert answer.exit_code == 1 and answer.folder is not None, answer.output
+    record = answer.round_record("LONG")
+    assert record["verdict"] == "fail" and record["reason"].startswith(f"{lost.address}: no exit code"), record
+    assert f"out of reach for {LINK_LIMIT:g} s" in record["reason"]
+    missing = ["rank0.out.log", "rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json"]
+    assert [node["missing"] for node in record["nodes"]] == [missing, []]
+    said = [warning for warning in record["warnings"] if lost.address in warning and "not collected" in warning]
+    assert all(name in said[0] for name in missing), record["warnings"]
+    assert answer.round_record("ONE")["nodes"][0]["host"] == other.address
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["fail", "pass"]
+    left = controller.containers()
+    assert len(left) == 2 and all("-n0" in name for name in left), left
+    assert f"until `run.py clean {answer.folder.name}`" in answer.output
+    cleaned = controller.call("clean", answer.folder.name)
+    assert cleaned.exit_code == 0 and all(name in cleaned.output for name in left), cleaned.output
+    assert controller.containers() == [] and rank_process(0) is None
+    assert lost.exec(["find", str(controller.logs), "-type", "f"]).stdout == ""
 
 
 def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, testbed: TestBed) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -73,41 +72,6 @@ def test_process_runtime_over_ssh(controller: Controller) -> None:
     assert answer.exit_code == 0, answer.output
     assert answer.round_record("ALL_REDUCE")["nodes"][1]["image"] is None
     assert rank_process(0) is None
-
-
-def test_killed_rank_fails_the_round_and_the_next_case_runs(controller: Controller, testbed: TestBed) -> None:
-    controller.configure_test({"LONG": LONG, "SHORT": SHORT})
-    process = controller.start()
-    wait_until("work of rank 3", lambda: in_training(3))
-    victim = rank_process(3)
-    assert victim is not None
-    victim.send_signal(signal.SIGKILL)
-    answer = controller.finish(process)
-    assert answer.exit_code == 1, answer.output
-    record = answer.round_record("LONG")
-    assert record["verdict"] == "fail"
-    failure = record["first_failure"]
-    assert (failure["host"], failure["rank"], failure["signal"]) == (testbed.hosts[1].address, 3, "SIGKILL")
-    assert f"rank 3 on {testbed.hosts[1].address}: ended by SIGKILL" in answer.output
-    assert all("rank0.out.log" in record["nodes"][0]["files"] for _ in record["nodes"])
-    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["fail", "pass"]
-    assert controller.containers() == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interruption_stops_everything_and_keeps_what_there_is(controller: Controller, number: signal.Signals) -> None:
-    controller.configure_test({"LONG": LONG, "NEVER": SHORT})
-    process = controller.start()
-    wait_until("work of rank 0", lambda: in_training(0))
-    process.send_signal(number)
-    answer = controller.finish(process)
-    assert answer.exit_code == 130, answer.output
-    assert controller.containers() == [] and rank_process(0) is None
-    record = answer.round_record("LONG")
-    assert record["verdict"] == "aborted" and number.name in record["reason"]
-    assert record["first_failure"] is None
-    assert "rank0.out.log" in record["nodes"][0]["files"]
-    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["aborted", "aborted"]
 
 
 def test_time_limit(controller: Controller) -> None:

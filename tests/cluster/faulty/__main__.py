@@ -1,0 +1,61 @@
+"""A benchmark whose ranks work side by side until one of them breaks; `project` of tests.cluster.faulty_project
+makes it one of the repository's.
+"""
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.perflog import Event
+from training.benchmarks.driver.run_context import RunContext, open_run
+
+from .pytorch.config import Config
+
+CHUNK = 32 << 20
+
+
+def main() -> None:
+    """Entry point."""
+    begin = time.perf_counter()
+    with open_run("faulty", "pytorch", Config) as run:
+        config = run.config
+        print(f"HUGGING_TOKEN={os.environ.get('HUGGING_TOKEN')} service.api_key={os.environ.get('SERVICE_SECRET')}")
+        run.logger.log(Event.INIT_END)
+        run.logger.log(Event.TRAIN_START, {"total_steps": config.steps})
+        for step in range(1, config.steps + 1):
+            if config.together:
+                dist.all_reduce(torch.ones(1))
+            if step == config.after and run.group.placement.rank == config.rank:
+                _break(run)
+            time.sleep(0.02)
+        run.logger.log(Event.TRAIN_END)
+        run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin})
+
+
+def _break(run: RunContext[Config]) -> None:
+    """End this rank as the settings say."""
+    config = run.config
+    if config.unless is not None:
+        if Path(config.unless).exists():
+            return
+        Path(config.unless).touch()
+    for number in range(config.lines):
+        print(f"line {number}; token={os.environ.get('HUGGING_TOKEN')}")
+    match config.fault:
+        case "exit":
+            sys.exit(7)
+        case "segfault":
+            ctypes.string_at(0)
+        case "memory":
+            held = []
+            while True:
+                held.append(b"x" * CHUNK)
+
+
+if __name__ == "__main__":
+    main()
