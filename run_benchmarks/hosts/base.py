@@ -76,8 +76,12 @@ class Host(Protocol):
     def docker(self) -> APIClient:
         """The host's Docker engine; the client is made once and shared."""
 
-    def open_docker(self, timeout: int) -> APIClient:
-        """Another client of the engine, with a time-out of its own (seconds without a byte); the caller closes it."""
+    def open_docker(self, timeout: int, check: Callable[[], None] | None = None) -> APIClient:
+        """Another client of the engine; the caller closes it.
+
+        Its calls end after `timeout` seconds; one that streams may be silent for so long. While a call waits, `check`
+        is called now and then, and what it raises ends the call.
+        """
 
 
 class Capture:

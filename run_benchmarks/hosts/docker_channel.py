@@ -7,13 +7,15 @@ bound and are kept alive, since opening one costs about 0.2 s.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
-import docker
 import requests.adapters
 import urllib3
 import urllib3.connection
+
+from run_benchmarks.hosts.docker_client import BoundedAPIClient, BoundedChannel, Check, Limits
 
 if TYPE_CHECKING:
     from run_benchmarks.hosts.ssh import SshHost
@@ -29,6 +31,7 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
     """An HTTP connection whose socket is a channel; it holds one of the host's channel slots as long as it is open."""
 
     host_ssh: SshHost
+    limits: Limits
 
     def connect(self) -> None:
         timeout = self.timeout if isinstance(self.timeout, int | float) else None
@@ -36,12 +39,13 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
         self._slot = contextlib.ExitStack()
         self._slot.enter_context(self.host_ssh.slot(until - time.monotonic()))
         try:
-            channel = self.host_ssh.open_channel(DIAL, seconds=until - time.monotonic())
+            with self.host_ssh.cut_off(until):
+                channel = self.host_ssh.open_channel(DIAL, seconds=until - time.monotonic())
         except BaseException:
             self._slot.close()
             raise
         channel.settimeout(timeout)
-        self.sock = channel
+        self.sock = BoundedChannel(channel, self.limits)
 
     def close(self) -> None:
         super().close()
@@ -50,21 +54,21 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
 
 
 class _ChannelPool(urllib3.HTTPConnectionPool):
-    def __init__(self, host: SshHost) -> None:
+    def __init__(self, host: SshHost, limits: Limits) -> None:
         super().__init__("docker", maxsize=MAX_CONNECTIONS, block=True)
-        self._host_ssh = host
+        self._host_ssh, self._limits = host, limits
 
     def _new_conn(self) -> _ChannelConnection:
         connection = _ChannelConnection("docker")
-        connection.host_ssh = self._host_ssh
+        connection.host_ssh, connection.limits = self._host_ssh, self._limits
         return connection
 
 
 class _ChannelAdapter(requests.adapters.HTTPAdapter):
     """Sends every request of a session through one host's pool of channels."""
 
-    def __init__(self, host: SshHost) -> None:
-        self._pool = _ChannelPool(host)
+    def __init__(self, host: SshHost, limits: Limits) -> None:
+        self._pool = _ChannelPool(host, limits)
         super().__init__()
 
     def get_connection_with_tls_context(self, *_: Any, **__: Any) -> urllib3.HTTPConnectionPool:
@@ -77,13 +81,17 @@ class _ChannelAdapter(requests.adapters.HTTPAdapter):
         self._pool.close()
 
 
-class ChannelAPIClient(docker.APIClient):
+class ChannelAPIClient(BoundedAPIClient):
     """A Docker client of a remote engine. It raises docker.errors and requests' errors, as a local one does."""
 
-    def __init__(self, host: SshHost, *, timeout: int) -> None:
-        self._channel_adapter = _ChannelAdapter(host)
-        super().__init__(base_url=BASE_URL, version="auto", timeout=timeout)
+    def __init__(self, host: SshHost, *, timeout: int, check: Check | None = None) -> None:
+        self._host_ssh = host
+        super().__init__(check=check, base_url=BASE_URL, version="auto", timeout=timeout)
         self.base_url = CHANNEL_URL
+
+    @functools.cached_property
+    def _channel_adapter(self) -> _ChannelAdapter:
+        return _ChannelAdapter(self._host_ssh, self.limits)
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         """The channel adapter, whatever the URL."""

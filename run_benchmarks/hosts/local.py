@@ -16,8 +16,9 @@ from docker import APIClient
 from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
-from run_benchmarks.errors import CommandError, ConnectError, DeadlineError
+from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError
 from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.hosts.docker_client import Check, LocalAPIClient
 
 CHUNK = 1 << 18
 FEEDER_SECONDS = 1.0  # another process that inherited stdin may never read it
@@ -100,11 +101,13 @@ class LocalHost:
                 self._docker = self.open_docker(DOCKER_SECONDS)
             return self._docker
 
-    def open_docker(self, timeout: int) -> APIClient:
+    def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
         """See Host.open_docker."""
         try:
-            return APIClient(version="auto", timeout=timeout, **kwargs_from_env())
+            return LocalAPIClient(check=check, version="auto", timeout=timeout, **kwargs_from_env())
         except DockerException as error:
+            if isinstance(error.__cause__, ClusterDynoError):
+                raise error.__cause__ from error
             raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
 
 

@@ -2,7 +2,7 @@
 
 paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
 process running; so each command tells its process group first, both streams are drained in one loop, and what passes
-its deadline is killed by group over a second channel.
+its deadline is killed by group over a second channel. A host that cannot be told so kills it by its own clock.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from typing import IO
 import paramiko
 from docker import APIClient
 from docker.errors import DockerException
-from paramiko.ssh_exception import NoValidConnectionsError
 
-from run_benchmarks.errors import CommandError, ConnectError, DeadlineError, HostKeyError, LinkLostError
+from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError, LinkLostError
 from run_benchmarks.hosts.base import CANCELLED, DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
-from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint, load
-from run_benchmarks.hosts.ssh_streams import CHUNK, MarkedStderr, drain, feed
+from run_benchmarks.hosts.docker_client import Check
+from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, log_in
+from run_benchmarks.hosts.ssh_streams import MarkedStderr, drain, feed, find_group, self_bounded
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is left to a person's own log-in and to killing
-CONNECT_SECONDS = 10.0
 BANNER_RETRIES = 3
-KILL_SECONDS = 1.0
-# The shell stays the parent, so that a killed command shows as 128+n; paramiko would show -1, like a lost link.
-WRAPPER = 'echo "__group $$" >&2; "$@"; exit $?'
+KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill what passed its deadline; what was cancelled, with time left
+CUT_SECONDS = 1.6  # past a deadline; what has not ended then waits for buffers that nobody empties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ class SshHost:
     def _log_in(self) -> None:
         client = paramiko.SSHClient()
         try:
-            self._open(client)
+            log_in(client, self.endpoint)
             transport = client.get_transport()
             assert transport is not None
             transport.set_keepalive(15)
@@ -97,37 +95,6 @@ class SshHost:
             client.close()
             raise
         self._client, self._transport = client, transport
-
-    def _open(self, client: paramiko.SSHClient) -> None:
-        endpoint = self.endpoint
-        client.set_missing_host_key_policy(RefuseUnknownKey(self.name, endpoint.known_hosts))
-        try:
-            client.get_host_keys().update(load(endpoint.known_hosts))
-            client.connect(
-                endpoint.host,
-                port=endpoint.port,
-                username=endpoint.user,
-                key_filename=str(endpoint.key) if endpoint.key else None,
-                look_for_keys=endpoint.key is None,
-                allow_agent=endpoint.key is None,
-                timeout=CONNECT_SECONDS,
-                banner_timeout=CONNECT_SECONDS,
-                auth_timeout=CONNECT_SECONDS,
-            )
-        except paramiko.BadHostKeyException as error:
-            raise HostKeyError(
-                self.name,
-                f"host key CHANGED: recorded is {fingerprint(error.expected_key)}, it shows {fingerprint(error.key)}; "
-                f"somebody may be in between. If the host was reinstalled, remove its line from {endpoint.known_hosts} "
-                f"(ssh-keygen -R) and run `run.py trust`",
-            ) from error
-        except paramiko.AuthenticationException as error:
-            key = f"key {endpoint.key}" if endpoint.key else "the agent's and default keys"
-            raise ConnectError(self.name, f"log-in as {endpoint.user} with {key} was refused ({error})") from error
-        except EOFError as error:
-            raise ConnectError(self.name, f"port {endpoint.port}: the connection was closed at the log-in") from error
-        except OSError as error:
-            raise ConnectError(self.name, f"port {endpoint.port} cannot be reached: {_reason(error)}") from error
 
     def reconnect(self) -> None:
         """Drop the connection, whatever state it is in, and connect anew. Raises ConnectError or HostKeyError."""
@@ -172,6 +139,24 @@ class SshHost:
             if not reserved:
                 self._slots.release()
 
+    @contextlib.contextmanager
+    def cut_off(self, deadline: float) -> Iterator[None]:
+        """Drop the connection where what is done inside still goes on CUT_SECONDS after `deadline` (monotonic).
+
+        paramiko waits for ever where a full connection takes nothing more, be it for the close of a channel.
+        """
+        transport = self._transport
+        if transport is None:
+            yield
+            return
+        timer = threading.Timer(max(0.0, deadline + CUT_SECONDS - time.monotonic()), transport.close)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def open_channel(self, command: str, *, seconds: float = CONNECT_SECONDS) -> paramiko.Channel:
         """A channel running `command`; the caller holds a slot and closes it. Raises LinkLostError."""
         transport = self._transport
@@ -208,17 +193,17 @@ class SshHost:
         """See Host.run."""
         started = time.monotonic()
         out, err = Capture(), MarkedStderr()
-        command = "exec " + shlex.join(["sh", "-c", WRAPPER, "sh", *argv])
+        command = self_bounded(argv, deadline)
         try:
-            with self.channel(command, seconds=deadline) as channel:
+            with self.cut_off(started + deadline), self.channel(command, seconds=deadline) as channel:
                 feed(channel, stdin)
                 try:
                     exit_code = drain(channel, on_stdout or out.add, err.add, started + deadline, cancel)
                 except CancelledError:
-                    self._kill_group(channel, err)
+                    self._kill_group(channel, err, CANCEL_SECONDS)
                     exit_code, check = CANCELLED, False
                 except TimeoutError:
-                    self._kill_group(channel, err)
+                    self._kill_group(channel, err, KILL_SECONDS)
                     raise
                 if exit_code == -1:
                     exit_code = self._killed_or_lost(channel)
@@ -237,20 +222,17 @@ class SshHost:
             raise CommandError(self.name, argv, exit_code, completed.stderr or completed.stdout)
         return completed
 
-    def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr) -> None:
-        limit = time.monotonic() + KILL_SECONDS
-        while err.group is None and not channel.closed and time.monotonic() < limit:
-            if channel.recv_stderr_ready():
-                err.add(channel.recv_stderr(CHUNK))
-            else:  # a slow log-in shell has not come to the command yet
-                time.sleep(POLL_SECONDS)
-        if err.group is None:
+    def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr, seconds: float) -> None:
+        """Within so many seconds, or not at all: the host does it then by its own clock."""
+        limit = time.monotonic() + seconds
+        group = find_group(channel, err, limit)
+        if group is None:
             return
         with (
             contextlib.suppress(LinkLostError, TimeoutError, OSError),
-            self.channel(f"kill -KILL -{err.group}", seconds=KILL_SECONDS, reserved=True) as killer,
+            self.channel(f"kill -KILL -{group}", seconds=limit - time.monotonic(), reserved=True) as killer,
         ):
-            drain(killer, lambda _: None, lambda _: None, time.monotonic() + KILL_SECONDS)
+            drain(killer, lambda _: None, lambda _: None, limit)
 
     def _killed_or_lost(self, channel: paramiko.Channel) -> int:
         """No exit status came: the group with its shell was killed (CANCELLED, as after SIGKILL), or the link broke."""
@@ -280,18 +262,11 @@ class SshHost:
                 self._docker = self.open_docker(DOCKER_SECONDS)
             return self._docker
 
-    def open_docker(self, timeout: int) -> APIClient:
+    def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
         """See Host.open_docker."""
         try:
-            return ChannelAPIClient(self, timeout=timeout)
+            return ChannelAPIClient(self, timeout=timeout, check=check)
         except DockerException as error:
-            if isinstance(error.__cause__, LinkLostError):
+            if isinstance(error.__cause__, ClusterDynoError):
                 raise error.__cause__ from error
             raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
-
-
-def _reason(error: OSError) -> str:
-    """Why no connection came about; paramiko hides it behind one error for all the addresses of a name."""
-    if isinstance(error, NoValidConnectionsError):
-        return "; ".join(sorted({str(each) for each in error.errors.values()}))
-    return str(error) or type(error).__name__

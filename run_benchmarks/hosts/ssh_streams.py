@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 import paramiko
@@ -16,6 +18,11 @@ from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture
 
 CHUNK = 1 << 18
 SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
+# Beyond a deadline, for a host that was not told to kill what passed it; one that is told does so within a second.
+OWN_CLOCK_SECONDS = 2
+# `timeout` leads the process group and kills it. The shell under it makes a killed command show as 128+n; paramiko
+# would show -1, like a lost link.
+WRAPPER = 'echo "__group $PPID" >&2; "$@"; exit $?'
 GROUP_MARK = re.compile(rb"^__group (\d+)\n", re.MULTILINE)
 
 
@@ -39,6 +46,22 @@ class MarkedStderr(Capture):
 
     def text(self) -> str:
         return super().text() + self._head.decode("utf-8", errors="replace")
+
+
+def self_bounded(argv: Sequence[str], deadline: float) -> str:
+    """The command line for a log-in shell: `argv`, which tells its process group and is killed by the host itself."""
+    seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # whole ones: busybox' timeout knows no others
+    return "exec " + shlex.join(["timeout", "-s", "KILL", str(seconds), "sh", "-c", WRAPPER, "sh", *argv])
+
+
+def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> int | None:
+    """The process group that a command told; a slow log-in shell is waited for until `limit` (monotonic seconds)."""
+    while err.group is None and not channel.closed and time.monotonic() < limit:
+        if channel.recv_stderr_ready():
+            err.add(channel.recv_stderr(CHUNK))
+        else:
+            time.sleep(POLL_SECONDS)
+    return err.group
 
 
 def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:

@@ -15,7 +15,8 @@ import pytest
 import requests
 
 from run_benchmarks.errors import ClusterDynoError, DeadlineError
-from run_benchmarks.hosts.ssh import CONNECT_SECONDS, KILL_SECONDS, Endpoint, SshHost
+from run_benchmarks.hosts.ssh import KILL_SECONDS, Endpoint, SshHost
+from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS
 from run_benchmarks.hosts.transfer import push
 from tests.cluster import host as bed_host
 from tests.cluster.bed import TestBed

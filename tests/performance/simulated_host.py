@@ -48,6 +48,6 @@ class SimulatedHost:
         """The process runtime asks for none."""
         raise ClusterDynoError(f"{self.name}: no Docker")
 
-    def open_docker(self, timeout: int) -> APIClient:
+    def open_docker(self, timeout: int, check: Callable[[], None] | None = None) -> APIClient:
         """See docker."""
         raise ClusterDynoError(f"{self.name}: no Docker within {timeout} s")

@@ -98,16 +98,22 @@ class SshServer:
         except OSError:
             return False
 
-    def kill_sessions(self) -> int:
-        """Kill the processes that serve connections, as a broken link does; returns how many there were."""
+    def sessions(self) -> list[psutil.Process]:
+        """The processes that serve connections."""
         assert self._process is not None
-        children = psutil.Process(self._process.pid).children(recursive=True)
         sessions = []
-        for child in children:
+        for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.name().startswith("sshd"):
-                    child.kill()
                     sessions.append(child)
+        return sessions
+
+    def kill_sessions(self) -> int:
+        """Kill the processes that serve connections, as a broken link does; returns how many there were."""
+        sessions = self.sessions()
+        for session in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                session.kill()
         psutil.wait_procs(sessions, timeout=5)
         return len(sessions)
 

@@ -1,0 +1,172 @@
+"""Docker clients whose calls end: by their time-out in total, where the SDK's own starts anew with every byte.
+
+A call that streams (an image, a build, logs) may take any time; there the time-out is how long the engine may be
+silent. Where the client has a `check`, that is called while a call waits, and what it raises ends the call.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import docker
+import docker.transport
+import docker.transport.unixconn
+import paramiko
+import requests
+import requests.adapters
+
+ValueT = TypeVar("ValueT")
+Check = Callable[[], None]
+CHECK_SECONDS = 0.5
+SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
+
+
+class Limits(threading.local):
+    """What bounds the call that this thread has under way: `until` is monotonic seconds."""
+
+    def __init__(self, check: Check | None) -> None:
+        self.check = check
+        self.until = math.inf
+
+    def wait(
+        self, settimeout: Callable[[float | None], None], quiet: float | None, action: Callable[[], ValueT]
+    ) -> ValueT:
+        """Do something on a socket, at most for `quiet` seconds; raises TimeoutError, or what `check` raises."""
+        end = min(self.until, math.inf if quiet is None else time.monotonic() + quiet)
+        try:
+            while True:
+                if self.check is not None:
+                    self.check()
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError("timed out")
+                step = left if self.check is None else min(left, CHECK_SECONDS)
+                settimeout(None if math.isinf(step) else step)
+                try:
+                    return action()
+                except TimeoutError:
+                    continue
+        finally:
+            settimeout(quiet)
+
+
+class BoundedAPIClient(docker.APIClient):
+    """See the module's docstring. Subclasses see to it that connections use `limits`."""
+
+    def __init__(self, *, check: Check | None = None, **options: Any) -> None:
+        self.limits = Limits(check)
+        super().__init__(**options)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request and, unless it is streamed, read the answer; both within the request's time-out."""
+        timeout = options.get("timeout")
+        if options.get("stream") or not isinstance(timeout, int | float):
+            return super().send(request, **options)
+        self.limits.until = time.monotonic() + timeout
+        try:
+            return super().send(request, **options)
+        finally:
+            self.limits.until = math.inf
+
+    def _disable_socket_timeout(self, socket: Any) -> None:
+        """The SDK would let the engine be silent for ever in the middle of an image."""
+
+
+class BoundedSocket(socket.socket):
+    """A socket that waits as `limits` allows; its own time-out is how long the peer may be silent."""
+
+    limits: Limits
+
+    def recv_into(self, *arguments: Any) -> int:
+        """See socket.recv_into."""
+        receive = super().recv_into
+        return self.limits.wait(self.settimeout, self.gettimeout(), lambda: receive(*arguments))
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """See socket.sendall."""
+        send = super().send
+        view = memoryview(data).cast("B")
+        sent = 0
+        while sent < len(view):
+            rest = view[sent:]
+            sent += self.limits.wait(self.settimeout, self.gettimeout(), partial(send, rest, flags))
+
+
+class BoundedChannel:
+    """A paramiko channel in a socket's place that waits as `limits` allows."""
+
+    def __init__(self, channel: paramiko.Channel, limits: Limits) -> None:
+        self._channel, self._limits = channel, limits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def makefile(self, mode: str = "rb", bufsize: int = -1) -> paramiko.ChannelFile:
+        """See Channel.makefile."""
+        return paramiko.ChannelFile(self, mode, bufsize)  # type: ignore[arg-type]
+
+    def recv(self, size: int) -> bytes:
+        """See Channel.recv."""
+        channel = self._channel
+        return self._limits.wait(channel.settimeout, channel.gettimeout(), partial(channel.recv, size))
+
+    def sendall(self, data: bytes) -> None:
+        """See Channel.sendall."""
+        channel, sent = self._channel, 0
+        while sent < len(data):
+            rest = data[sent : sent + SEND_BYTES]
+            sent += self._limits.wait(channel.settimeout, channel.gettimeout(), partial(channel.send, rest))
+
+
+class LocalAPIClient(BoundedAPIClient):
+    """A client of the engine that the environment names; one reached over TCP or ssh keeps the SDK's time-outs."""
+
+    def mount(self, prefix: str | bytes, adapter: requests.adapters.BaseAdapter) -> None:
+        """Take our own adapter instead of the SDK's where the engine is reached over a Unix socket."""
+        if isinstance(adapter, docker.transport.UnixHTTPAdapter):
+            adapter = _UnixAdapter(adapter, self.limits)
+        super().mount(prefix, adapter)
+
+
+class _UnixConnection(docker.transport.unixconn.UnixHTTPConnection):
+    limits: Limits
+
+    def connect(self) -> None:
+        super().connect()
+        plain = self.sock
+        assert plain is not None
+        timeout = plain.gettimeout()
+        bounded = BoundedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        bounded.limits = self.limits
+        bounded.settimeout(timeout)
+        self.sock = bounded
+
+
+class _UnixPool(docker.transport.unixconn.UnixHTTPConnectionPool):
+    limits: Limits
+
+    def _new_conn(self) -> _UnixConnection:  # type: ignore[override]
+        connection = _UnixConnection(self.base_url, self.socket_path, self.timeout)  # type: ignore[arg-type]
+        connection.limits = self.limits
+        return connection
+
+
+class _UnixAdapter(docker.transport.UnixHTTPAdapter):
+    def __init__(self, like: Any, limits: Limits) -> None:
+        super().__init__(f"http+unix://{like.socket_path}", like.timeout, max_pool_size=like.max_pool_size)
+        self._limits = limits
+
+    def get_connection(self, url: Any, proxies: Any = None) -> _UnixPool:
+        with self.pools.lock:
+            pool: _UnixPool | None = self.pools.get(url)
+            if pool is None:
+                pool = _UnixPool(url, self.socket_path, self.timeout, maxsize=self.max_pool_size)
+                pool.limits = self._limits
+                self.pools[url] = pool
+            return pool
