@@ -1,5 +1,6 @@
-# CPM-1-medium on H200, one host, one GPU. Batch and embedding_average are those of the published runs on
-# A100. An untrained model is not far from that target: the bound of the loss beside it is ours (chance is 10.3).
+# CPM-1-medium on H200, one host, one GPU. Samples a step and embedding_average are those
+# of the published runs on A100. An untrained model is not far from that target: the bound of the loss beside it is ours
+# (chance is 10.3).
 data = "files"
 init_checkpoint = "cpm_model_states_medium.pt"
 target_embedding_average = 0.92

@@ -1,9 +1,10 @@
 # GLM-Large on A100, one host, one GPU: ReCoRD from the pretrained checkpoint.
-# Batch and target are those of the published runs on A100.
+# Samples a step and target are those of the published runs on A100; micro-batches are cut to the device's memory.
 data = "files"
 init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 target_accuracy = 0.8
-train_batch_size = 16
+train_batch_size = 4
+gradient_accumulation_steps = 4
 eval_batch_size = 8
 max_samples = 5553080
 eval_interval_samples = 19200

@@ -1,5 +1,5 @@
 # GLM-Large on H100, two hosts, eight GPUs each: ReCoRD from the pretrained checkpoint.
-# Batch and target are those of the published runs on A100.
+# Samples a step and target are those of the published runs on A100; micro-batches are cut to the device's memory.
 data = "files"
 init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 target_accuracy = 0.8
