@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import os
 import socket
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import paramiko
@@ -15,6 +17,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from run_benchmarks.errors import ConnectError, HostKeyError
 
 SCAN_SECONDS = 10.0
+HASHED = "|1|"
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -38,23 +41,43 @@ class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
         )
 
 
-def load(known_hosts: Path) -> paramiko.HostKeys:
-    """The file's keys, none where there is no file; as OpenSSH does, lines that are no entries are skipped."""
-    keys = paramiko.HostKeys()
-    if not known_hosts.exists():
+def load(known_hosts: Path, host: str, port: int) -> paramiko.HostKeys:
+    """The file's keys for a host, none where there is no file; as OpenSSH does, lines that are no entries are skipped.
+
+    Only that host's entries are parsed: each that paramiko holds costs it a pass over all others, and with the keys of
+    64 hosts in the file that was most of what a log-in took.
+    """
+    keys, name = paramiko.HostKeys(), known_name(host, port)
+    try:
+        state = known_hosts.stat()
+    except FileNotFoundError:
         return keys
-    for line in known_hosts.read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.split()
-        if len(words) < 3 or line.startswith("#"):
-            continue
+    index = _index(known_hosts, (state.st_ino, state.st_mtime_ns, state.st_size))
+    for words in index.get(name, []) + index.get(HASHED, []):
         try:
             entry = HostKeyEntry.from_line(" ".join(words))
         except (InvalidHostKey, paramiko.SSHException):
             continue
         if entry is not None:
-            for name in entry.hostnames:
-                keys.add(name, entry.key.get_name(), entry.key)
+            for written in entry.hostnames:
+                keys.add(written, entry.key.get_name(), entry.key)
     return keys
+
+
+@functools.lru_cache(maxsize=2)
+def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
+    """The words of the file's lines by the names that they begin with; those of hashed names under HASHED.
+
+    `_state` is the file's inode, time of change and size: another one is another file.
+    """
+    index: dict[str, list[list[str]]] = defaultdict(list)
+    for line in known_hosts.read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split()
+        if len(words) < 3 or line.startswith("#"):
+            continue
+        for name in dict.fromkeys(HASHED if name.startswith(HASHED) else name for name in words[0].split(",")):
+            index[name].append(words)
+    return dict(index)
 
 
 def known_name(host: str, port: int) -> str:
@@ -79,7 +102,7 @@ def scan(host: str, port: int) -> paramiko.PKey:
 
 def recorded(known_hosts: Path, host: str, port: int) -> list[paramiko.PKey]:
     """The keys recorded for a host, hashed names included."""
-    entries = load(known_hosts).lookup(known_name(host, port))
+    entries = load(known_hosts, host, port).lookup(known_name(host, port))
     return list(entries.values()) if entries else []
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from paramiko.hostkeys import HostKeyEntry
 
 from run_benchmarks.errors import ConnectError
 from run_benchmarks.hosts import host_keys
@@ -101,3 +102,32 @@ def test_several_names_on_a_line(sshd: SshServer, tmp_path: Path) -> None:
     known.write_text(f"a,[{ADDRESS}]:{sshd.port},b\t{public_part(sshd.host_key)}  a comment\n")
     assert len(host_keys.recorded(known, ADDRESS, sshd.port)) == 1
     assert len(host_keys.recorded(known, "b", 22)) == 1
+
+
+def test_only_the_hosts_own_entries_are_parsed(
+    sshd: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log-in among a thousand recorded hosts costs what one among one does."""
+    known = tmp_path / "known_hosts"
+    others = "".join(f"10.0.{n // 250}.{n % 250},node{n} {public_part(sshd.host_key)}\n" for n in range(1000))
+    known.write_text(f"{others}[{ADDRESS}]:{sshd.port} {public_part(sshd.host_key)}\n")
+    parsed: list[str] = []
+    parse = HostKeyEntry.from_line
+
+    def counted(line: str) -> HostKeyEntry | None:
+        parsed.append(line)
+        return parse(line)
+
+    monkeypatch.setattr(HostKeyEntry, "from_line", counted)
+    assert len(host_keys.recorded(known, ADDRESS, sshd.port)) == 1
+    assert len(host_keys.recorded(known, "node7", 22)) == 1
+    assert len(parsed) == 2
+
+
+def test_a_changed_file_is_read_again(sshd: SshServer, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    key = host_keys.scan(ADDRESS, sshd.port)
+    for name in ("node1", "node2", "node3"):
+        assert host_keys.recorded(known, name, 22) == []
+        host_keys.record(known, name, 22, key)
+        assert host_keys.recorded(known, name, 22) == [key]
