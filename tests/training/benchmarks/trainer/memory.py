@@ -40,7 +40,7 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
 def activation_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, layers: int) -> int:
     """Bytes that autograd keeps of a forward pass through `layers` layers, none of them computed again.
 
-    The CPU's kernels keep what CUDA's do, but for the attention's dropout, which needs the whole matrix: it is left out.
+    The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which is left out.
     """
     changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "attention": "sdpa", "eval_samples": 1}
     changes["train_samples"] = config.train_batch_size
