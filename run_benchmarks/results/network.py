@@ -13,6 +13,7 @@ from typing import Any
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from training.benchmarks.network.analysis import Analysis, analyse
 from training.benchmarks.network.plot import sweep_svg
+from training.benchmarks.network.symptoms import LATE_PERCENT
 
 MODEL = "network"
 
@@ -44,10 +45,10 @@ def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
     if case.model != MODEL or not record.steps:
         return None
     names = {node.node_rank: node.host for node in record.nodes}
-    slow_percent = case.config.get("slow_percent")
+    slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
     found = None
-    if isinstance(slow_percent, int | float):
-        found = analyse(record.steps, slow_percent=float(slow_percent), names=names)
+    if isinstance(slow, int | float) and isinstance(late, int | float):
+        found = analyse(record.steps, slow_percent=float(slow), late_percent=float(late), names=names)
     answer = record.metrics.get("answer")
     sentences = found.sentences if found else ((str(answer),) if answer else ())
     is_matrix = found is not None and found.pattern == "pairs"

@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 class Sample:
     """One group's result for one size in one repeat. `rate` is 1 / p50, per second: it orders barriers, too.
 
-    `peak` is the rate of the fastest iteration.
+    `peak` is the rate of the fastest iteration, `stalled` how many of the `iterations` stalled.
     """
 
     pattern: str
@@ -27,6 +27,8 @@ class Sample:
     rate: float
     peak: float
     busbw_gbps: float
+    stalled: int
+    iterations: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,18 +48,20 @@ class Median:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One group at one size over the repeats: its rate, the fastest iteration's, its busbw in GB/s, and the scatter.
-
-    `scatter` holds the differences of the rates' logarithms from the median's.
-    """
+    """One group at one size over the repeats: its rate and busbw in GB/s, and of each repeat the rate and the peak."""
 
     group: str
     hosts: tuple[str, ...]
     world_size: int
     rate: Median
-    peak: float
     busbw_gbps: Median
-    scatter: tuple[float, ...]
+    rates: tuple[float, ...]
+    peaks: tuple[float, ...]
+
+    @property
+    def scatter(self) -> tuple[float, ...]:
+        """The distances of the rates' logarithms from the median's."""
+        return tuple(math.log(rate / self.rate.value) for rate in self.rates)
 
 
 def read_samples(steps: Sequence[Mapping[str, Any]], names: Mapping[int, str] | None = None) -> list[Sample]:
@@ -80,6 +84,7 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
     own_names = dict(zip(group["node_ranks"], group["hosts"], strict=True))
     hosts = tuple(str(names.get(node_rank, own_names[node_rank])) for node_rank in group["node_ranks"])
     label, plain = str(group["group"]), "-".join(map(str, group["hosts"]))
+    time_us = group["time_us"]
     return Sample(
         pattern=str(step["pattern"]),
         round=str(step["round"]),
@@ -89,9 +94,11 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
         world_size=int(group["world_size"]),
         size_bytes=int(group["size_bytes"]),
         repeat=int(step["repeat"]),
-        rate=1e6 / float(group["time_us"]["p50"]),
-        peak=1e6 / float(group["time_us"]["min"]),
+        rate=1e6 / float(time_us["p50"]),
+        peak=1e6 / float(time_us["min"]),
         busbw_gbps=float(group["busbw_GBps"]),
+        stalled=int(group.get("stalled_iterations", 0)),
+        iterations=int(group.get("iterations", 0)),
     )
 
 
@@ -121,19 +128,12 @@ def cells(samples: Sequence[Sample], size_bytes: int, *, rounds: str = "") -> li
 
 
 def _cell(group: str, samples: Sequence[Sample]) -> Cell:
-    rate = median_of([sample.rate for sample in samples])
     return Cell(
         group=group,
         hosts=samples[0].hosts,
         world_size=samples[0].world_size,
-        rate=rate,
-        peak=max(sample.peak for sample in samples),
+        rate=median_of([sample.rate for sample in samples]),
         busbw_gbps=median_of([sample.busbw_gbps for sample in samples]),
-        scatter=tuple(math.log(sample.rate / rate.value) for sample in samples),
+        rates=tuple(sample.rate for sample in samples),
+        peaks=tuple(sample.peak for sample in samples),
     )
-
-
-def repeat_noise(found: Sequence[Cell]) -> float:
-    """Standard deviation of the logarithm of a rate from repeat to repeat, pooled over the groups."""
-    degrees = sum(len(cell.scatter) - 1 for cell in found)
-    return math.sqrt(sum(value**2 for cell in found for value in cell.scatter) / degrees) if degrees > 0 else 0.0

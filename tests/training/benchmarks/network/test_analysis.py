@@ -46,7 +46,7 @@ def test_the_sentences() -> None:
     assert found.sentences == ("host node3: all its pairs are 38 % slow at 16M: NIC, cable or PCIe",)
     path = slowest_member({}, {frozenset({"node1", "node4"}): 0.5})
     found = look(steps("pairs", 4, path, noise=0, seed=0))
-    assert found.sentences == ("pair node1-node4 alone is 50 % slow at 16M: the path between them",)
+    assert found.sentences == ("pair node1-node4 alone: 50 % slow at 16M: the path between them",)
     found = look(steps("pairs", 4, HEALTHY, noise=0, seed=0))
     assert found.sentences == ("no host or path stands out (noise from repeat to repeat 0.0 %)",)
 

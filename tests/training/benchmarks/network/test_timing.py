@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from training.benchmarks.network import table
-from training.benchmarks.network.pytorch.timing import Measurement, statistics
+from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, statistics
 
 
 def test_statistics_of_known_times() -> None:
@@ -29,7 +29,16 @@ def test_one_iteration_has_no_spread() -> None:
     ("wrong", "verdict"), [(None, "not_checked"), ([0, 0], "pass"), ([0, 3], "fail"), ([1, 0], "fail")]
 )
 def test_one_wrong_rank_is_enough_to_fail(wrong: list[int] | None, verdict: str) -> None:
-    assert Measurement(time_us=statistics(np.ones(3)), wrong_elements=wrong, checked_iterations=1).verdict == verdict
+    found = Measurement(
+        time_us=statistics(np.ones(3)), stalled_iterations=0, wrong_elements=wrong, checked_iterations=1
+    )
+    assert found.verdict == verdict
+
+
+def test_a_stall_is_an_operation_that_waited_for_a_time_out() -> None:
+    assert count_stalls(np.array([300.0, 4_000.0, 201_000.0, 450_000.0])) == 2
+    assert count_stalls(np.array([1_000_000.0, 1_300_000.0, 2_100_000.0])) == 1, "long operations vary by 200 ms"
+    assert count_stalls(np.array([5.0])) == 0
 
 
 def test_the_table_lines_up() -> None:

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from training.benchmarks.driver.config import CaseConfig
 from training.benchmarks.network.links import link
 from training.benchmarks.network.sizes import parse_sizes
+from training.benchmarks.network.symptoms import LATE_PERCENT
 
 ENTRY_MODULE = "training.benchmarks.network"
 
@@ -78,6 +79,9 @@ class Config(CaseConfig):
     repeats: int = Field(1, ge=1, description="how often the whole pattern is measured; medians need 3 or more")
     slow_percent: float = Field(
         15.0, gt=0, lt=100, description="how much slower than the others a host or pair must be to be named"
+    )
+    late_percent: float = Field(
+        LATE_PERCENT, gt=0, description="how much longer than its peers' a host's or pair's small messages must take"
     )
     expected_link: str | float | None = Field(
         None, description="the link between hosts: a name of links.json, or its GB/s in one direction"

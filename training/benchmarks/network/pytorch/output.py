@@ -31,6 +31,7 @@ _COLUMNS = (
     "in_place",
     "world_size",
     "iterations",
+    "stalled_iterations",
     "algbw_GBps",
     "busbw_GBps",
     "correct",

@@ -77,7 +77,7 @@ def _answers(run: RunContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[
             figures["zero3_at_scale"] = verdict
         if verdict is not None or config.tool == "all_reduce_bench":
             sentences.append(sentence)
-    found = analyse(steps, slow_percent=config.slow_percent)
+    found = analyse(steps, slow_percent=config.slow_percent, late_percent=config.late_percent)
     if found is not None:
         figures["noise_percent"] = found.noise_percent
         if found.bisection_gbps is not None:

@@ -133,6 +133,7 @@ def result(config: Config, team: Team, size: int, measured: Measurement, collect
         "world_size": team.size,
         "iterations": config.iterations,
         "time_us": measured.time_us.rounded(),
+        "stalled_iterations": measured.stalled_iterations,
         "algbw_GBps": algbw_gbps(size, seconds),
         "busbw_GBps": busbw_gbps(name, size, seconds, team.size),
         "correct": measured.verdict,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.network.stalls import STALL_FACTOR, STALL_US
 
 MICROSECONDS = 1e6
 
@@ -34,9 +35,13 @@ class TimeStatistics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One size: times over all ranks and, where checked, each rank's wrong elements of all checked iterations."""
+    """One size: times over all ranks and, where checked, each rank's wrong elements of all checked iterations.
+
+    `stalled_iterations` is how many took far longer than the fastest, as after a lost packet.
+    """
 
     time_us: TimeStatistics
+    stalled_iterations: int
     wrong_elements: list[int] | None
     checked_iterations: int
 
@@ -80,8 +85,10 @@ def measure(
         times_s[iteration] = elapsed_s(operation, team)
     if check:
         untimed_iteration()
+    times_us = slowest_rank(times_s, team) * MICROSECONDS
     return Measurement(
-        time_us=statistics(slowest_rank(times_s, team) * MICROSECONDS),
+        time_us=statistics(times_us),
+        stalled_iterations=count_stalls(times_us),
         wrong_elements=_of_every_rank(wrong, team) if checked else None,
         checked_iterations=checked,
     )
@@ -118,6 +125,12 @@ def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
         mean=mean,
         cv=float(times_us.std()) / mean,
     )
+
+
+def count_stalls(times_us: NDArray[np.float64]) -> int:
+    """How many of the times, microseconds, exceed the least by STALL_US and STALL_FACTOR."""
+    least = times_us.min()
+    return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
 
 
 def cpu_time(operation: Callable[[], None], team: Team) -> float:

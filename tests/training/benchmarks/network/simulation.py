@@ -1,0 +1,167 @@
+"""Many runs of the pattern pairs, drawn from a model of a cluster with noise and one fault, and how often it is named.
+
+    python -m tests.training.benchmarks.network.simulation [runs]
+
+An operation of two hosts takes their delays and the message's time on the slower of them, and every part of it is
+noisy: each iteration by itself, with spikes of 2 to 20 latencies; each measurement as a whole, with bursts of
+interference that slow all of it; the cluster, whose speed drifts from repeat to repeat; and hiccups, which stop an
+operation for 0.2 to 1 s.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.training.benchmarks.network.synthetic import hosts_of
+from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.pytorch.timing import count_stalls
+from training.benchmarks.network.schedule import rounds
+
+SIZES = (4 << 10, 16 << 20)
+SLOW_PERCENT = 15.0
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A network's usual latency (us) and rate (GB/s), and how they scatter: standard deviations of logarithms, and
+    chances of spikes (an iteration), bursts and hiccups (a measurement)."""
+
+    latency_us: float
+    rate_gbps: float
+    iteration: float
+    measurement: float
+    drift: float
+    spikes: float
+    bursts: float
+    hiccups: float
+
+
+QUIET = Noise(20, 40, iteration=0.02, measurement=0.01, drift=0.01, spikes=0.02, bursts=0.002, hiccups=0.0)
+BUSY = Noise(300, 0.3, iteration=0.3, measurement=0.05, drift=0.1, spikes=0.08, bursts=0.02, hiccups=0.002)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """By host name, or by two names joined by "-": the rate's factor, microseconds more, the share of packets lost."""
+
+    rate: Mapping[str, float] = field(default_factory=dict)
+    delay_us: Mapping[str, float] = field(default_factory=dict)
+    loss: Mapping[str, float] = field(default_factory=dict)
+
+
+# Packets of an operation whose loss only a time-out repairs: the last ones of either direction.
+_LAST_PACKETS = 4
+
+
+def steps(
+    count: int, noise: Noise, fault: Fault, seed: int, *, repeats: int = 3, iterations: int = 20
+) -> list[dict[str, Any]]:
+    """STEP_END values of one run."""
+    draw = np.random.default_rng(seed)
+    found = []
+    drifts = np.exp(draw.normal(0, noise.drift, repeats))
+    for repeat in range(1, repeats + 1):
+        for each in rounds("pairs", hosts_of(count)):
+            names = [[host.name for host in group.hosts] for group in each.groups]
+            keys = [(one, other, f"{one}-{other}") for one, other in names]
+            rate = noise.rate_gbps * np.array([min(fault.rate.get(key, 1.0) for key in own) for own in keys])
+            delay = np.array([sum(fault.delay_us.get(key, 0.0) for key in own) for own in keys])
+            loss = 1 - np.array([np.prod([1 - fault.loss.get(key, 0.0) for key in own]) for own in keys])
+            for size in SIZES:
+                time_us = noise.latency_us + delay + size / rate / 1e3
+                times = _noisy(time_us * drifts[repeat - 1], loss, noise, draw, iterations)
+                groups = [
+                    {
+                        "group": group.label,
+                        "hosts": own,
+                        "node_ranks": [host.node_rank for host in group.hosts],
+                        "world_size": len(group.ranks),
+                        "size_bytes": size,
+                        "iterations": iterations,
+                        "busbw_GBps": size / float(np.median(row)) / 1e3,
+                        "stalled_iterations": count_stalls(row),
+                        "time_us": dict(zip(("min", "p50", "p95"), np.percentile(row, [0, 50, 95]), strict=True)),
+                    }
+                    for group, own, row in zip(each.groups, names, times, strict=True)
+                ]
+                found.append({"pattern": "pairs", "repeat": repeat, "round": each.name, "groups": groups})
+    return found
+
+
+def _noisy(
+    time_us: FloatArray, loss: FloatArray, noise: Noise, draw: np.random.Generator, iterations: int
+) -> FloatArray:
+    """Times of every iteration, microseconds, shape (groups, iterations)."""
+    shape = (len(time_us), iterations)
+    whole = np.exp(draw.normal(0, noise.measurement, len(time_us)))
+    whole *= np.where(draw.random(len(time_us)) < noise.bursts, draw.uniform(2, 10, len(time_us)), 1.0)
+    times = (time_us * whole)[:, None] * np.exp(np.abs(draw.normal(0, noise.iteration, shape)))
+    times += np.where(draw.random(shape) < noise.spikes, noise.latency_us * draw.uniform(2, 20, shape), 0.0)
+    hiccup = np.where(draw.random(len(time_us)) < noise.hiccups, draw.uniform(2e5, 1e6, len(time_us)), 0.0)
+    times[np.arange(len(time_us)), draw.integers(0, iterations, len(time_us))] += hiccup
+    lost = draw.random(shape) < (1 - (1 - loss) ** _LAST_PACKETS)[:, None]
+    times += np.where(lost, draw.uniform(2.0e5, 2.1e5, shape), 0.0)
+    return times
+
+
+def look(count: int, noise: Noise, fault: Fault, seed: int, *, repeats: int = 3) -> Analysis:
+    """One run, analysed."""
+    found = analyse(steps(count, noise, fault, seed, repeats=repeats), slow_percent=SLOW_PERCENT)
+    assert found is not None
+    return found
+
+
+def named(found: Analysis) -> set[str]:
+    """The hosts and pairs named."""
+    return {"-".join(finding.hosts) for finding in found.findings}
+
+
+FAULTS = {
+    "none": Fault(),
+    "rate -30 %, host": Fault(rate={"node2": 0.7}),
+    "rate -30 %, pair": Fault(rate={"node1-node3": 0.7}),
+    "delay, host": Fault(delay_us={"node2": 1.0}),
+    "delay, pair": Fault(delay_us={"node1-node3": 1.0}),
+    "loss 1 %, host": Fault(loss={"node2": 0.01}),
+    "loss 3 %, host": Fault(loss={"node2": 0.03}),
+    "loss 3 %, pair": Fault(loss={"node1-node3": 0.03}),
+}
+
+
+def scaled(fault: Fault, noise: Noise) -> Fault:
+    """Delays of FAULTS are given in units: 5 ms in a busy network, 50 us in a quiet one."""
+    unit = 5000.0 if noise is BUSY else 50.0
+    return Fault(rate=fault.rate, delay_us={k: v * unit for k, v in fault.delay_us.items()}, loss=fault.loss)
+
+
+def main(runs: int) -> None:
+    """Print, as rows of a table: how often the right one alone was named, and how often another was."""
+    print("| network | hosts | repeats | fault | runs | found alone | somebody else named |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for network, noise in (("quiet", QUIET), ("busy", BUSY)):
+        for count in (3, 4, 8, 16):
+            for repeats in (3, 5) if count <= 8 else (3,):
+                for name, fault in FAULTS.items():
+                    own = scaled(fault, noise)
+                    truth = set(own.rate) | set(own.delay_us) | set(own.loss)
+                    times = max(10, runs * (5 if name == "none" else 1) * 4 // max(4, count))
+                    analyses = [look(count, noise, own, seed, repeats=repeats) for seed in range(times)]
+                    found = [named(each) for each in analyses]
+                    right = "" if name == "none" else f"{100 * sum(each == truth for each in found) / times:.1f} %"
+                    wrong = sum(bool(each - truth) for each in found)
+                    row = f"| {network} | {count} | {repeats} | {name} | {times} | {right} | {wrong} |"
+                    print(row, flush=True)
+                    for each in analyses:
+                        if named(each) - truth:
+                            print(*each.sentences, sep="\n", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

@@ -1,0 +1,72 @@
+"""Alarms where nothing is wrong, and faults that go unnamed: counted over runs that are drawn with realistic noise.
+
+The larger figures in docs/network-benchmarks.md are from `python -m tests.training.benchmarks.network.simulation`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training.benchmarks.network.simulation import BUSY, FAULTS, QUIET, Fault, Noise, look, named, scaled
+
+RUNS = 12
+NETWORKS = {"quiet": QUIET, "busy": BUSY}
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+@pytest.mark.parametrize(("count", "runs"), [(3, 80), (4, 60), (8, 15), (32, 1)])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_wrong_raises_no_alarm(network: str, count: int, runs: int, repeats: int) -> None:
+    for seed in range(runs):
+        found = look(count, NETWORKS[network], Fault(), seed, repeats=repeats)
+        assert found.findings == (), f"seed {seed}: {found.sentences}"
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("none", "loss 1 %, host")])
+@pytest.mark.parametrize("count", [3, 4, 8])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_fault_is_named_and_nobody_else(network: str, count: int, name: str) -> None:
+    """Of three busy hosts a slow one is told in 5 repeats only with luck: see the documentation."""
+    fault = scaled(FAULTS[name], NETWORKS[network])
+    truth = set(fault.rate) | set(fault.delay_us) | set(fault.loss)
+    found = [named(look(count, NETWORKS[network], fault, seed, repeats=5)) for seed in range(RUNS)]
+    assert not any(each - truth for each in found)
+    needed = RUNS // 4 if network == "busy" and count == 3 and fault.rate else RUNS - 2
+    assert sum(each == truth for each in found) >= needed
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_two_late_hosts_are_named_and_not_the_pair_that_adds_them_up(network: str) -> None:
+    noise = NETWORKS[network]
+    fault = scaled(Fault(delay_us={"node2": 1.0, "node5": 1.0}), noise)
+    for seed in range(RUNS):
+        assert named(look(8, noise, fault, seed, repeats=5)) == {"node2", "node5"}, f"seed {seed}"
+
+
+def still(noise: Noise) -> Noise:
+    """The same network without noise."""
+    return Noise(noise.latency_us, noise.rate_gbps, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_the_sentences() -> None:
+    quiet = still(QUIET)
+    late = look(4, quiet, Fault(delay_us={"node2": 5100.0}), 1)
+    assert late.sentences == (
+        "host node2: small messages (4K) on all its pairs take 5.1 ms longer than 20.1 us; all its pairs are 92 % slow"
+        " at 16M: a late link: cable, port, or interrupts and power saving of the host",
+    )
+    assert late.findings[0].symptoms == ("latency", "bandwidth")
+    path = look(4, quiet, Fault(delay_us={"node1-node3": 15.0}), 1)
+    assert path.sentences == (
+        "pair node1-node3 alone: small messages (4K) take 15 us longer than 20.1 us: the path between them",
+    )
+    lossy = look(4, quiet, Fault(loss={"node4": 0.03}), 1, repeats=5)
+    assert lossy.findings[0].symptoms == ("stalls",) and lossy.findings[0].slow_percent == 0
+    assert lossy.sentences[0].endswith("% of the operations on all its pairs stall (190 ms and more): packet loss")
+
+
+def test_two_hosts_can_only_be_told_that_they_stall() -> None:
+    found = look(2, still(QUIET), Fault(loss={"node2": 0.05}), 1, repeats=5)
+    assert found.findings == () and "packet loss or overloaded hosts" in found.sentences[0]
+    found = look(2, still(QUIET), Fault(rate={"node2": 0.5}), 1, repeats=5)
+    assert "too few groups to compare" in found.sentences[0]
