@@ -9,22 +9,22 @@ from collections.abc import Collection
 from pathlib import Path
 
 from run_benchmarks.console import LOG
+from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.transfer import pull
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.results.records import write_lines, write_text
+from run_benchmarks.results.records import CollectedFile, write_lines, write_text
 from training.benchmarks.driver.masking import mask_argv, mask_environment, mask_output, secret_values
 
 COLLECT_SECONDS = 600.0
 BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no text
 
 
-def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: str, master_port: int) -> dict[str, str]:
+def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: str, master_port: int) -> None:
     """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
-    Returns:
-        sha256 by file name of what came from the host: as it was there, or, of a file with secrets, as it is kept.
+    `outcome` gets what arrived sound (as it was on the host or, of a file with secrets, as it is kept) and what did not.
 
     Raises:
         HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
@@ -32,14 +32,22 @@ def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: st
     secrets = secret_values(node.workload.environment, node.workload.argv)
     outcome.output = mask_output(outcome.output, secrets)
     write_text(outcome.folder / f"start_{framework}_task.log", _launch_log(node, outcome, master_port))
-    masked: dict[str, str] = {}
+    outcome.incomplete = True
+    files: dict[str, str] = {}
     try:
         files = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS)
+        outcome.incomplete = False
+    except CollectError as error:
+        files, outcome.left_behind = error.files, error.missing
+        raise
     finally:
         masked = mask_files(outcome.folder, secrets)
         if masked:
             LOG.warning("%s: secrets were masked in %s", node.host, ", ".join(sorted(masked)))
-    return files | {name: digest for name, digest in masked.items() if name in files}
+        outcome.files = {
+            name: CollectedFile(size=(outcome.folder / name).stat().st_size, sha256=masked.get(name, digest))
+            for name, digest in files.items()
+        }
 
 
 def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:

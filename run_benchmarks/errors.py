@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 TAIL_LINES = 50
@@ -51,7 +51,11 @@ class HostKeyError(ConnectError):
 
 
 class LinkLostError(HostError):
-    """The connection broke; what ran on the host may still be running there."""
+    """The connection broke; what ran on the host may still be running there. `output`: what its stderr had by then."""
+
+    def __init__(self, host: str, message: str, output: str = "") -> None:
+        self.output = output
+        super().__init__(host, message)
 
 
 class CommandError(HostError):
@@ -79,7 +83,16 @@ class TaskError(HostError):
 
 
 class CollectError(HostError):
-    """Files of a host could not be brought to the head node whole."""
+    """Files of a host could not be brought to the head node whole.
+
+    `files` did arrive sound (sha256 by name), `missing` are names that the host has and that did not.
+    """
+
+    def __init__(
+        self, host: str, message: str, *, files: Mapping[str, str] | None = None, missing: Sequence[str] = ()
+    ) -> None:
+        self.files, self.missing = dict(files or {}), tuple(missing)
+        super().__init__(host, message)
 
 
 class CheckError(ClusterDynoError):

@@ -22,7 +22,8 @@ from run_benchmarks.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings import Settings
 from training.benchmarks.driver.config import format_override
 
-MONITOR_SLACK_SECONDS = 120
+# Beyond a round's time limit and the time for which its host may be out of reach: for the stop by the controller.
+WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
 
 
 def deploy_path(cluster: ClusterConf) -> str:
@@ -213,7 +214,11 @@ def _workload_argv(
         "--case": case.name,
         **({"--data_dir": data_dir} if data_dir else {}),
     }
-    launch = {"--log_dir": log_dir, "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto"}
+    launch = {
+        "--log_dir": log_dir,
+        "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto",
+        "--max_seconds": f"{_longest(settings, case) + WORKLOAD_SLACK_SECONDS:g}",
+    }
     return (
         case.python,
         "-m",
@@ -228,13 +233,17 @@ def _workload_argv(
     )
 
 
+def _longest(settings: Settings, case: ResolvedCase) -> float:
+    """Seconds after which a round is over, whatever happens to its controller and to the link."""
+    return (case.settings.time_limit or settings.test.TIME_LIMIT) + settings.cluster.LINK_LIMIT
+
+
 def _monitor_argv(settings: Settings, resolved: Resolved, case: ResolvedCase, log_dir: str) -> tuple[str, ...]:
-    limit = (case.settings.time_limit or settings.test.TIME_LIMIT) + MONITOR_SLACK_SECONDS
     options = {
         "--log_dir": log_dir,
         "--vendor": resolved.vendor.name,
         "--interval": f"{settings.test.MONITOR_INTERVAL:g}",
-        "--max_seconds": f"{limit:g}",
+        "--max_seconds": f"{_longest(settings, case) + MONITOR_SLACK_SECONDS:g}",
         "--lock": f"{log_dir}/workload.lock",
     }
     if settings.test.RUNTIME == "docker":

@@ -253,8 +253,9 @@ class Round:
 
         def collect(node: Node) -> None:
             if node.lost:
+                node.outcome.incomplete = True
                 raise LinkLostError(node.plan.host, "out of reach")
-            node.outcome.files = collect_node(node.host, node.plan, node.outcome, self._case.framework, port)
+            collect_node(node.host, node.plan, node.outcome, self._case.framework, port)
 
         for host, error in for_each(self._nodes, collect).failed.items():
             node = self._nodes[host]
@@ -297,5 +298,6 @@ class Round:
             clock_offset_seconds=round(node.outcome.clock_offset, 4),
             files=node.outcome.files,
             missing=node.outcome.missing(),
+            incomplete=node.outcome.incomplete,
             monitor=node.outcome.monitor_summary(),
         )

@@ -171,7 +171,8 @@ class Session:
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
         """Remove the run's folders from the hosts where everything in them is here; say where they stay."""
-        missed = {node.host for rounds in self._rounds.values() for r in rounds for node in r.nodes if not node.files}
+        nodes = [node for rounds in self._rounds.values() for record in rounds for node in record.nodes]
+        missed = {node.host for node in nodes if node.incomplete or not node.files}
         touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
         for name in sorted(missed & touched.keys()):
             LOG.warning(

@@ -210,7 +210,8 @@ class SshHost:
         except TimeoutError as error:
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
-            raise LinkLostError(self.name, f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}") from error
+            trouble = f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
+            raise LinkLostError(self.name, trouble, err.text()) from error
         completed = Completed(
             argv=tuple(argv),
             exit_code=exit_code,

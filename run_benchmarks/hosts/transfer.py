@@ -8,10 +8,11 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from run_benchmarks.errors import CollectError, tail
+from run_benchmarks.errors import CollectError, DeadlineError, HostError, LinkLostError, tail
 from run_benchmarks.hosts.base import Host
 
 SPOOL_BYTES = 16 << 20
@@ -50,27 +51,35 @@ def pull(host: Host, source: str, destination: Path, *, deadline: float) -> dict
         sha256 by relative path, as computed on the host and found equal here.
 
     Raises:
-        CollectError: files are missing or differ (they are named; the sound ones stay), or the archive holds a member
-            that would leave the folder (nothing of the archive is kept).
+        CollectError: files are missing or differ (they are named; the sound ones stay), be it that the transfer broke
+            off, or the archive holds a member that would leave the folder (nothing of it is kept then).
     """
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
+    broken: HostError | None = None
     with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
-        completed = host.run(
-            ["sh", "-c", PULL, "sh", source],
-            on_stdout=lambda chunk: _write(host.name, spool, chunk),
-            deadline=deadline,
-            check=False,
-        )
-        expected, complaints = _manifest(completed.stderr)
+        try:
+            completed = host.run(
+                ["sh", "-c", PULL, "sh", source],
+                on_stdout=lambda chunk: _write(host.name, spool, chunk),
+                deadline=deadline,
+                check=False,
+            )
+            listing, exit_code = completed.stderr, completed.exit_code
+        except (DeadlineError, LinkLostError) as error:
+            broken, listing, exit_code = error, error.output, 1
+        expected, complaints = _manifest(listing)
         if spool.tell():
             spool.seek(0)
-            _extract(host.name, spool, destination)
-    wrong = sorted(name for name, digest in expected.items() if _sha256(destination / name) != digest)
+            _extract(host.name, spool, destination, torn=expected if broken else None)
+    sound = {name: digest for name, digest in expected.items() if _sha256(destination / name) == digest}
+    wrong = sorted(expected.keys() - sound.keys())
     if wrong:
         complaints.insert(0, f"these files arrived incomplete or not at all: {', '.join(wrong)}")
-    if wrong or completed.exit_code != 0:
-        reason = tail("\n".join(complaints)) or f"exit code {completed.exit_code}"
-        raise CollectError(host.name, f"{source}: {reason}")
+    if broken is not None:
+        complaints.insert(0, f"the transfer broke: {broken}")
+    if wrong or exit_code != 0:
+        reason = tail("\n".join(complaints)) or f"exit code {exit_code}"
+        raise CollectError(host.name, f"{source}: {reason}", files=sound, missing=wrong) from broken
     return expected
 
 
@@ -95,14 +104,22 @@ def _write(host: str, spool: IO[bytes], chunk: bytes) -> None:
         raise CollectError(host, f"its files cannot be kept on the head node: {error}") from error
 
 
-def _extract(host: str, archive: IO[bytes], destination: Path) -> None:
-    """Unpack beside the destination first, so that a refused member leaves nothing behind."""
+def _extract(host: str, archive: IO[bytes], destination: Path, *, torn: Mapping[str, str] | None) -> None:
+    """Unpack beside the destination first, so that a refused member leaves nothing behind.
+
+    Of an archive that was cut off, those files are kept whose sha256 is that in `torn`.
+    """
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".incoming-") as staging:
         try:
             with tarfile.open(fileobj=archive, mode="r|") as tar:
                 tar.extractall(staging, filter=_for_us)
         except (tarfile.TarError, OSError) as error:
-            raise CollectError(host, f"its archive was refused: {error}") from error
+            if torn is None or isinstance(error, tarfile.FilterError):
+                raise CollectError(host, f"its archive was refused: {error}") from error
+        if torn is not None:
+            for path in [path for path in Path(staging).rglob("*") if path.is_file()]:
+                if _sha256(path) != torn.get(path.relative_to(staging).as_posix()):
+                    path.unlink()
         for item in Path(staging).iterdir():
             target = destination / item.name
             if item.is_dir() and target.is_dir():

@@ -14,7 +14,7 @@ from monitors.summary import SummaryError, summarize
 from run_benchmarks.errors import tail
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
-from run_benchmarks.results.records import FirstFailure, Verdict
+from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
 from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 from training.benchmarks.driver.perflog import Event
 
@@ -30,7 +30,9 @@ class NodeOutcome:
     exit_code: int | None = None
     error: str | None = None
     output: str = ""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, CollectedFile] = field(default_factory=dict)
+    left_behind: tuple[str, ...] = ()
+    incomplete: bool = False
     clock_offset: float = 0.0
     stopped: bool = False
 
@@ -53,14 +55,15 @@ class NodeOutcome:
             return None
 
     def missing(self) -> list[str]:
-        """Files every node must have brought and this one did not."""
+        """Files that every node must have brought and this one did not, and what else its host has of it."""
         expected = [
             *(rank_log_name(rank) for rank in self.node.ranks),
             NODE_EXIT_FILE,
             "monitor.jsonl",
             "sys_info.json",
         ]
-        return [name for name in expected if not (self.folder / name).is_file()]
+        absent = [name for name in expected if not (self.folder / name).is_file()]
+        return [*absent, *(name for name in self.left_behind if name not in absent)]
 
 
 @dataclass(frozen=True, kw_only=True)

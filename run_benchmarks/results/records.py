@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Verdict(StrEnum):
@@ -45,8 +45,19 @@ class FirstFailure(_Record):
     log_tail: str
 
 
+class CollectedFile(_Record):
+    """A file that came from a host: bytes, and the sha256 that was found there and here."""
+
+    size: int
+    sha256: str
+
+
 class NodeRecord(_Record):
-    """One host's part of a round: what was started, how it ended, what was collected (path: sha256)."""
+    """One host's part of a round: what was started, how it ended, what was collected (by path).
+
+    `missing`: files that it has to bring and did not, and what else is known to be on its host alone; `incomplete`: not
+    everything there could be brought.
+    """
 
     host: str
     node_rank: int
@@ -58,8 +69,9 @@ class NodeRecord(_Record):
     image_id: str | None
     interface: str | None
     clock_offset_seconds: float
-    files: dict[str, str]
+    files: dict[str, CollectedFile]
     missing: list[str]
+    incomplete: bool = False
     monitor: dict[str, Any] | None
 
 

@@ -51,8 +51,9 @@ def _assert_round_is_whole(folder: Path, testbed: TestBed) -> None:
     for node_rank, (host, node) in enumerate(zip(testbed.hosts, record["nodes"], strict=True)):
         directory = folder / f"{host.address}_noderank{node_rank}"
         assert node["missing"] == [] and node["exit_code"] == 0 and node["image_id"].startswith("sha256:")
-        for name, digest in node["files"].items():
-            assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
+        for name, file in node["files"].items():
+            data = (directory / name).read_bytes()
+            assert {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} == file
         for rank in (2 * node_rank, 2 * node_rank + 1):
             log = read_rank_log(directory, rank)
             assert log.problems == () and len(log.records) > 10

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks import collect
 from run_benchmarks.collect import collect_node
 from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.records import CollectedFile
 from tests.run_benchmarks.results.rounds import node_plan
 
 
@@ -25,8 +27,9 @@ def outcome(tmp_path: Path) -> NodeOutcome:
 
 
 def test_files_and_the_launch_log(outcome: NodeOutcome) -> None:
-    files = collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
-    assert files == {"rank0.out.log": hashlib.sha256(b"log\n").hexdigest()}
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256=hashlib.sha256(b"log\n").hexdigest())}
+    assert not outcome.incomplete and outcome.left_behind == ()
     log = (outcome.folder / "start_pytorch_task.log").read_text()
     for line in (
         "host: node1",
@@ -64,11 +67,13 @@ def test_secrets_of_the_task_are_masked_in_what_comes_and_the_rest_is_untouched(
     binary = b"\0" + secret.encode()
     (there / "trace.bin").write_bytes(binary)
     outcome.output = f"HF_TOKEN={secret}\n"
-    files = collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
     kept = (outcome.folder / "deep" / "rank1.out.log").read_bytes()
     assert kept == text.replace(secret.encode(), b"***")
     expected = {"deep/rank1.out.log": kept, "rank0.out.log": b"log\n", "trace.bin": binary}
-    assert files == {name: hashlib.sha256(data).hexdigest() for name, data in expected.items()}
+    assert outcome.files == {
+        name: CollectedFile(size=len(data), sha256=hashlib.sha256(data).hexdigest()) for name, data in expected.items()
+    }
     assert secret not in (outcome.folder / "start_pytorch_task.log").read_text() + outcome.output
 
 
@@ -81,3 +86,18 @@ def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
     with pytest.raises(CollectError, match="vanished"):
         collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
     assert (outcome.folder / "rank0.out.log").read_text() == "***"
+    assert outcome.files["rank0.out.log"].size == 3 and outcome.incomplete
+    assert outcome.files["rank0.out.log"].sha256 == hashlib.sha256(b"***").hexdigest()
+
+
+def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pull(*_: object, **__: object) -> dict[str, str]:
+        (outcome.folder / "rank0.out.log").write_text("log\n")
+        raise CollectError("node1", "broke", files={"rank0.out.log": "d"}, missing=["cpu_monitor.log", "monitor.jsonl"])
+
+    monkeypatch.setattr(collect, "pull", pull)
+    with pytest.raises(CollectError):
+        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256="d")}
+    expected = ["rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json", "cpu_monitor.log"]
+    assert outcome.missing() == expected and outcome.incomplete

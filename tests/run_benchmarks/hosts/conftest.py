@@ -29,6 +29,21 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 
 @pytest.fixture
+def own_sshd(tmp_path: Path) -> Iterator[SshServer]:
+    """A server that a test may hurt."""
+    if SSHD is None:
+        pytest.skip("needs sshd (Debian: openssh-server)")
+    folder = tmp_path / "own_sshd"
+    folder.mkdir()
+    server = SshServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
 def ssh_host(sshd: SshServer) -> Iterator[SshHost]:
     """A connected host behind ssh."""
     host = sshd.host()

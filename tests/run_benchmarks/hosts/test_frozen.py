@@ -17,23 +17,10 @@ from run_benchmarks.errors import DeadlineError, HostError, LinkLostError
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_streams import OWN_CLOCK_SECONDS
 from tests.run_benchmarks.hosts.conftest import Remains
-from tests.run_benchmarks.hosts.sshd import ADDRESS, SSHD, SshServer, public_part
+from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, public_part
 
 SLACK = 2.0
 SECONDS = 30.0
-
-
-@pytest.fixture
-def own_sshd(tmp_path: Path) -> Iterator[SshServer]:
-    """A server that a test may hurt."""
-    if SSHD is None:
-        pytest.skip("needs sshd (Debian: openssh-server)")
-    server = SshServer(tmp_path)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
@@ -17,22 +16,9 @@ from run_benchmarks.errors import ConnectError, DeadlineError, HostKeyError, Lin
 from run_benchmarks.hosts import ssh, ssh_streams
 from run_benchmarks.hosts.ssh import MAX_CHANNELS, SshHost
 from tests.run_benchmarks.hosts.conftest import Remains
-from tests.run_benchmarks.hosts.sshd import ADDRESS, SSHD, SshServer, free_port, make_key, open_descriptors, public_part
+from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, make_key, open_descriptors, public_part
 
 SECONDS = 30.0
-
-
-@pytest.fixture
-def own_sshd(tmp_path: Path) -> Iterator[SshServer]:
-    """A server that a test may hurt."""
-    if SSHD is None:
-        pytest.skip("needs sshd (Debian: openssh-server)")
-    server = SshServer(tmp_path)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def fingerprint_by_openssh(key: Path) -> str:

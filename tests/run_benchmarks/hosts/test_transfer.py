@@ -18,6 +18,7 @@ from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.base import Completed, Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import pull, push
+from tests.run_benchmarks.hosts.sshd import SshServer
 
 SECONDS = 60.0
 FILES = {
@@ -76,6 +77,58 @@ def test_pulling_adds_to_what_is_there(host: Host, tmp_path: Path) -> None:
 def test_an_empty_folder_is_no_error(host: Host, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     assert pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS) == {}
+
+
+def test_what_arrived_before_the_link_broke_is_kept_and_the_rest_is_named(own_sshd: SshServer, tmp_path: Path) -> None:
+    host = own_sshd.host()
+    host.connect()
+    there, here = tmp_path / "there", tmp_path / "here"
+    files = {f"rank{index}.out.log": os.urandom(16 << 20) for index in range(4)} | {"deep/small": b"small\n"}
+    for name, data in files.items():
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_bytes(data)
+    broken = _breaking(host, after=40 << 20, how=own_sshd.kill_sessions)
+    with pytest.raises(CollectError, match="the transfer broke") as caught:
+        pull(broken, str(there), here, deadline=SECONDS)
+    sound, missing = caught.value.files, caught.value.missing
+    assert {*sound, *missing} == {*files} and set(sound).isdisjoint(missing)
+    assert len([name for name in sound if name.startswith("rank")]) >= 2 and missing
+    assert sound == {name: hashlib.sha256(files[name]).hexdigest() for name in sound}
+    assert tree(here) == {name: files[name] for name in sound}
+    host.close()
+
+
+def test_what_arrived_before_the_deadline_is_kept(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "a").write_bytes(b"a")
+    (there / "b").write_bytes(os.urandom(1 << 20))
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - ./a; sleep 60"))
+    with pytest.raises(CollectError, match=r"(?s)the transfer broke.*did not end within 2 s") as caught:
+        pull(host, str(there), tmp_path / "here", deadline=2.0)
+    assert caught.value.files == {"a": hashlib.sha256(b"a").hexdigest()} and caught.value.missing == ("b",)
+    assert tree(tmp_path / "here") == {"a": b"a"}
+
+
+def _breaking(host: Host, *, after: int, how: Callable[[], object]) -> Host:
+    """The host, which calls `how` once so many bytes of a command's output have come."""
+
+    class Breaking:
+        name = host.name
+
+        def run(self, argv: list[str], *, on_stdout: Callable[[bytes], None], **options: Any) -> Completed:
+            came = 0
+
+            def take(chunk: bytes) -> None:
+                nonlocal came
+                on_stdout(chunk)
+                if came <= after < came + len(chunk):
+                    how()
+                came += len(chunk)
+
+            return host.run(argv, on_stdout=take, **options)
+
+    return Breaking()  # type: ignore[return-value]
 
 
 def test_a_missing_folder_is_named(host: Host, tmp_path: Path) -> None:

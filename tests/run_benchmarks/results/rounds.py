@@ -172,7 +172,7 @@ def node_record(node: NodeOutcome, **others: Any) -> NodeRecord:
         "image_id": None,
         "interface": "eth0",
         "clock_offset_seconds": 0.0123,
-        "files": {"rank0.out.log": "0" * 64},
+        "files": {"rank0.out.log": {"size": 12, "sha256": "0" * 64}},
         "missing": [],
         "monitor": node.monitor_summary(),
     }

@@ -1,11 +1,12 @@
 """Starts the workload of one node: torchrun's agent, with all that the controller and the monitor rely on.
 
-    python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] <torchrun options> \\
-        -- -m <module> <arguments>
+    python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] [--max_seconds N] \\
+        <torchrun options> -- -m <module> <arguments>
 
 Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
 D/rank<global rank>.out.log, and writes D/node_exit.json at the end, however it comes. Its exit code is 0 or the first
-failing rank's (128 + signal). On SIGUSR1 every rank writes its stacks into its log.
+failing rank's (128 + signal). On SIGUSR1 every rank writes its stacks into its log. After --max_seconds it stops as on
+SIGTERM: nothing runs for ever on a host that its controller has lost.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +50,7 @@ class Launch:
     interface_option: str
     torchrun_options: list[str]
     command: list[str]
+    max_seconds: float | None = None
     started_ms: int = field(default_factory=now_ms)
     interface: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -91,6 +94,8 @@ def main() -> int:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
         with _workload_lock(launch.log_dir):
             (launch.log_dir / NODE_EXIT_FILE).unlink(missing_ok=True)
+            if launch.max_seconds is not None:
+                _stop_after(launch.max_seconds)
             _run(launch)
             launch.record().write(launch.log_dir)
     except (LaunchError, OSError) as error:
@@ -104,7 +109,7 @@ def main() -> int:
 def _parse(argv: Sequence[str]) -> Launch:
     parser = argparse.ArgumentParser(
         prog="python -m training.benchmarks.driver.launch",
-        usage="%(prog)s --log_dir DIR [--interface auto|NAME] TORCHRUN_OPTIONS -- -m MODULE ARGUMENTS",
+        usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] TORCHRUN_OPTIONS -- -m MODULE ...",
         description="Run one node's ranks under torchrun. TORCHRUN_OPTIONS are those of `torchrun --help`.",
         allow_abbrev=False,
     )
@@ -112,6 +117,7 @@ def _parse(argv: Sequence[str]) -> Launch:
         "--log_dir", type=Path, required=True, help="folder for rank logs, workload.lock, node_exit.json"
     )
     parser.add_argument("--interface", default="auto", help="interface that reaches the master (auto: by its route)")
+    parser.add_argument("--max_seconds", type=_seconds, help="stops by itself after these (default: never)")
     split = list(argv).index("--") if "--" in argv else len(argv)
     options, torchrun_options = parser.parse_known_args(argv[:split])
     command = list(argv[split + 1 :])
@@ -122,7 +128,27 @@ def _parse(argv: Sequence[str]) -> Launch:
         interface_option=options.interface,
         torchrun_options=torchrun_options,
         command=command[1:],
+        max_seconds=options.max_seconds,
     )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= threading.TIMEOUT_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _stop_after(seconds: float) -> None:
+    """Tell this process to stop, in so many seconds; a signal reaches it where it waits inside torch, too."""
+
+    def stop() -> None:
+        _say(f"its --max_seconds {seconds:g} are over")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
 
 
 def _run(launch: Launch) -> None:

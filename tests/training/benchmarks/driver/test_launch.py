@@ -124,6 +124,21 @@ def test_sigterm_takes_every_rank_down_and_is_recorded(tmp_path: Path) -> None:
     assert (record.exit_code, record.signal, record.error) == (143, "SIGTERM", None)
 
 
+@pytest.mark.parametrize("limit", ["6", "0.5"])
+def test_after_max_seconds_it_stops_by_itself(tmp_path: Path, limit: str) -> None:
+    begin = time.monotonic()
+    code, output = run(tmp_path, [*TWO_RANKS, "--max_seconds", limit], [WORKLOAD, "sleep"])
+    assert code == 128 + signal.SIGTERM and f"its --max_seconds {limit} are over" in output
+    assert float(limit) < time.monotonic() - begin < 45
+    assert exit_record(tmp_path).signal == "SIGTERM" and not lock_is_held(tmp_path)
+
+
+@pytest.mark.parametrize("limit", ["0", "-3", "nan", "inf", "soon"])
+def test_a_limit_that_is_no_number_of_seconds_is_refused(tmp_path: Path, limit: str) -> None:
+    code, output = run(tmp_path, [*TWO_RANKS, "--max_seconds", limit], [WORKLOAD, "sleep"])
+    assert code == 2 and "argument --max_seconds" in output
+
+
 def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
     """There torch blocks in C++, where Python handles no signal; the master here accepts and never answers."""
     with socket.socket() as master:

@@ -1,0 +1,87 @@
+"""What runs on a host that cannot be reached ends there by the host's own clock."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.hosts.ssh_streams import OWN_CLOCK_SECONDS
+from run_benchmarks.planner import WORKLOAD_SLACK_SECONDS
+from tests.cluster import host as bed_host
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller, in_training, rank_process, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
+PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
+LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 25.0, 15.0
+
+
+@pytest.fixture
+def far(testbed: TestBed) -> Iterator[bed_host.Host]:
+    """The second host, reachable again in the end."""
+    far = testbed.hosts[1]
+    yield far
+    far.link_up()
+
+
+def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.Host) -> None:
+    endpoint = Endpoint(
+        host=far.address,
+        port=bed_host.SSH_PORT,
+        user="root",
+        key=testbed.key_file,
+        known_hosts=testbed.known_hosts,
+    )
+    host = SshHost(endpoint)
+    host.connect()
+    mark = ["pgrep", "-xf", "sleep 86399.75"]
+
+    def run() -> None:
+        with pytest.raises(HostError):
+            host.run(["sleep", "86399.75"], deadline=3.0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until("the command", lambda: far.exec(mark, check=False).returncode == 0, 10)
+    far.link_down()
+    thread.join(3.0 + 2.0)
+    assert not thread.is_alive()
+    wait_until("its end", lambda: far.exec(mark, check=False).returncode == 1, OWN_CLOCK_SECONDS + SLACK)
+    host.close()
+
+
+def test_the_workload_of_a_host_that_was_lost(tmp_path: Path, testbed: TestBed, far: bed_host.Host) -> None:
+    controller = Controller(tmp_path, testbed)
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    case = {
+        **LONG,
+        "config": "config_CPUx1x2",
+        "nproc": 1,
+        "nnodes": 1,
+        "time_limit": TIME_LIMIT,
+        "hosts": [far.address],
+    }
+    controller.configure_test({"ONE": case}, **PROCESS)
+    process = controller.start()
+    wait_until("work of rank 0", lambda: in_training(0))
+    began = time.monotonic()
+    far.drop_head()
+    try:
+        answer = controller.finish(process)
+        record = answer.round_record("ONE")
+        assert record["verdict"] == "fail" and "out of reach" in record["reason"], answer.output
+        assert [node["host"] for node in record["nodes"]] == [far.address]
+        assert rank_process(0) is not None, "it ended before anybody could have told it to"
+        left = TIME_LIMIT + LINK_LIMIT + WORKLOAD_SLACK_SECONDS - (time.monotonic() - began)
+        wait_until("the end of the rank", lambda: rank_process(0) is None, left + SLACK)
+    finally:
+        far.rejoin_head()
+    assert answer.folder is not None and controller.call("clean", answer.folder.name).exit_code == 0
