@@ -53,8 +53,8 @@ def ended(controller: Controller, seconds: float) -> Answer:
 
 
 def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controller) -> None:
-    configure(controller, {"HANGS": {**LONG, "stall_limit": 5.0, "retries": 1}, "NEXT": SHORT})
-    answer = ended(controller, 120)
+    configure(controller, {"HANGS": {**LONG, "stall_limit": 12.0, "retries": 1}, "NEXT": SHORT})
+    answer = ended(controller, 180)
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     case = answer.folder / "HANGS"
     for attempt, folder in ((1, case / "round1"), (2, case / "round1_try2")):

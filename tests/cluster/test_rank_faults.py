@@ -73,7 +73,7 @@ def _ranks(process: subprocess.Popen[str], seen: set[int]) -> dict[int, psutil.P
     def all_there() -> bool:
         nonlocal found
         if process.poll() is not None:
-            pytest.fail(f"run.py has ended: {process.communicate()[0]}")
+            pytest.fail(f"run.py has ended: {process.communicate()[0][-3000:]}")
         found = {rank: each for rank, each in rank_processes().items() if each.pid not in seen}
         return len(found) == 4
 
