@@ -43,10 +43,17 @@ def started(argv: Sequence[str], **environment: str) -> Iterator[subprocess.Pope
             process.stdout.close()
 
 
-def run(log_dir: Path, options: Sequence[str], workload: Sequence[str], **environment: str) -> tuple[int, str]:
+def run(
+    log_dir: Path,
+    options: Sequence[str],
+    workload: Sequence[str],
+    *,
+    deadline_s: float = DEADLINE_S,
+    **environment: str,
+) -> tuple[int, str]:
     """Exit code and output of a launch that is waited for."""
     with started(command(log_dir, options, workload), **environment) as process:
-        output, _ = process.communicate(timeout=DEADLINE_S)
+        output, _ = process.communicate(timeout=deadline_s)
     return process.returncode, output
 
 

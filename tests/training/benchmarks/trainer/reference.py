@@ -3,8 +3,10 @@
 Nothing of the trainer is used but the model, its data and the learning rate of a step.
 """
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, benchmark_of
 from training.benchmarks.driver.training.model import BenchmarkModel
@@ -25,6 +27,14 @@ def train(
 ) -> tuple[list[float], dict[str, Tensor]]:
     """Losses of `steps` steps of GLOBAL_BATCH samples by AdamW, and the weights after them."""
     net = model_with(model, config, weights).train()
+    losses = train_net(net, lambda batch: net(batch)["loss"], model, config, steps)
+    return losses, {name: parameter.detach() for name, parameter in net.named_parameters()}
+
+
+def train_net(
+    net: nn.Module, loss_of: Callable[[dict[str, Tensor]], Tensor], model: str, config: TrainingConfig, steps: int
+) -> list[float]:
+    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`."""
     samples = benchmark_of(model).synthetic_data(config).train
     matrices = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim <= 1]
@@ -42,10 +52,10 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step + 1, steps)
         optimizer.zero_grad()
-        loss = net(batch)["loss"]
-        loss.backward()
+        loss = loss_of(batch)
+        torch.autograd.backward(loss)
         if config.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
         optimizer.step()
         losses.append(float(loss.detach()))
-    return losses, {name: parameter.detach() for name, parameter in net.named_parameters()}
+    return losses

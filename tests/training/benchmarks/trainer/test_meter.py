@@ -33,6 +33,26 @@ def test_the_flops_are_those_that_torch_counts(name: str) -> None:
     assert counter.get_total_flops() == pytest.approx(SAMPLES * config.flops_per_sample(), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_recomputed_activations_are_no_work_of_the_model(name: str) -> None:
+    """Recomputation adds a forward pass of the layers to what is counted (but for products at the end of a layer, which
+    nothing needs again), and nothing to flops_per_sample.
+    """
+    config = config_of(name, activation_checkpointing=True)
+    assert config.flops_per_sample() == config_of(name).flops_per_sample()
+    model: BenchmarkModel = benchmark_of(name).build_model(config)
+    model.activation_checkpointing = True
+    model.make_constants(CPU)
+    batch = benchmark_of(name).synthetic_data(config).train[list(range(SAMPLES))]
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model.train()(batch)["loss"].backward()
+    without = config_of(name, num_layers=1).flops_per_sample()
+    layer = (config.flops_per_sample() - without) / 3
+    forward = SAMPLES * layer * config.num_layers
+    again = counter.get_total_flops() - SAMPLES * config.flops_per_sample()
+    assert 0.6 * forward < again < 1.01 * forward
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("bert", 336_232_258), ("glm", 334_688_256), ("cpm", 334_080_000), ("llama", 6_738_415_616)],

@@ -40,8 +40,16 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = {
     "fp16_fsdp": ("llama", FSDP | {"precision": "fp16"}, 2e-3),
 }
 LAMB: dict[str, dict[str, Any]] = {"lamb_ddp": {}, "lamb_fsdp": FSDP, "lamb_tp": TP}
-RESUMED: dict[str, dict[str, Any]] = {"resume_ddp": {"precision": "fp16"}, "resume_fsdp": FSDP}
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "resume_ddp": ("cpm", DROPOUT | {"precision": "fp16"}),
+    "resume_fsdp": ("cpm", DROPOUT | FSDP),
+    "resume_lamb": ("bert", DROPOUT | FSDP | {"optimizer": "lamb"}),
+    "resume_tp": ("llama", TP),
+    "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
+}
 RESUME_STEPS = 12
+LAUNCH_SECONDS = 240.0  # some 40 trainings one after the other
 OVERFLOWING_SCALE = 2.0**24
 OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP}
 
@@ -50,7 +58,8 @@ def _launch(folder: Path, ranks: int, layouts: dict[str, Any]) -> dict[str, Any]
     file = folder / "layouts.json"
     file.write_text(json.dumps(layouts))
     options = ["--nproc_per_node", str(ranks)]
-    code, output = run(folder, options, [WORKLOAD, str(folder), str(file)], OMP_NUM_THREADS="1")
+    workload = [WORKLOAD, str(folder), str(file)]
+    code, output = run(folder, options, workload, deadline_s=LAUNCH_SECONDS, OMP_NUM_THREADS="1")
     assert code == 0, output + (folder / "rank0.out.log").read_text()[-3000:]
     results: dict[str, Any] = json.loads((folder / "losses.json").read_text())
     return results
@@ -66,15 +75,10 @@ def found(folder: Path) -> dict[str, Any]:
     layouts: dict[str, Any] = {name: {"model": m, "settings": s} for name, (m, s, _) in LAYOUTS.items()}
     for name, settings in LAMB.items():
         layouts[name] = {"model": "llama", "settings": settings | {"optimizer": "lamb"}}
-    for name, settings in RESUMED.items():
-        changes = [{"seed": 1}, {"max_steps": 5, "lr_decay_steps": STEPS}, {"train_batch_size": 4}]
-        dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
-        layouts[name] = {
-            "model": "cpm",
-            "settings": settings | dropout,
-            "steps": RESUME_STEPS,
-            "refused_changes": changes,
-        }
+    for name, (model, settings) in RESUMED.items():
+        half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
+        changes = [{"seed": 1}, {"max_steps": 5, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
+        layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
     for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
         settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
         layouts[name] = {"model": "llama", "settings": settings}
@@ -114,6 +118,67 @@ def test_a_layout_trains_like_the_plain_loop(
     for key, weight in end.items():
         # Adam divides by a gradient's own size: tiny gradients carry their rounding errors into the weights.
         torch.testing.assert_close(trained[key], weight, atol=max(10 * allowed, 1e-4), rtol=0)
+
+
+def test_the_plain_loop_trains_llama_as_transformers_does(
+    folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = config_of("llama")
+    settings = config.model_dump()
+    net = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=settings["vocab_size"],
+            hidden_size=config.hidden_size,
+            intermediate_size=settings["ffn_hidden_size"],
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=settings["num_key_value_heads"],
+            max_position_embeddings=settings["seq_length"],
+            rms_norm_eps=settings["norm_eps"],
+            tie_word_embeddings=False,
+        )
+    )
+    net.load_state_dict(torch.load(folder / "ddp.start.pt"))
+    loss_of = lambda batch: net(batch["tokens"], labels=batch["tokens"]).loss  # noqa: E731
+    assert reference.train_net(net, loss_of, "llama", config, STEPS) == pytest.approx(plain["llama"][0], abs=EXACT)
+
+
+def test_the_plain_loop_trains_bert_as_transformers_does(
+    folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = config_of("bert")
+    settings = config.model_dump()
+    net = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=settings["vocab_size"],
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_attention_heads,
+            intermediate_size=settings["ffn_hidden_size"],
+            max_position_embeddings=settings["max_position_embeddings"],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+    missing, unexpected = net.load_state_dict(torch.load(folder / "bert_ddp.start.pt"), strict=False)
+    assert unexpected == [] and {name.rpartition("decoder.")[2] for name in missing} <= {"weight", "bias"}, "tied ones"
+    net.tie_weights()
+
+    def loss_of(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        labels = torch.full_like(batch["input_ids"], -100)
+        labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
+        loss: torch.Tensor = net(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["input_mask"],
+            token_type_ids=batch["segment_ids"],
+            labels=labels,
+            next_sentence_label=batch["next_sentence_labels"],
+        ).loss
+        return loss
+
+    assert reference.train_net(net, loss_of, "bert", config, STEPS) == pytest.approx(plain["bert"][0], abs=EXACT)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -166,7 +231,7 @@ def test_an_overflow_halves_the_scale_and_leaves_the_step_out_on_all_ranks(name:
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_resumed_run_has_the_same_curve_with_dropout(name: str, found: dict[str, Any]) -> None:
+def test_a_resumed_run_has_the_very_same_curve(name: str, found: dict[str, Any]) -> None:
     result = found[name]
     assert result["at"] == RESUME_STEPS // 2
     assert result["broken"] == result["straight"]
