@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import PurePosixPath
 
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
@@ -11,10 +12,18 @@ from run_benchmarks.hosts.fleet import FleetResult, for_each
 from run_benchmarks.plan import LABEL, Plan
 from run_benchmarks.preparation import RUN_ID
 from run_benchmarks.runtimes.docker import call
-from run_benchmarks.runtimes.process import SUPERVISE
 
 SECONDS = 60.0
 TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
+# Arguments: state folder, interpreter, folder of all code folders. Any of them will do: the run's may not be ours any more.
+STOP = """
+for code in "$3"/*/; do
+  [ -e "$code/training/benchmarks/driver/supervise.py" ] || continue
+  PYTHONPATH=$code exec "$2" -m training.benchmarks.driver.supervise stop --grace 2 --state "$1"
+done
+echo "no code in $3" >&2
+exit 1
+"""
 
 
 def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
@@ -49,6 +58,6 @@ def _trees(host: Host, plan: Plan) -> list[str]:
     states = host.run(["sh", "-c", TREES, "sh", plan.log_root_host], deadline=SECONDS).stdout.splitlines()
     python = plan.cases[0].rounds[0].nodes[0].workload.argv[0]
     for state in states:
-        argv = ["env", f"PYTHONPATH={plan.code_dir_host}", python, *SUPERVISE, "stop", "--grace", "2", "--state", state]
-        host.run(argv, deadline=SECONDS)
+        code = str(PurePosixPath(plan.code_dir_host).parent)
+        host.run(["sh", "-c", STOP, "sh", state, python, code], deadline=SECONDS)
     return [state.removeprefix(plan.log_root_host + "/") for state in states]

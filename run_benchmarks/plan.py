@@ -93,7 +93,10 @@ class CasePlan(_Data):
 
 
 class Plan(_Data):
-    """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts."""
+    """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts.
+
+    In `ports_dir_host` runs claim their master ports; runs of other result folders share it.
+    """
 
     run_id: str
     owner: str
@@ -103,6 +106,7 @@ class Plan(_Data):
     code_digest: str
     code_dir_host: str
     log_root_host: str
+    ports_dir_host: str
     clear_caches: bool
     cases: tuple[CasePlan, ...]
 

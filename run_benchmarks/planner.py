@@ -59,6 +59,7 @@ def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_diges
         code_digest=code_digest,
         code_dir_host=f"{base}/code/{code_digest}",
         log_root_host=f"{logs}/.hosts/{run_key(run_id, owner)}",
+        ports_dir_host=f"{base}/ports",
         clear_caches=settings.test.CLEAR_CACHES,
         cases=(),
     )

@@ -8,33 +8,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from run_benchmarks.attempts import attempt_plan, folder_name
-from run_benchmarks.check import free_port
 from run_benchmarks.collect import collect_node
 from run_benchmarks.context import Node, RunContext
-from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError, TaskError
+from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.journal import RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
-from run_benchmarks.results.judge import NodeOutcome, judge
+from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, write_record, write_text
+from run_benchmarks.results.records import RoundRecord, Verdict, write_record, write_text
+from run_benchmarks.round_prepare import prepare_node
+from run_benchmarks.round_record import round_record
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.stall import stacks
 from run_benchmarks.watch import STOP_GRACE_SECONDS, Watch, stop_workloads
-from training.benchmarks.driver.masking import mask_argv, mask_environment
 
 PREPARE_SECONDS = 120.0
 STACKS_FILE = "stacks.txt"
-PREPARE = r"""
-set -eu
-umask 027
-mkdir -p "$1"
-if [ "$2" = 1 ]; then
-  sync; (echo 3 > /proc/sys/vm/drop_caches) 2>/dev/null || echo "caches not cleared"
-fi
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listening " a[n]}'
-"""
 
 
 class Round:
@@ -168,23 +159,16 @@ class Round:
         for_each(self._nodes, action).raise_first()
 
     def _prepare(self) -> None:
-        listening: dict[str, frozenset[int]] = {}
         seconds = self._context.interruption.seconds_left(PREPARE_SECONDS)
 
         def prepare(node: Node) -> None:
-            clear = "1" if self._context.plan.clear_caches else "0"
-            node.host.connect()
-            argv = ["sh", "-c", PREPARE, "sh", node.plan.log_dir_host, clear]
-            answer = node.host.run(argv, deadline=seconds).stdout.splitlines()
-            ports = [line.split()[1] for line in answer if line.startswith("listening ")]
-            listening[node.plan.host] = frozenset(int(port, 16) for port in ports)
-            if "caches not cleared" in answer:
-                node.warnings.append(f"{node.plan.host}: CLEAR_CACHES needs root there: caches were not cleared")
+            is_master = node.plan.host == self._plan.master
+            port_from = self._plan.port_from if is_master else None
+            port = prepare_node(node, self._context.plan, port_from=port_from, deadline=seconds)
+            self._master_port = port if is_master else self._master_port
 
         self._each(prepare)
-        self._master_port = free_port(listening[self._plan.master], self._plan.port_from)
-        if self._master_port is None:
-            raise TaskError(self._plan.master, f"no free master port from {self._plan.port_from} on")
+        assert self._master_port is not None
         hosts = list(self._context.plan.hosts)
         started = RoundStarted(
             case=self._case.name,
@@ -263,41 +247,14 @@ class Round:
             node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")
 
     def _record(self) -> RoundRecord:
-        judgement = judge([node.outcome for node in self._nodes.values()], ended_early=self._ended_early)
-        return RoundRecord(
-            run_id=self._context.plan.run_id,
-            case=self._case.name,
-            round=self._plan.index,
+        return round_record(
+            self._context,
+            self._case,
+            list(self._nodes.values()),
+            index=self._plan.index,
             attempt=self._attempt,
-            verdict=judgement.verdict,
-            reason=judgement.reason,
-            first_failure=judgement.first_failure,
-            warnings=[warning for node in self._nodes.values() for warning in node.warnings] + judgement.warnings,
             started_ms=self._started_ms,
-            finished_ms=time.time_ns() // 1_000_000,
             phase_seconds=self._phases,
             master_port=self._master_port,
-            world_size=self._case.nnodes * self._case.nproc,
-            metrics=judgement.metrics,
-            steps=judgement.steps,
-            nodes=[self._node_record(node) for node in self._nodes.values()],
-        )
-
-    def _node_record(self, node: Node) -> NodeRecord:
-        exit_record = node.outcome.exit_record()
-        return NodeRecord(
-            host=node.plan.host,
-            node_rank=node.plan.node_rank,
-            ranks=list(node.plan.ranks),
-            exit_code=node.outcome.exit_code,
-            argv=mask_argv(node.plan.workload.bound_argv(self._master_port or self._plan.port_from)),
-            environment=mask_environment(node.plan.workload.environment),
-            image=node.plan.image,
-            image_id=self._context.image_ids.get(node.plan.image or ""),
-            interface=exit_record.interface if exit_record else None,
-            clock_offset_seconds=round(node.outcome.clock_offset, 4),
-            files=node.outcome.files,
-            missing=node.outcome.missing(),
-            incomplete=node.outcome.incomplete,
-            monitor=node.outcome.monitor_summary(),
+            ended_early=self._ended_early,
         )
