@@ -47,6 +47,10 @@ DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the backg
 TestConfOption = Annotated[Path, typer.Option("--test-conf", help="the cases", metavar="F", dir_okay=False)]
 HostsOption = Annotated[str | None, typer.Option("--hosts", help="these of HOSTS alone, in this order", metavar="A,B")]
 ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="HOSTS without these", metavar="A,B")]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save-baseline", help="keep what the network cases measure, if all passes", metavar="F")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
 
@@ -58,6 +62,8 @@ def default(
     test_conf: TestConfOption = DEFAULT_TEST,
     hosts: HostsOption = None,
     exclude: ExcludeOption = None,
+    save_baseline: SaveOption = None,
+    overwrite_baseline: OverwriteOption = False,
     detach: DetachOption = False,
 ) -> None:
     """Run the benchmarks, unless a command follows."""
@@ -66,11 +72,19 @@ def default(
     command = context.invoked_subcommand
     if command is None:
         settings = select_hosts(load_settings(cluster_conf, test_conf), selection)
-        raise typer.Exit(starting.start(settings, detach=detach))
+        raise typer.Exit(starting.start(settings, detach=detach, learn=_learn(save_baseline, overwrite_baseline)))
+    if save_baseline is not None or overwrite_baseline:
+        raise typer.BadParameter("--save-baseline stands before no command but after `run`")
     if selection != HostSelection() and command not in SELECTING:
         raise typer.BadParameter(f"--hosts and --exclude are for {', '.join(SELECTING)}")
     if detach:
         raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
+
+
+def _learn(file: Path | None, overwrite: bool) -> starting.BaselineTarget | None:
+    if file is None and overwrite:
+        raise typer.BadParameter("--overwrite-baseline needs --save-baseline, whose file it replaces")
+    return None if file is None else starting.BaselineTarget(file=file, overwrite=overwrite)
 
 
 def _settings(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
@@ -104,11 +118,13 @@ def run(
     test_conf: AfterTest = None,
     hosts: HostsOption = None,
     exclude: ExcludeOption = None,
+    save_baseline: SaveOption = None,
+    overwrite_baseline: OverwriteOption = False,
     detach: DetachOption = False,
 ) -> None:
     """Check the hosts, run every case, collect and report."""
     settings = _narrowed(context, cluster_conf, test_conf, hosts, exclude)
-    raise typer.Exit(starting.start(settings, detach=detach))
+    raise typer.Exit(starting.start(settings, detach=detach, learn=_learn(save_baseline, overwrite_baseline)))
 
 
 @app.command()

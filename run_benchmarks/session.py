@@ -24,9 +24,11 @@ from run_benchmarks.preparation import new_run_id as new_run_id
 from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
+from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
 from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_round
 from training.benchmarks.driver.masking import mask_argv, mask_config
+from training.benchmarks.network import baseline as network_baseline
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 PUSH_SECONDS = 120.0
@@ -48,6 +50,9 @@ class Session:
         self._exit_code: int | None = None
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
         self._skipped: dict[str, str] = {}
+        # Read at the start: the file may be replaced meanwhile.
+        file = prepared.settings.test.BASELINE
+        self._baseline = network_baseline.load(file) if file else {}
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
@@ -223,6 +228,10 @@ class Session:
         if len(rounds) < len(case.rounds):
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
         reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
+        baseline = self._against_baseline(case)
+        if baseline is not None and baseline.is_below:
+            verdicts.append(Verdict.FAIL)
+            reasons.append(f"below the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
         if len(rounds) < len(case.rounds):
             reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
         return CaseRecord(
@@ -238,7 +247,23 @@ class Session:
             reason=reasons[0] if reasons else "all rounds passed",
             rounds=[record.verdict for record in rounds],
             metrics=mean_metrics([record.metrics for record in rounds if record.verdict is Verdict.PASS]),
+            baseline=baseline,
         )
+
+    def learned(self) -> dict[str, network_baseline.Entry]:
+        """The measurements of the network cases, once they have run: what a baseline holds."""
+        found: dict[str, network_baseline.Entry] = {}
+        for case in self._plan.cases:
+            if case.model == network_baseline.MODEL:
+                found |= measured(case.name, self._rounds[case.name])
+        return found
+
+    def _against_baseline(self, case: CasePlan) -> BaselineRecord | None:
+        file, percent = self._prepared.settings.test.BASELINE, self._prepared.settings.test.BASELINE_PERCENT
+        passed = [record for record in self._rounds[case.name] if record.verdict is Verdict.PASS]
+        if file is None or case.model != network_baseline.MODEL or not passed:
+            return None
+        return against_baseline(case.name, passed, file, self._baseline, percent)
 
     def _host_record(self, report: HostReport) -> HostRecord:
         facts = report.facts

@@ -9,13 +9,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from run_benchmarks.case_settings import CaseSettings, parse_case_key
 from run_benchmarks.cluster_settings import ClusterConf
 from run_benchmarks.conf_file import nearest, read_names, validate
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.setting_types import Options, Seconds, Size
+from training.benchmarks.network import baseline
 
 CASE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
@@ -49,6 +50,8 @@ class TestConf(BaseModel):
     TIME_LIMIT: Seconds = 86400.0
     STALL_LIMIT: Seconds = 1800.0
     RUN_TIME_LIMIT: Seconds | None = None
+    BASELINE: Path | None = None
+    BASELINE_PERCENT: Annotated[float, Field(gt=0)] = 10.0
 
     @field_validator(
         "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"
@@ -75,6 +78,23 @@ class TestConf(BaseModel):
         if not path.is_dir() or not any(path.glob("*.whl")):
             raise ValueError(f"a folder with wheels (pip download -d {path} -r requirements/workload.txt)")
         return path
+
+    @field_validator("BASELINE")
+    @classmethod
+    def _baseline(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            try:
+                baseline.load(path.expanduser())
+            except baseline.BaselineError as error:
+                raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
+        return path and path.expanduser()
+
+    @field_validator("BASELINE_PERCENT")
+    @classmethod
+    def _of_a_baseline(cls, percent: float, info: ValidationInfo) -> float:
+        if info.data.get("BASELINE", "") is None:
+            raise ValueError("nothing without BASELINE, which it belongs to")
+        return percent
 
     @model_validator(mode="after")
     def _folders_apart(self) -> TestConf:
@@ -128,6 +148,11 @@ def load_settings(cluster_file: Path, test_file: Path) -> Settings:
         problems += error.problems
     if cluster is None or test is None or problems:
         raise ConfigError(problems)
+    if test.BASELINE is not None and not any(
+        cases[name].model == baseline.MODEL for name in test.CASES if name in cases
+    ):
+        allowed = f"nothing, or at least one case of model {baseline.MODEL!r} in CASES: others have no baseline"
+        raise ConfigError([Problem(str(test_file), "BASELINE", str(test.BASELINE), allowed)])
     undefined = tuple(name for name in test.CASES if name not in cases)
     chosen = {name: cases[name] for name in test.CASES if name in cases}
     return Settings(

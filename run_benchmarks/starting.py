@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
@@ -22,18 +23,33 @@ from run_benchmarks.preparation import (
     result_root,
     run_folder,
 )
+from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
 from run_benchmarks.settings import Settings
+from training.benchmarks.network.baseline import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
 CONSOLE_FILE = "console.log"
 
 
-def start(settings: Settings, *, detach: bool) -> int:
+@dataclass(frozen=True, kw_only=True)
+class BaselineTarget:
+    """Where the baseline that a run teaches is kept, and whether a file that is there is replaced."""
+
+    file: Path
+    overwrite: bool = False
+
+
+def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     """Run everything; returns the exit code. Raises ConfigError before anything is written."""
     os.umask(UMASK)
+    if learn is not None:
+        models = [case.model for case in settings.cases.values()]
+        if problem := refusal(learn.file, models, overwrite=learn.overwrite):
+            complain(problem)
+            return EXIT_USAGE
     prepared = prepare(settings, new_run_id())
     root = result_root(settings)
     try:
@@ -42,7 +58,7 @@ def start(settings: Settings, *, detach: bool) -> int:
     except OSError as error:
         complain(f"the result folder cannot be made: {error}")
         return EXIT_USAGE
-    return _control(prepared, folder, detach=detach)
+    return _control(prepared, folder, detach=detach, learn=learn)
 
 
 def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
@@ -109,7 +125,7 @@ def _command(settings: Settings) -> str:
     return f"python run_benchmarks/run.py --cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
 
 
-def _control(prepared: Prepared, folder: Path, *, detach: bool) -> int:
+def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
         for words in (f"attach {folder.name}", f"status {folder.name}"):
@@ -120,8 +136,11 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool) -> int:
     cleanup = f"{_command(prepared.settings)} clean {folder.name}"
     try:
         with controlling(folder), Interruption(cleanup) as interruption:
-            record = Session(prepared, folder, interruption, sys.argv).run()
+            session = Session(prepared, folder, interruption, sys.argv)
+            record = session.run()
         _summary(record, folder)
+        if learn is not None and not _learn(session, record, learn.file):
+            return record.exit_code or EXIT_FAIL
     except OSError as error:
         complain(f"the results cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
         return EXIT_FAIL
@@ -129,6 +148,22 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool) -> int:
         return record.exit_code
     finally:
         stop_logging()
+
+
+def _learn(session: Session, record: RunRecord, file: Path) -> bool:
+    """Write what the run measured as a baseline; False, with the reason said, if it cannot be one."""
+    found = session.learned()
+    if record.exit_code != EXIT_PASS or not found:
+        why = "measured nothing" if record.exit_code == EXIT_PASS else f"ended with verdict {record.verdict}"
+        complain(f"--save-baseline {file}: not written: the run {why}; a baseline is what a run that passed measured")
+        return False
+    try:
+        save(record.run_id, found, file)
+    except BaselineError as error:
+        complain(f"--save-baseline {error}")
+        return False
+    LOG.info("Baseline: %s, %d measurements", file, len(found))
+    return True
 
 
 def _go_to_the_background(folder: Path) -> bool:

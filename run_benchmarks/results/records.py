@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from run_benchmarks.results.network_baseline import BaselineRecord
+
 SCHEMA_VERSION = 2
 
 
@@ -98,7 +100,10 @@ class RoundRecord(_Record):
 
 
 class CaseRecord(_Record):
-    """One case: its verdict, its rounds' verdicts, and the mean of each numeric metric over the rounds that passed."""
+    """One case: its verdict, its rounds' verdicts, and the mean of each numeric metric over the rounds that passed.
+
+    `baseline`: its measurements against BASELINE, where that is set and a round passed.
+    """
 
     name: str
     folder: str
@@ -112,6 +117,7 @@ class CaseRecord(_Record):
     reason: str
     rounds: list[Verdict]
     metrics: dict[str, Any]
+    baseline: BaselineRecord | None = None
 
 
 class HostRecord(_Record):

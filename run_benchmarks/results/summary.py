@@ -16,6 +16,7 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
         passed = sum(verdict == "pass" for verdict in case.rounds)
         head = (case.name, case.verdict.value, f"{passed}/{len(case.rounds)}", f"{case.nnodes} x {case.nproc}")
         metrics = [(name, show(value)) for name, value in case.metrics.items()] or [("", case.reason)]
+        metrics += [("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ())]
         for index, (name, value) in enumerate(metrics):
             rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
     return rows

@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,9 @@ from typing import Any
 
 from training.benchmarks.driver.perflog import Event, PerfLogError, parse_line
 from training.benchmarks.network.samples import median_of
+from training.benchmarks.network.sizes import format_size
 
+MODEL = "network"
 SCHEMA_VERSION = 1
 USAGE_EXIT_CODE = 2
 _LOG = "rank0.out.log"
@@ -32,13 +34,20 @@ class BaselineError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One measurement: p50 in microseconds (median over its repeats and rounds, with their range), busbw in GB/s."""
+    """One measurement: p50 in microseconds (median over its repeats and rounds, with their range), busbw in GB/s.
+
+    What was measured is in its key; by itself, for people, also here: collective, size, group and its hosts' own names.
+    """
 
     p50_us: float
     low_us: float
     high_us: float
     busbw_gbps: float
     n: int
+    collective: str = ""
+    size_bytes: int = 0
+    group: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +55,8 @@ class Change:
     """A measurement against its baseline. `percent` is how much longer it takes, below 0: how much less."""
 
     key: str
+    now: Entry
+    then: Entry
     percent: float
     regression: bool
     sentence: str
@@ -53,24 +64,51 @@ class Change:
 
 def read_run(folder: Path) -> dict[str, Entry]:
     """Every measurement of the run (or case, or round) in `folder`. Raises BaselineError when there is none."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for log in sorted(folder.rglob(_LOG)):
-        for case, row in _rows(log):
-            key = " ".join([case, *(f"{name}={row[name]}" for name in _KEY_FIELDS if name in row)])
-            found.setdefault(key, []).append((float(row["time_us"]["p50"]), float(row["busbw_GBps"])))
+    found = entries((case, value) for log in sorted(folder.rglob(_LOG)) for case, value in _steps(log))
     if not found:
         raise BaselineError(f"{folder}: no {_LOG} with measurements of the network benchmark below it; expected a run")
-    return {key: _entry(values) for key, values in found.items()}
+    return found
 
 
-def _entry(values: Sequence[tuple[float, float]]) -> Entry:
+def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
+    """The measurements in (case, value of a STEP_END of rank 0), by a key that says what was measured.
+
+    Values of another form (a host may send anything) give none.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    rows: dict[str, Mapping[str, Any]] = {}
+    for case, value in steps:
+        groups: Any = value.get("groups")
+        for group in groups if isinstance(groups, list) else [value]:
+            try:
+                row = {**value, **group}
+                times = float(row["time_us"]["p50"]), float(row["busbw_GBps"])
+            except (KeyError, TypeError, ValueError):
+                continue
+            key = " ".join([case, *(f"{name}={row[name]}" for name in _KEY_FIELDS if name in row)])
+            found.setdefault(key, []).append(times)
+            rows[key] = row
+    return {key: _entry(values, rows[key]) for key, values in found.items()}
+
+
+def _entry(values: Sequence[tuple[float, float]], row: Mapping[str, Any]) -> Entry:
     time_us = median_of([time for time, _ in values])
-    busbw = median([busbw for _, busbw in values])
-    return Entry(p50_us=time_us.value, low_us=time_us.low, high_us=time_us.high, busbw_gbps=busbw, n=time_us.n)
+    hosts = row.get("hosts")
+    return Entry(
+        p50_us=time_us.value,
+        low_us=time_us.low,
+        high_us=time_us.high,
+        busbw_gbps=median([busbw for _, busbw in values]),
+        n=time_us.n,
+        collective=str(row.get("variant") or row.get("collective", "")),
+        size_bytes=int(row.get("size_bytes", 0)),
+        group=str(row.get("group", "")),
+        hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
+    )
 
 
-def _rows(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(case, row) of each group measured in the log of a network case that finished with right data."""
+def _steps(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(case, value) of each STEP_END in the log of a network case that finished with right data."""
     records = []
     try:
         records = [parse_line(line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
@@ -79,19 +117,15 @@ def _rows(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     values = [(record.event, record.value) for record in records if record and isinstance(record.value, dict)]
     submitted = next((value for event, value in values if event is Event.SUBMIT_INFO), {})
     finished = next((value for event, value in values if event is Event.FINISHED), None)
-    if submitted.get("model") != "network" or finished is None or finished.get("correct") == "fail":
+    if submitted.get("model") != MODEL or finished is None or finished.get("correct") == "fail":
         return
     case = str(submitted.get("case") or "by hand")
-    for event, value in values:
-        if event is Event.STEP_END:
-            groups: Any = value.get("groups")
-            yield from ((case, {**value, **group}) for group in (groups if isinstance(groups, list) else [value]))
+    yield from ((case, value) for event, value in values if event is Event.STEP_END)
 
 
-def save(run: Path, file: Path) -> int:
-    """Write the measurements of `run` to `file`, whole or not at all; returns how many. Raises BaselineError."""
-    entries = read_run(run)
-    data = {"schema_version": SCHEMA_VERSION, "run": run.name, "entries": {k: asdict(v) for k, v in entries.items()}}
+def save(run: str, found: Mapping[str, Entry], file: Path) -> None:
+    """Write the measurements of the run of that name to `file`, whole or not at all. Raises BaselineError."""
+    data = {"schema_version": SCHEMA_VERSION, "run": run, "entries": {k: asdict(v) for k, v in found.items()}}
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         unfinished.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -99,7 +133,6 @@ def save(run: Path, file: Path) -> int:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise BaselineError(f"{file}: cannot be written: {error}") from error
-    return len(entries)
 
 
 def load(file: Path) -> dict[str, Entry]:
@@ -108,7 +141,9 @@ def load(file: Path) -> dict[str, Entry]:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["schema_version"] != SCHEMA_VERSION:
             raise BaselineError(f"{file}: schema_version {data['schema_version']!r}, expected {SCHEMA_VERSION}")
-        return {key: Entry(**value) for key, value in data["entries"].items()}
+        return {
+            key: Entry(**{**value, "hosts": tuple(value.get("hosts", ()))}) for key, value in data["entries"].items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BaselineError(f"{file}: is no baseline: {error}; make one with `baseline save RUN_DIR FILE`") from error
 
@@ -125,8 +160,35 @@ def compare(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: flo
         longer = 100 * (now.p50_us / then.p50_us - 1)
         regression = longer > percent and now.low_us > then.high_us
         sentence = f"{key}: {now.p50_us:.1f} us, baseline {then.p50_us:.1f} us ({longer:+.1f} %)"
-        changes.append(Change(key=key, percent=longer, regression=regression, sentence=sentence))
+        changes.append(Change(key=key, now=now, then=then, percent=longer, regression=regression, sentence=sentence))
     return sorted(changes, key=lambda change: (-change.percent, change.key))
+
+
+def regressions_in_words(changes: Sequence[Change]) -> list[str]:
+    """What became slower: first the hosts all of whose pairs did, while other pairs did not; then the rest."""
+    pairs = [change for change in changes if len(set(change.now.hosts)) == 2]
+    slower = [change for change in changes if change.regression]
+    sentences, told = [], set()
+    for host in sorted({host for change in pairs for host in change.now.hosts}):
+        for size in sorted({change.now.size_bytes for change in pairs}):
+            own = [c for c in pairs if host in c.now.hosts and c.now.size_bytes == size]
+            others = [c for c in pairs if host not in c.now.hosts and c.now.size_bytes == size]
+            if len(own) < 2 or not all(c.regression for c in own) or all(c.regression for c in others):
+                continue
+            told |= {change.key for change in own}
+            longer = median([change.percent for change in own])
+            sentences.append(f"host {host}: all its {len(own)} pairs take {longer:.0f} % longer at {_size(size)}")
+    for change in slower:
+        if change.key not in told:
+            group = "-".join(change.now.hosts) if len(change.now.hosts) == 2 else change.now.group
+            where = f" {group}" if group not in ("", "all") else ""
+            what = f"{change.now.collective}{where} at {_size(change.now.size_bytes)}"
+            sentences.append(f"{what} takes {change.percent:.0f} % longer")
+    return sentences
+
+
+def _size(size_bytes: int) -> str:
+    return format_size(size_bytes) if size_bytes else "no size"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,7 +209,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     try:
         if options.command == "save":
-            print(f"{options.file}: {save(options.run, options.file)} measurements of {options.run}")
+            found = read_run(options.run)
+            save(options.run.name, found, options.file)
+            print(f"{options.file}: {len(found)} measurements of {options.run}")
             return 0
         return _report(read_run(options.run), load(options.file), options.percent)
     except BaselineError as error:
