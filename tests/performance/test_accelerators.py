@@ -1,0 +1,36 @@
+"""The commands of docs/measurements.md: each file plans, at true size, and the page names all of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.benchmarks.trainer.memory import RESERVED, step_bytes
+from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((Path(__file__).with_name("accelerators")).glob("*.py"))
+H200_BYTES = 150.0e9
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_measurement_is_a_run_that_can_be_planned(path: Path) -> None:
+    argv = [sys.executable, "run_benchmarks/run.py", "--test-conf", str(path), "plan"]
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for case in json.loads(result.stdout)["cases"]:
+        if case["model"] not in MODELS:
+            continue
+        config = MODELS[case["model"]][1].model_validate(case["config"])
+        assert config.max_steps == 100 and config.targets() == (), "100 steps whatever is learned"
+        ranks = 8 if path.stem.endswith("1x8") else 1
+        needed = step_bytes(benchmark_of(case["model"]), config, ranks)
+        assert needed * (1 + RESERVED) < H200_BYTES, f"{case['name']}: {needed / 1e9:.1f} GB"
+
+
+def test_the_page_names_every_file() -> None:
+    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    for path in FILES:
+        assert f"`{path.name}`" in page
