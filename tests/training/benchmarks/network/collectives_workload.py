@@ -11,6 +11,7 @@ from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import _EITHER_WAY, _IN_PLACE_ONLY, _TWO_BUFFERS, ELEMENT_BYTES
 from training.benchmarks.network.pytorch.lineup import team_of
+from training.benchmarks.network.pytorch.point_to_point import Barrier
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.schedule import Group, Host, Round
 
@@ -27,9 +28,28 @@ def _wrong(collective: Collective, team: Team) -> int:
     return int(count)
 
 
+class _OpenBarrier(Barrier):
+    """Lets everybody through at once."""
+
+    def run(self) -> None:
+        """Wait for nobody."""
+
+
+def _barrier_problems(team: Team) -> list[str]:
+    """A barrier holds in every check, whoever is late; one that holds nobody is seen."""
+    problems = []
+    good, bad = (kind(team, torch.float32, 42) for kind in (Barrier, _OpenBarrier))
+    for number in range(2 * team.size):
+        if wrong := _wrong(good, team):
+            problems.append(f"barrier ranks={team.ranks} check {number}: {wrong} had not come")
+    if team.size > 1 and not any(_wrong(bad, team) for _ in range(team.size)):
+        problems.append(f"barrier ranks={team.ranks}: nobody waited, and that was not seen")
+    return problems
+
+
 def _problems(team: Team) -> list[str]:
     forms = [*product(_IN_PLACE_ONLY, [True]), *product(_EITHER_WAY, [True, False]), *product(_TWO_BUFFERS, [False])]
-    problems = []
+    problems = _barrier_problems(team)
     for (name, in_place), dtype in product(forms, ELEMENT_BYTES):
         if team.size == 1 and name.startswith("send_recv"):
             continue

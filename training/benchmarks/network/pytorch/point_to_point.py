@@ -1,5 +1,8 @@
 """Messages between two ranks, one- and two-way, and the barrier."""
 
+import time
+import uuid
+
 import torch
 import torch.distributed as dist
 
@@ -76,12 +79,19 @@ class SendRecvTwoWay(SendRecv):
 
 
 class Barrier:
-    """The team's barrier: nothing is sent, its latency is what counts."""
+    """The team's barrier: nothing is sent, its latency is what counts.
+
+    Its check: every rank counts itself in the job's store and enters; who leaves must find all counted. One rank, by
+    turns, comes late on purpose: a barrier that lets the others go finds them with one too few.
+    """
 
     runs_per_refill = UNLIMITED
+    _LATE_S = 0.02
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
         self._team = team
+        self._name = ""
+        self._checks = 0
 
     def memory_bytes(self, size_bytes: int) -> int:
         """None to speak of."""
@@ -99,5 +109,19 @@ class Barrier:
         self._team.barrier()
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """No data arrives."""
-        return None
+        """How many ranks had not come yet when this one left a barrier more; see the class."""
+        team = self._team
+        if not self._name:  # never used before, also by the same ranks in another round
+            names = [uuid.uuid4().hex]
+            dist.broadcast_object_list(names, src=team.ranks[0], group=team.handle)
+            self._name = names[0]
+        key, late = f"{self._name}/{self._checks}", self._checks % team.size
+        self._checks += 1
+        store = dist.distributed_c10d._get_default_store()
+        if team.rank == late:
+            time.sleep(self._LATE_S)
+        store.add(key, 1)
+        self.run()
+        if team.device.type == "cuda":
+            torch.cuda.synchronize()
+        return torch.tensor(team.size - store.add(key, 0), dtype=torch.int64, device=team.device)
