@@ -6,7 +6,7 @@ All wires are held to a speed far below what CPU and bridge reach, so that other
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,13 @@ def controller(tmp_path: Path, four_hosts: TestBed) -> Controller:
     return Controller(tmp_path, four_hosts)
 
 
-def _measure(controller: Controller, *, rounds: int = 1, **overrides: object) -> Answer:
+def _configure(
+    controller: Controller,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    rounds: int = 1,
+    conf: Mapping[str, object] | None = None,
+) -> None:
     settings: dict[str, object] = {
         "pattern": "pairs",
         "repeats": REPEATS,
@@ -45,8 +51,18 @@ def _measure(controller: Controller, *, rounds: int = 1, **overrides: object) ->
         "iterations": 20,
         "warmup_iterations": 1,
     }
-    case = {"nnodes": 4, "nproc": 1, "repeat": rounds, "overrides": settings | overrides}
-    controller.configure_test({CASE: case}, RUNTIME="process", PYTHON=sys.executable, BASE_IMAGE=None, WHEELHOUSE=None)
+    case = {"nnodes": 4, "nproc": 1, "repeat": rounds, "overrides": settings | dict(overrides or {})}
+    environment: dict[str, object] = {
+        "RUNTIME": "process",
+        "PYTHON": sys.executable,
+        "BASE_IMAGE": None,
+        "WHEELHOUSE": None,
+    }
+    controller.configure_test({CASE: case}, **(environment | dict(conf or {})))
+
+
+def _measure(controller: Controller, *, rounds: int = 1, **overrides: object) -> Answer:
+    _configure(controller, overrides, rounds=rounds)
     answer = controller.call()
     assert answer.exit_code == 0, answer.output
     return answer
@@ -124,3 +140,26 @@ def test_a_bad_path_is_named_and_no_host(
     assert _named(view) == [("pair", {one.address, other.address})], view.sentences
     assert view.analysis is not None and symptom in view.analysis.findings[0].symptoms
     assert view.sentences[0].startswith(f"pair {one.address}-{other.address} alone: ")
+
+
+def test_a_host_that_falls_below_the_baseline_of_a_good_run_is_named(
+    controller: Controller, four_hosts: TestBed, tmp_path: Path
+) -> None:
+    file, victim = tmp_path / "baseline.json", four_hosts.hosts[1]
+    _configure(controller)
+    good = controller.call("--save-baseline", str(file))
+    assert good.exit_code == 0 and file.is_file(), good.output
+    again = controller.call("--save-baseline", str(file))
+    assert again.exit_code == 2 and "is there already; add --overwrite-baseline" in again.output
+    _configure(controller, conf={"BASELINE": str(file), "BASELINE_PERCENT": 50.0})
+    victim.impair(rate=SLOW)
+    try:
+        slow = controller.call("--save-baseline", str(tmp_path / "other.json"))
+    finally:
+        victim.impair(rate=HEALTHY)
+    assert slow.exit_code == 1, slow.output
+    case = slow.run_record()["cases"][0]
+    assert f"host {victim.address}: all its 3 pairs take" in case["reason"] and "longer at 256K" in case["reason"]
+    assert sum(row["below"] for row in case["baseline"]["rows"] if row["size_bytes"] == 256 << 10) == 3
+    assert slow.folder is not None and "Against the baseline" in (slow.folder / "report.html").read_text()
+    assert not (tmp_path / "other.json").exists() and "not written: the run ended with verdict fail" in slow.output
