@@ -18,8 +18,9 @@ def expectation(busbw_gbps: float, expected_link: str | float, count: int) -> tu
     advertised = wanted.gbps * count
     share = busbw_gbps / advertised
     name = f"{count} x {wanted.name}" if count > 1 else wanted.name
+    source = wanted.source if wanted.verified else f"{wanted.source}; not verified"
     return share, (
-        f"advertised {advertised:g} GB/s in one direction ({name}; {wanted.source}),"
+        f"advertised {advertised:g} GB/s in one direction ({name}; {source}),"
         f" measured {busbw_gbps:.4g} GB/s: {100 * share:.0f} %: {judge_share(share)[1]}"
     )
 

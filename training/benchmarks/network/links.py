@@ -16,11 +16,15 @@ DUPLEX_SHARES = (0.35, 0.5)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """One kind of link: GB/s (1e9 bytes) in one direction, and where the number is from."""
+    """One kind of link: GB/s (1e9 bytes) in one direction, and where the number is from.
+
+    `verified`: whether the number was read in that document when it was entered.
+    """
 
     name: str
     gbps: float
     source: str
+    verified: bool
 
 
 @cache
@@ -28,7 +32,7 @@ def links() -> dict[str, Link]:
     """The table by name."""
     rows = json.loads(TABLE.read_text(encoding="utf-8"))
     return {
-        name: Link(name=name, gbps=float(row["GBps"]), source=str(row["source"]))
+        name: Link(name=name, gbps=float(row["GBps"]), source=str(row["source"]), verified=bool(row["verified"]))
         for name, row in rows.items()
         if not name.startswith("_")
     }
@@ -42,7 +46,7 @@ def link(wanted: str | float) -> Link:
     if not isinstance(wanted, str):
         if not wanted > 0:
             raise ValueError(f"{wanted} is no speed; allowed: GB/s above 0, in one direction")
-        return Link(name=f"{wanted:g} GB/s", gbps=float(wanted), source="the case's settings")
+        return Link(name=f"{wanted:g} GB/s", gbps=float(wanted), source="the case's settings", verified=True)
     known = links()
     if wanted not in known:
         nearest = difflib.get_close_matches(wanted, known, n=1)

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from training.benchmarks.driver.config import CaseConfig
 from training.benchmarks.network.links import link
+from training.benchmarks.network.nccl_tests import PROGRAMS
 from training.benchmarks.network.sizes import parse_sizes
 from training.benchmarks.network.symptoms import LATE_PERCENT
 
@@ -42,12 +43,14 @@ Tool = Literal[
     "all_gather_object_vs_all_reduce",
     "all_gather_object_vs_all_gather",
     "all_reduce_latency_comp",
+    "nccl_tests",
 ]
 Pattern = Literal["all", "each", "pairs", "halves", "k_batch", "rail"]
 DEFAULT_SIZES = "8..64M x2"
 # Messages of the tool all_reduce_latency_comp.
 PARTS = 1000
-SWEEPS = ("sweep", "all_reduce_bench")
+SWEEPS = ("sweep", "all_reduce_bench", "nccl_tests")
+OWN_COLLECTIVE = ("sweep", "nccl_tests")
 
 _IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce")
 _EITHER_WAY = ("all_gather", "reduce_scatter")
@@ -82,6 +85,9 @@ class Config(CaseConfig):
     )
     late_percent: float = Field(
         LATE_PERCENT, gt=0, description="how much longer than its peers' a host's or pair's small messages must take"
+    )
+    nccl_tests: str | None = Field(
+        None, description="folder on the hosts with nccl-tests' programs, for tool nccl_tests; None: those on PATH"
     )
     expected_link: str | float | None = Field(
         None, description="the link between hosts: a name of links.json, or its GB/s in one direction"
@@ -122,7 +128,9 @@ class Config(CaseConfig):
     @classmethod
     def _tool_has_its_own(cls, value: str, info: ValidationInfo) -> str:
         tool = info.data.get("tool", "sweep")
-        if tool != "sweep" and value != "all_reduce":
+        if tool == "nccl_tests" and value not in PROGRAMS:
+            raise ValueError(f"nccl-tests has no program like {value}; allowed: {', '.join(PROGRAMS)}")
+        if tool not in OWN_COLLECTIVE and value != "all_reduce":
             raise ValueError(f"tool {tool!r} measures its own collectives; leave collective out, or set tool = 'sweep'")
         return value
 
@@ -173,6 +181,13 @@ class Config(CaseConfig):
     def _makes_batches(cls, value: int, info: ValidationInfo) -> int:
         if value != cls.model_fields["batch_hosts"].default and info.data.get("pattern") != "k_batch":
             raise ValueError("only the pattern k_batch has batches; leave batch_hosts out, or set pattern = 'k_batch'")
+        return value
+
+    @field_validator("nccl_tests")
+    @classmethod
+    def _tool_runs_them(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("tool") != "nccl_tests":
+            raise ValueError("only the tool nccl_tests runs them; leave nccl_tests out, or set tool = 'nccl_tests'")
         return value
 
     @field_validator("expected_link")

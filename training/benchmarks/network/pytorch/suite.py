@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
 from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.run_context import RunContext, open_run
-from training.benchmarks.network import answers
+from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse
 from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
 from training.benchmarks.network.pytorch.output import Output, rows_of
@@ -21,12 +24,17 @@ def main() -> None:
     with open_run("network", "pytorch", Config) as run:
         config, logger = run.config, run.logger
         output = Output(run.group)
+        program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         work = Sweep(run) if config.tool in SWEEPS else Comparison(run)
         logger.log(Event.INIT_END)
         logger.log(Event.TRAIN_START, {"total_steps": work.total_steps})
         steps = list(work.steps(output))
         logger.log(Event.TRAIN_END)
         figures, sentences = _answers(run, steps)
+        problem = ""
+        if config.tool == "nccl_tests":
+            ratios, lines, problem = _beside_nccl_tests(run, program, steps)
+            figures["ours_over_nccl_tests"], sentences = ratios, [*sentences, *lines]
         output.finish(steps, sentences, plot=config.tool == "all_reduce_bench")
         summary = {"e2e_time": time.perf_counter() - begin, **_summary(steps), **figures}
         logger.log(Event.FINISHED, summary | ({"answer": "; ".join(sentences)} if sentences else {}))
@@ -35,6 +43,56 @@ def main() -> None:
     )
     if failed:
         raise SystemExit(f"network: {steps[0]['collective']} delivered wrong data at {', '.join(failed)}")
+    if problem:
+        raise SystemExit(f"network: {problem}")
+
+
+def _find_nccl_tests(run: RunContext[Config]) -> Path | None:
+    """Rank 0's program, None elsewhere. Raises UnusableSettingsError on every rank if it cannot run here."""
+    if run.group.placement.nnodes > 1:
+        raise UnusableSettingsError(
+            "tool 'nccl_tests' runs on 1 host: over several it needs MPI, which is not used here"
+        )
+    program: Path | None = None
+    problem = [""]
+    if run.group.placement.rank == 0:
+        try:
+            program = nccl_tests.find(run.config.collective, run.config.nccl_tests)
+        except nccl_tests.NcclTestsError as error:
+            problem = [str(error)]
+    dist.broadcast_object_list(problem, src=0)
+    if problem[0]:
+        raise UnusableSettingsError(problem[0])
+    return program
+
+
+# Of the time after which the waiting ranks give up, what rank 0 may spend in nccl-tests.
+_NCCL_TESTS_SHARE = 0.8
+
+
+def _beside_nccl_tests(
+    run: RunContext[Config], program: Path | None, steps: Sequence[dict[str, Any]]
+) -> tuple[dict[str, float], list[str], str]:
+    """({size: our busbw / theirs}, sentences, problem) on every rank; the others wait while rank 0 runs it."""
+    config = run.config
+    found: list[tuple[dict[str, float], list[str], str]] = [({}, [], "")]
+    if program is not None:
+        try:
+            theirs = nccl_tests.run(
+                program,
+                [int(step["size_bytes"]) for step in steps],
+                gpus=run.group.placement.local_world_size,
+                dtype=config.dtype,
+                warmup=config.warmup_iterations,
+                iterations=config.iterations,
+                timeout_s=_NCCL_TESTS_SHARE * config.timeout_s,
+            )
+            ratios, sentences = nccl_tests.beside(steps, theirs)
+            found = [({format_size(size): ratio for size, ratio in ratios.items()}, sentences, "")]
+        except nccl_tests.NcclTestsError as error:
+            found = [({}, [f"nccl-tests was not measured: {error}"], str(error))]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
 
 
 def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
