@@ -5,14 +5,16 @@ threads.
 """
 
 import contextlib
+import fcntl
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import requests
 from docker import APIClient
@@ -29,6 +31,8 @@ from container.engine_images import (
 )
 
 T = TypeVar("T")
+SAVING = ".saving-"
+SPOOL_BYTES = 50_000_000_000  # two of the largest images that vendors give
 
 
 def transfer(
@@ -41,8 +45,8 @@ def transfer(
 ) -> dict[str, DistributeError]:
     """Copies an image from one engine to the targets that lack it, at most `concurrency` of them at a time.
 
-    The image is saved once into the folder `spool`, under its id, and used again by a later transfer. An interruption
-    ends all of them before it is raised.
+    The image is saved once into the folder `spool`, under its id, and used again by a later transfer; of older ones
+    only the newest SPOOL_BYTES stay there. An interruption ends all of them before it is raised.
 
     Returns why a target has not got it, by name; the others have this very image, verified.
     Raises DistributeError where the source has no such image, DockerException where it does not answer.
@@ -58,8 +62,9 @@ def transfer(
         there, failed = _collect({name: pool.submit(job.already_there, client) for name, client in targets.items()})
         lacking = [name for name, present in there.items() if not present]
         if lacking:
-            job.save(source_client)
-            failed |= _collect({name: pool.submit(job.load, name, targets[name]) for name in lacking})[1]
+            with job.saved(source_client):
+                failed |= _collect({name: pool.submit(job.load, name, targets[name]) for name in lacking})[1]
+            prune(spool)
         return failed
     except BaseException:
         job.cancelled.set()
@@ -113,6 +118,27 @@ def _patient(client: APIClient) -> Iterator[None]:
         client.timeout = usual
 
 
+def prune(spool: Path) -> None:
+    """Removes from a spool folder all but the newest SPOOL_BYTES (the newest archive stays in any case).
+
+    What a transfer of this or another process has in hand is left alone, also beyond that.
+    """
+    archives = [(path, path.stat()) for path in spool.glob("*.tar")]
+    left = SPOOL_BYTES
+    for index, (path, state) in enumerate(sorted(archives, key=lambda each: each[1].st_mtime, reverse=True)):
+        left -= state.st_size
+        if left < 0 and index > 0:
+            _remove_unused(path)
+    for path in spool.glob(f"{SAVING}*"):  # of a process that was killed
+        _remove_unused(path)
+
+
+def _remove_unused(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
 class _Job:
     """One image on its way: saved once, loaded many times."""
 
@@ -131,13 +157,35 @@ class _Job:
             raise ImageLoadError(f"the engine does not answer: {error}") from error
         return there is not None and there.same(self._image)
 
-    def save(self, client: APIClient) -> None:
-        """Writes the spool file, whole or not at all, unless it is there."""
-        if self._file.is_file():
-            self._progress(f"{self._tag} was saved before", 1.0)
-            return
+    @contextlib.contextmanager
+    def saved(self, client: APIClient) -> Iterator[None]:
+        """Writes the spool file, whole or not at all, unless it is there; nobody removes it within."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._file.parent, prefix=".saving-", delete=False) as temporary:
+        held = self._held()
+        if held is not None:
+            self._progress(f"{self._tag} was saved before", 1.0)
+        while held is None:
+            self._save(client)
+            held = self._held()
+        with held:
+            os.utime(self._file)
+            yield
+
+    def _held(self) -> IO[bytes] | None:
+        """The spool file under a lock that keeps others from removing it; None where there is none."""
+        try:
+            held = self._file.open("rb")
+        except FileNotFoundError:
+            return None
+        fcntl.flock(held, fcntl.LOCK_SH)
+        if self._file.exists():
+            return held
+        held.close()  # it was removed before the lock was ours
+        return None
+
+    def _save(self, client: APIClient) -> None:
+        with tempfile.NamedTemporaryFile(dir=self._file.parent, prefix=SAVING, delete=False) as temporary:
+            fcntl.flock(temporary, fcntl.LOCK_EX)
             try:
                 written = 0
                 with _patient(client):

@@ -7,13 +7,14 @@ known, the fraction done (0 to 1).
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from docker import APIClient
 from docker.errors import APIError, NotFound
 
-from container.image import ImageSpec, ImageSpecError
+from container.image import LABEL_BASE, ImageSpec, ImageSpecError
 
 Progress = Callable[[str, float | None], None]
 
@@ -58,8 +59,37 @@ def find(client: APIClient, tag: str) -> str | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class BaseState:
+    """What one engine knows of an image's base: the id it has under the base's name, and that of the image's build."""
+
+    base: str | None
+    built_on: str | None
+
+
+def base_state(client: APIClient, spec: ImageSpec) -> BaseState:
+    """Ask one engine. Raises DockerException."""
+    try:
+        labels = (inspect(client, spec.tag).get("Config") or {}).get("Labels") or {}
+    except NotFound:
+        labels = {}
+    return BaseState(base=find(client, spec.base_image), built_on=labels.get(LABEL_BASE))
+
+
+def outdated(states: Mapping[str, BaseState]) -> tuple[str | None, set[str]]:
+    """Which engine has the base that counts (the first that has any), and which have an image built on another."""
+    source = next((name for name, state in states.items() if state.base is not None), None)
+    if source is None:
+        return None, set()
+    return source, {name for name, state in states.items() if state.built_on != states[source].base}
+
+
 def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
-    """Builds the image and returns its id. Raises ImageBuildError or DockerException."""
+    """Builds the image and returns its id; its base is pulled where the engine lacks it.
+
+    Raises ImageBuildError, ImagePullError or DockerException.
+    """
+    base = find(client, spec.base_image) or pull(client, spec.base_image, progress)
     with tempfile.TemporaryFile() as context:
         progress(f"packing {spec.context_size / 1e6:.0f} MB for {spec.tag}", None)
         try:
@@ -73,7 +103,7 @@ def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
             fileobj=cast(IO[bytes], upload),  # requests sends whatever iterates
             custom_context=True,
             tag=spec.tag,
-            labels=spec.labels,
+            labels={**spec.labels, LABEL_BASE: base},
             rm=True,
             forcerm=True,
             decode=True,

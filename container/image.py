@@ -26,6 +26,7 @@ INSTALLER = HERE / "context" / "install_packages.py"
 WORKLOAD = HERE.parent / "requirements" / "workload.txt"
 
 LABEL_HASH = "org.clusterdyno.content-hash"
+LABEL_BASE = "org.clusterdyno.base-image-id"
 LABEL_VENDOR = "org.clusterdyno.vendor"
 LABEL_FRAMEWORK = "org.clusterdyno.framework"
 
@@ -57,15 +58,16 @@ class ImageSpec:
     python: str
     dockerfile: str
     files: tuple[ContextFile, ...]
-    base_image_id: str | None = None
 
     @property
     def content_hash(self) -> str:
-        """sha256, in hex, over all that goes in: Dockerfile, each file's name and content, the base's id if given."""
+        """sha256, in hex, over all that is known to go in: Dockerfile, each file's name and content.
+
+        What the base is called stands in the Dockerfile; which image that was at the build, in LABEL_BASE.
+        """
         content = {
             "dockerfile": self.dockerfile,
             "files": [[file.name, file.sha256] for file in self.files],
-            "base_image_id": self.base_image_id,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -109,7 +111,6 @@ def image_spec(
     pip_source: str | None,
     wheelhouse: Path | None,
     requirements: tuple[Path, ...],
-    base_image_id: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> ImageSpec:
     """Describes the image of a vendor and framework.
@@ -119,7 +120,6 @@ def image_spec(
         pip_source: package index (http, https); None: pip's own.
         wheelhouse: folder of wheels, for sites without an index.
         requirements: pip files of the case, from vendors.case_requirements.
-        base_image_id: the base's id where it is known, so that another base under the same name gives another tag.
         options: instead of the vendor's own, by name.
 
     Raises ImageSpecError, also for what is wrong with the files given.
@@ -157,7 +157,6 @@ def image_spec(
         files=tuple(
             ContextFile(name, path, path.stat().st_size, hashes[path]) for name, path in sorted(context.items())
         ),
-        base_image_id=base_image_id,
     )
 
 

@@ -15,7 +15,7 @@ from run_benchmarks.runtimes.docker import call
 
 SECONDS = 60.0
 TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
-# Arguments: state folder, interpreter, folder of all code folders. Any of them will do: the run's may not be ours any more.
+# Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours.
 STOP = """
 for code in "$3"/*/; do
   [ -e "$code/training/benchmarks/driver/supervise.py" ] || continue

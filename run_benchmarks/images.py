@@ -15,12 +15,13 @@ import docker.errors
 import requests
 
 from container.distribute import transfer
-from container.engine_images import DistributeError, build, pull
+from container.engine_images import BaseState, DistributeError, base_state, build, outdated, pull
 from container.image import ImageSpec, ImageSpecError
 from run_benchmarks.check import HostReport
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import Plan
 from run_benchmarks.resolve import Resolved
@@ -63,11 +64,31 @@ def provide_images(
             names += [host for host in case.hosts if host not in names]
     ids = {}
     for tag, names in needed.items():
+        chosen = {name: hosts[name] for name in names}
         there = {name: reports[name].images.get(tag) for name in names}
-        ids[tag] = _provide(tag, specs.get(tag), {name: hosts[name] for name in names}, there, interruption)
+        spec = specs.get(tag)
+        builder = None if spec is None else _drop_outdated(spec, chosen, there)
+        ids[tag] = _provide(tag, spec, chosen, there, builder or names[0], interruption)
         for name in names:
             reports[name].images[tag] = ids[tag]
     return ids
+
+
+def _drop_outdated(spec: ImageSpec, hosts: dict[str, Host], there: dict[str, str | None]) -> str | None:
+    """Count an image as absent that was built on another image than its base's name stands for now.
+
+    Returns the host that has this base; None where nobody has it, so that any image is good.
+    """
+
+    def ask(host: Host) -> BaseState:
+        return _guard(host.name, lambda: base_state(host.docker(), spec))
+
+    builder, stale = outdated(for_each(hosts, ask).raise_first())
+    for name in sorted(stale):
+        if there[name] is not None:
+            LOG.info("%s: image %s was built on another %s than there is now", name, spec.tag, spec.base_image)
+            there[name] = None
+    return builder
 
 
 def _provide(
@@ -75,6 +96,7 @@ def _provide(
     spec: ImageSpec | None,
     hosts: dict[str, Host],
     there: dict[str, str | None],
+    builder: str,
     interruption: Interruption,
 ) -> str:
     lacking = [name for name, image_id in there.items() if image_id is None]
@@ -83,11 +105,11 @@ def _provide(
     if not lacking and image_id:
         return image_id
     with contextlib.ExitStack() as stack:
-        clients = {name: host.open_docker(TRANSFER_SECONDS) for name, host in hosts.items()}
+        clients = {name: host.open_docker(TRANSFER_SECONDS, interruption.check) for name, host in hosts.items()}
         for client in clients.values():
             stack.callback(client.close)
         if source is None or image_id is None:
-            source = next(iter(hosts))
+            source = builder
             LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
             say = Sayer(f"{source}: image {tag}", interruption)
             image_id = _make(clients[source], tag, spec, source, say)

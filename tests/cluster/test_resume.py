@@ -85,6 +85,23 @@ def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(
     assert again.exit_code == 0 and "as recorded" in again.output
 
 
+def test_a_running_round_of_processes_is_taken_over(controller: Controller) -> None:
+    controller.configure_test({"SECOND": SOME, "THIRD": {**SHORT, "nnodes": 1, "config": "config_CPUx1x2"}}, **PROCESS)
+    run = kill_in(controller, "SECOND")
+    ranks = [rank_process(rank) for rank in range(4)]
+    answer = controller.call("resume", run.name)
+    assert answer.exit_code == 0, answer.output
+    assert "taken over (attempt 1)" in answer.output and None not in ranks
+    second = answer.round_record("SECOND")
+    assert second["verdict"] == "pass" and second["attempt"] == 1 and len(second["steps"]) == 1
+    assert "attach" in second["phase_seconds"] and "launch" not in second["phase_seconds"]
+    assert [node["missing"] for node in second["nodes"]] == [[], []]
+    assert [node["monitor"]["complete"] for node in second["nodes"]] == [True, True]
+    assert not (run / "SECOND/round1_try2").exists()
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "pass"]
+    assert all(rank is not None and not rank.is_running() for rank in ranks)
+
+
 def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> None:
     controller.configure_test({"ONLY": SOME}, **PROCESS)
     run = kill_in(controller, "ONLY")

@@ -1,6 +1,8 @@
 """Images on real engines: built, found, saved once and loaded elsewhere; what fails says why."""
 
+import fcntl
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +12,20 @@ import pytest
 from docker import APIClient
 
 import vendors
-from container.distribute import transfer
-from container.engine_images import DistributeError, ImageBuildError, ImageLoadError, ImagePullError, build, find, pull
+from container import distribute
+from container.distribute import prune, transfer
+from container.engine_images import (
+    BaseState,
+    DistributeError,
+    ImageBuildError,
+    ImageLoadError,
+    ImagePullError,
+    base_state,
+    build,
+    find,
+    outdated,
+    pull,
+)
 from container.image import ImageSpec, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
@@ -96,6 +110,38 @@ def test_build_streams_its_log_and_labels_the_image(client: APIClient, small: Im
     inspected = client.inspect_image(small.tag)  # type: ignore[no-untyped-call]
     assert inspected["Config"]["Labels"]["org.clusterdyno.content-hash"] == small.content_hash
     client.remove_image(small.tag)
+
+
+def test_an_image_is_outdated_once_its_base_s_name_stands_for_another(
+    client: APIClient, second: APIClient, small: ImageSpec, tmp_path: Path
+) -> None:
+    base = "clusterdyno-test/base:latest"
+    name, tag = base.split(":")
+    assert client.tag(BASE_IMAGE, name, tag)
+    spec = replace(small, base_image=base, dockerfile=small.dockerfile.replace(BASE_IMAGE, base))
+    assert base_state(client, spec) == BaseState(base=find(client, base), built_on=None)
+    build(client, spec, Said())
+    state = base_state(client, spec)
+    assert state.built_on == state.base == find(client, BASE_IMAGE)
+    engines = {"second": second, "first": client}
+    assert transfer(client, {"second": second}, spec.tag, tmp_path / "spool", Said(), 1) == {}
+    states = {name: base_state(each, spec) for name, each in engines.items()}
+    assert states["second"].base is None
+    assert outdated(states) == ("first", set())
+    client.tag(small_base(client, small), name, tag)
+    states = {name: base_state(each, spec) for name, each in engines.items()}
+    assert outdated(states) == ("first", {"first", "second"})
+    build(client, spec, Said())
+    assert outdated({"first": base_state(client, spec)}) == ("first", set())
+    assert outdated({"second": base_state(second, spec)}) == (None, set())
+    for image in (spec.tag, base, small.tag):
+        client.remove_image(image, force=True)
+
+
+def small_base(client: APIClient, small: ImageSpec) -> str:
+    """Another image than the base image."""
+    build(client, small, Said())
+    return small.tag
 
 
 def test_a_failed_build_shows_the_end_of_its_log(
@@ -272,3 +318,28 @@ def test_the_nvidia_image_keeps_the_bases_torch(
     assert "torch==2.10.0a0+b4e4ee8.nv25.12" in str(failure.value), "a case may not replace it either"
     client.remove_image(spec.tag)
     client.remove_image(base.tag)
+
+
+def archive(spool: Path, name: str, size: int, age: int) -> Path:
+    path = spool / name
+    path.write_bytes(bytes(size))
+    os.utime(path, (1e9 - age, 1e9 - age))
+    return path
+
+
+def test_the_spool_folder_keeps_the_newest_archives_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribute, "SPOOL_BYTES", 100)
+    oldest, old, new = (archive(tmp_path, f"{name}.tar", 45, age) for age, name in ((3, "c"), (2, "b"), (1, "a")))
+    killed, other = archive(tmp_path, ".saving-x", 10, 0), archive(tmp_path, "notes.txt", 500, 9)
+    prune(tmp_path)
+    assert new.exists() and old.exists() and other.exists()
+    assert not oldest.exists() and not killed.exists()
+    huge = archive(tmp_path, "d.tar", 500, 0)
+    with old.open("rb") as held, (tmp_path / ".saving-y").open("wb") as saving:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        fcntl.flock(saving, fcntl.LOCK_EX)
+        prune(tmp_path)
+        assert huge.exists() and old.exists() and (tmp_path / ".saving-y").exists()
+        assert not new.exists(), "beyond the limit, and nobody has it in hand"
+    prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.tar", "notes.txt"]

@@ -101,8 +101,6 @@ def test_whatever_goes_in_changes_the_tag(tmp_path: Path, wheels: Path) -> None:
         cpu(requirements=(case,)),
         cpu(wheelhouse=wheels),
         cpu(wheelhouse=wheels, requirements=(case,)),
-        cpu(base_image_id="sha256:1"),
-        cpu(base_image_id="sha256:2"),
         nvidia(options={"flash_attn": "2.8.3"}),
     ]
     case.write_text("einops==3.15.0\n")

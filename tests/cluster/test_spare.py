@@ -1,0 +1,57 @@
+"""A host is lost between two cases with containers: the next case runs on a spare one, which gets what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller, in_training, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
+ONE: dict[str, object] = {"config": "config_CPUx1x2", "nnodes": 1, "nproc": 1}
+LONG: dict[str, object] = {**ONE, "overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
+SHORT: dict[str, object] = {**ONE, "overrides": {"sizes": "8..1M x8", "iterations": 5}}
+LINK_LIMIT = 5.0
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    made = Controller(tmp_path, testbed)
+    made.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    yield made
+    for host in testbed.hosts:
+        if host.pid is None:
+            testbed.boot(host)
+
+
+def test_a_spare_host_takes_over_what_a_lost_one_would_have_run(controller: Controller, testbed: TestBed) -> None:
+    lost, spare = testbed.hosts
+    controller.configure_test({"LONG": LONG, "NAMED": {**SHORT, "hosts": [lost.address]}, "NEXT": SHORT})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: in_training(0), IMAGE_SECONDS)
+    lost.kill()
+    answer = controller.finish(process)
+    assert answer.exit_code == 1, answer.output
+    cases = {case["name"]: case for case in answer.run_record()["cases"]}
+    assert {name: case["verdict"] for name, case in cases.items()} == {
+        **{"LONG": "fail", "NAMED": "skipped"},
+        "NEXT": "pass",
+    }, answer.output
+    assert "out of reach" in cases["LONG"]["reason"]
+    assert cases["NAMED"]["reason"].startswith("it needs 1 hosts and 0 of its 1 are left") and lost.address in str(
+        cases
+    )
+    (before,), (after,) = answer.round_record("LONG")["nodes"], answer.round_record("NEXT")["nodes"]
+    assert before["host"] == lost.address and before["incomplete"] and before["missing"]
+    assert after["host"] == spare.address and after["image"] == before["image"] and after["image_id"]
+    assert after["missing"] == [] and not after["incomplete"]
+    assert f"The hosts for the next round: {spare.address}" in answer.output
+    client = spare.connect_docker()
+    try:
+        assert client.containers.list(all=True, filters={"label": "org.clusterdyno.run"}) == []
+    finally:
+        client.close()
