@@ -12,6 +12,7 @@ from typing import Any
 
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.symptoms import LATE_PERCENT
 
@@ -57,7 +58,7 @@ def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
         analysis=found,
         hosts=found.hosts if found else (),
         matrix=_matrix(found) if found is not None and is_matrix else (),
-        plot=_plot(record.steps),
+        plot=_plot(record.steps, case.config),
     )
 
 
@@ -76,12 +77,13 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
 
 
-def _plot(steps: list[dict[str, Any]]) -> str:
-    """busbw over message size where all ranks swept two sizes or more; empty otherwise."""
+def _plot(steps: list[dict[str, Any]], config: Mapping[str, Any]) -> str:
+    """busbw over message size where all ranks swept two sizes or more, and what was advertised; empty otherwise."""
     points = [point for step in steps if (point := _point(step)) is not None]
     if len({size for size, _ in points}) < 2:
         return ""
-    return sweep_svg({"busbw": points}, "busbw, GB/s, over message size")
+    advertised = advertised_gbps(config.get("expected_link"), config.get("expected_links", 1))
+    return sweep_svg({"busbw": points}, "busbw, GB/s, over message size", advertised=advertised)
 
 
 def _point(step: Mapping[str, Any]) -> tuple[int, float] | None:

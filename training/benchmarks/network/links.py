@@ -55,6 +55,11 @@ def link(wanted: str | float) -> Link:
     return known[wanted]
 
 
+def advertised_gbps(expected_link: str | float | None, count: int) -> float | None:
+    """GB/s in one direction of `count` links that a case expects; None where it expects none."""
+    return None if expected_link is None else link(expected_link).gbps * count
+
+
 def judge_share(share: float) -> tuple[str, str]:
     """A class and what it means, for measured / advertised speed in one direction."""
     if share > 1:

@@ -12,18 +12,20 @@ _COLORS = ("#0969da", "#cf222e", "#1a7f37", "#9a6700", "#8250df")
 _TICKS = 8
 
 
-def sweep_svg(series: Mapping[str, Sequence[tuple[int, float]]], title: str) -> str:
+def sweep_svg(series: Mapping[str, Sequence[tuple[int, float]]], title: str, *, advertised: float | None = None) -> str:
     """An SVG document of lines over sizes (bytes, logarithmic) and GB/s (linear from 0), one a name in `series`.
 
-    Points without a size (a barrier) are left out; a picture without points says so.
+    `advertised`, GB/s, is drawn across. Points without a size (a barrier) are left out; a picture without points says
+    so.
     """
     lines = {name: sorted(point for point in points if point[0] > 0) for name, points in series.items()}
     every = [point for points in lines.values() for point in points]
     body = [f'<text x="{_LEFT}" y="20" font-weight="600">{escape(title)}</text>']
     if every:
         low, high = min(size for size, _ in every), max(size for size, _ in every)
-        top = _nice(max(value for _, value in every))
+        top = _nice(max([*(value for _, value in every), advertised or 0.0]))
         body += _axes(sorted({size for size, _ in every}), low, high, top)
+        body += _across(advertised, top) if advertised else []
         for number, (name, points) in enumerate(lines.items()):
             body += _line(name, points, _COLORS[number % len(_COLORS)], low, high, top)
     else:
@@ -64,6 +66,14 @@ def _axes(sizes: Sequence[int], low: int, high: int, top: float) -> list[str]:
         x = _x(size, low, high)
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{format_size(size)}</text>')
     return parts
+
+
+def _across(advertised: float, top: float) -> list[str]:
+    y, right = _y(advertised, top), _WIDTH - _RIGHT
+    return [
+        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#cf222e" stroke-dasharray="6 4"/>',
+        f'<text x="{right}" y="{y - 5:.1f}" text-anchor="end">advertised {advertised:g}</text>',
+    ]
 
 
 def _line(name: str, points: Sequence[tuple[int, float]], color: str, low: int, high: int, top: float) -> list[str]:

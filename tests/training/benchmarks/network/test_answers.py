@@ -1,5 +1,6 @@
 """The questions of the seed, answered in words; and what a link should do."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -52,6 +53,10 @@ def test_every_link_has_a_speed_and_a_source() -> None:
     known = links.links()
     assert len(known) > 10
     assert all(each.gbps > 0 and len(each.source) > 10 for each in known.values())
+    rows = json.loads(links.TABLE.read_text())
+    assert all(rows[name]["url"].startswith("https://") for name in known)
+    assert known["infiniband-ndr"].verified
+    assert "; not verified)" in answers.expectation(10.0, "nvlink-a100", 1)[1]
     assert known["infiniband-ndr"].gbps == 50.0 and known["nvlink-h100"].gbps == 450.0
     for each in known.values():
         if gbit := re.search(r"(\d+) Gbit/s", each.source):
@@ -78,4 +83,7 @@ def test_a_plot_is_one_svg_with_a_mark_a_point() -> None:
     for circle in root.findall(f"{name}circle"):
         assert 0 <= float(circle.attrib["cx"]) <= 640 and 0 <= float(circle.attrib["cy"]) <= 320
     assert "no sizes were measured" in sweep_svg({"a": [(0, 1.0)]}, "t")
+    line = sweep_svg({"a": [(8, 1.0), (16, 3.0)]}, "t", advertised=12.5)
+    assert "advertised 12.5" in line and "stroke-dasharray" in line and ">20<" in line, "the axis holds it"
+    assert "advertised" not in sweep_svg({"a": [(8, 1.0), (16, 3.0)]}, "t")
     assert "circle" in sweep_svg({"a": [(8, 0.0)]}, "t")

@@ -70,8 +70,13 @@ class Output:
         for group in groups:
             print(f"{table.row(group)}  # {group['group']}", flush=True)
 
-    def finish(self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool) -> None:
-        """Print the table's end and the answers; write the files where there is a folder for them."""
+    def finish(
+        self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool, advertised: float | None
+    ) -> None:
+        """Print the table's end and the answers; write the files where there is a folder for them.
+
+        `advertised`, GB/s in one direction, is drawn into the plot.
+        """
         if not self._is_first:
             return
         results = [row for value in steps for row in rows_of(value)]
@@ -86,7 +91,9 @@ class Output:
         if plot:
             points = [(int(row["size_bytes"]), float(row["busbw_GBps"])) for row in results]
             title = f"{results[0]['collective']}, {results[0]['world_size']} ranks: busbw, GB/s"
-            (self.folder / PLOT_FILE).write_text(sweep_svg({"busbw": points}, title), encoding="utf-8")
+            (self.folder / PLOT_FILE).write_text(
+                sweep_svg({"busbw": points}, title, advertised=advertised), encoding="utf-8"
+            )
 
 
 def rows_of(value: Mapping[str, Any]) -> list[dict[str, Any]]:

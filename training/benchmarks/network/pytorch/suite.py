@@ -11,6 +11,7 @@ from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
 from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse
+from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
 from training.benchmarks.network.pytorch.output import Output, rows_of
 from training.benchmarks.network.pytorch.sweep import Sweep, worst
@@ -35,7 +36,8 @@ def main() -> None:
         if config.tool == "nccl_tests":
             ratios, lines, problem = _beside_nccl_tests(run, program, steps)
             figures["ours_over_nccl_tests"], sentences = ratios, [*sentences, *lines]
-        output.finish(steps, sentences, plot=config.tool == "all_reduce_bench")
+        advertised = advertised_gbps(config.expected_link, config.expected_links)
+        output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
         summary = {"e2e_time": time.perf_counter() - begin, **_summary(steps), **figures}
         logger.log(Event.FINISHED, summary | ({"answer": "; ".join(sentences)} if sentences else {}))
     failed = dict.fromkeys(
