@@ -24,7 +24,7 @@ BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no 
 def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: str, master_port: int) -> None:
     """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
-    `outcome` gets what arrived sound (as it was on the host, or with its secrets masked as it is kept) and what did not.
+    `outcome` gets what arrived sound (as it was on the host, or as it is kept, with secrets masked) and what did not.
 
     Raises:
         HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
