@@ -11,6 +11,10 @@ _ROOT = Path(__file__).parents[1]
 _PACKAGE = "training.benchmarks"
 
 
+# Who starts the ranks of a framework, the LAUNCHER in its config.py: torch's agent, or driver.processes without torch.
+LAUNCHERS = ("torchrun", "processes")
+
+
 class UnknownBenchmarkError(LookupError):
     """No such model or framework; the message lists what there is and the nearest name."""
 
@@ -23,6 +27,7 @@ class Benchmark:
     framework: str
     config_class: type[CaseConfig]
     entry_module: str
+    launcher: str = "torchrun"
 
 
 def available() -> list[tuple[str, str]]:
@@ -44,7 +49,16 @@ def benchmark(model: str, framework: str) -> Benchmark:
     if package not in frameworks:
         raise UnknownBenchmarkError(_message(f"framework of {model}", framework, frameworks))
     module = importlib.import_module(f"{_PACKAGE}.{model}.{package}.config")
-    return Benchmark(model=model, framework=package, config_class=module.Config, entry_module=module.ENTRY_MODULE)
+    launcher = getattr(module, "LAUNCHER", LAUNCHERS[0])
+    if launcher not in LAUNCHERS:
+        raise UnknownBenchmarkError(f"{module.__file__}: LAUNCHER = {launcher!r}; allowed: {', '.join(LAUNCHERS)}")
+    return Benchmark(
+        model=model,
+        framework=package,
+        config_class=module.Config,
+        entry_module=module.ENTRY_MODULE,
+        launcher=launcher,
+    )
 
 
 def _message(what: str, name: str, known: list[str]) -> str:

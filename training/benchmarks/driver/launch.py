@@ -1,7 +1,9 @@
 """Starts the workload of one node: torchrun's agent, with all that the controller and the monitor rely on.
 
     python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] [--max_seconds N] \\
-        <torchrun options> -- -m <module> <arguments>
+        [--launcher torchrun|processes] <torchrun options> -- -m <module> <arguments>
+
+--launcher processes starts the ranks without torch (driver.processes), for frameworks that bring none.
 
 Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
 D/rank<global rank>.out.log, and writes D/node_exit.json at the end, however it comes. Its exit code is 0 or the first
@@ -24,9 +26,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 from training.benchmarks.driver import interface as interfaces
+from training.benchmarks.driver import processes
+from training.benchmarks.driver.catalog import LAUNCHERS
 from training.benchmarks.driver.masking import mask_argv, mask_environment
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
@@ -51,6 +56,7 @@ class Launch:
     torchrun_options: list[str]
     command: list[str]
     max_seconds: float | None = None
+    launcher: str = "torchrun"
     started_ms: int = field(default_factory=now_ms)
     interface: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -109,7 +115,8 @@ def main() -> int:
 def _parse(argv: Sequence[str]) -> Launch:
     parser = argparse.ArgumentParser(
         prog="python -m training.benchmarks.driver.launch",
-        usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] TORCHRUN_OPTIONS -- -m MODULE ...",
+        usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] [--launcher torchrun|processes]"
+        " TORCHRUN_OPTIONS -- -m MODULE ...",
         description="Run one node's ranks under torchrun. TORCHRUN_OPTIONS are those of `torchrun --help`.",
         allow_abbrev=False,
     )
@@ -118,6 +125,7 @@ def _parse(argv: Sequence[str]) -> Launch:
     )
     parser.add_argument("--interface", default="auto", help="interface that reaches the master (auto: by its route)")
     parser.add_argument("--max_seconds", type=_seconds, help="stops by itself after these (default: never)")
+    parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="who starts the ranks")
     split = list(argv).index("--") if "--" in argv else len(argv)
     options, torchrun_options = parser.parse_known_args(argv[:split])
     command = list(argv[split + 1 :])
@@ -129,6 +137,7 @@ def _parse(argv: Sequence[str]) -> Launch:
         torchrun_options=torchrun_options,
         command=command[1:],
         max_seconds=options.max_seconds,
+        launcher=options.launcher,
     )
 
 
@@ -168,24 +177,33 @@ def _run(launch: Launch) -> None:
 
 
 def _run_ranks(launch: Launch) -> None:
-    try:
-        # torch takes seconds to import: the lock and the signal handlers are there before it.
-        from training.benchmarks.driver import agent
-    except ImportError as error:
-        raise LaunchError(f"torch cannot be used on this host: {error}") from error
+    agent = _agent(launch.launcher)
     launch.torch = agent.TORCH_VERSION
     with tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch, RankWatch(Path(scratch)) as watch:
         launch.scratch = Path(scratch)
         command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
         try:
             arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
-            _prepare_environment(launch, *agent.master(arguments), agent.local_world_size(arguments))
+            address, port = agent.master(arguments)
+            _prepare_environment(launch, address, port, agent.local_world_size(arguments))
             os.environ[SOCKET_ENV] = str(watch.path)
             with _stacks_on_signal(watch):
                 failures = agent.run(arguments, watch, launch.log_dir)
-        except (agent.TorchrunError, interfaces.InterfaceError) as error:
+        except (agent.StartError, interfaces.InterfaceError) as error:
             raise LaunchError(str(error)) from error
     launch.failures = failures
+
+
+def _agent(launcher: str) -> ModuleType:
+    """The module that starts the ranks."""
+    if launcher == "processes":
+        return processes
+    try:
+        # torch takes seconds to import: the lock and the signal handlers are there before it.
+        from training.benchmarks.driver import agent
+    except ImportError as error:
+        raise LaunchError(f"torch cannot be used on this host: {error}") from error
+    return agent
 
 
 @contextlib.contextmanager

@@ -2,15 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.agent import (
-    SeenFailure,
-    TorchrunError,
-    explained,
-    local_world_size,
-    master,
-    ordered,
-    parse_options,
-)
+from training.benchmarks.driver.agent import StartError, local_world_size, master, parse_options
+from training.benchmarks.driver.failures import SeenFailure, explained, ordered
 from training.benchmarks.driver.memory_kills import MemoryGroup
 from training.benchmarks.driver.node_record import RankFailure
 
@@ -115,7 +108,7 @@ def test_a_users_shutdown_timeout_and_signals_stay(monkeypatch: pytest.MonkeyPat
 
 
 def test_torchruns_refusal_is_passed_on() -> None:
-    with pytest.raises(TorchrunError, match=r"refuses its options: .*--nnode5"):
+    with pytest.raises(StartError, match=r"refuses its options: .*--nnode5"):
         parse_options(["--nnode5", "2"], ["x"])
-    with pytest.raises(TorchrunError, match="--nproc_per_node several: Unsupported"):
+    with pytest.raises(StartError, match="--nproc_per_node several: Unsupported"):
         local_world_size(parse_options(["--nproc_per_node", "several"], ["x"]))

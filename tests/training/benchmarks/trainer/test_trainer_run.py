@@ -20,7 +20,7 @@ STEP_KEYS = {
 }  # fmt: skip
 FINISHED_KEYS = {
     "e2e_time", "global_steps", "num_trained_samples", "training_sequences_per_second", "converged", "raw_train_time",
-    "init_time", "pure_training_computing_time", "train_no_eval_time",
+    "init_time", "pure_training_computing_time", "train_no_eval_time", "train_time",
 }  # fmt: skip
 
 
@@ -111,6 +111,8 @@ def test_epochs_have_their_numbers_and_steps_their_places(healthy: Run) -> None:
         assert value["num_trained_samples"] == value["step"] * 16
         assert value["end_training"] is (value["step"] == last)
         assert value["tokens/s"] == pytest.approx(16 * value["seq/s"])
+        assert value.get("embedding_average") == value.get("eval_embedding_average")
+    assert "embedding_average" in ends[-1] and "embedding_average" not in ends[0], "once there is one"
     assert [a["no_eval_time"] < b["no_eval_time"] for a, b in pairwise(ends)] == [True] * (len(ends) - 1)
 
 

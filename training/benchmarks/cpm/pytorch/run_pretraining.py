@@ -1,6 +1,8 @@
 """CPM pretraining: `torchrun --nproc_per_node N -m training.benchmarks.cpm.pytorch.run_pretraining -- ...`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from training.benchmarks.cpm.pytorch import data
 from training.benchmarks.cpm.pytorch.config import Config
@@ -14,6 +16,7 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "cpm"
+    step_names: ClassVar[Mapping[str, str]] = {"embedding_average": "eval_embedding_average"}
     # Torch has a flash kernel of its own for causal masks.
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 

@@ -2,6 +2,7 @@
 
 import pickle
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -37,12 +38,14 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     """A model, its data and its metric; everything else is the trainer's.
 
     `throughput_unit` stands in the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
-    `attentions` are the implementations of attention that the model can use, the best first.
+    `attentions` are the implementations of attention that the model can use, the best first. `step_names` maps further
+    names in STEP_END, which FlagPerf's readers know, to the metric that they stand for.
     """
 
     name: ClassVar[str]
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
+    step_names: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:

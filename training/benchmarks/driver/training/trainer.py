@@ -71,6 +71,7 @@ class Trainer:
         kernels.agree(prepared.kernels)
         self.schedule = Schedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
         self._logger = run.logger
+        self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
         self.model = spread(prepared.model, self.layout, config, device, prepared.weights)
@@ -168,8 +169,10 @@ class Trainer:
         self._evaluated = self._evaluated or evaluates
         if logged:
             mean = float(average(loss.detach().float()))
-            values = report.step_end(self.progress(), self.config, mean, epoch, self.metrics if self._evaluated else {})
+            found = self.metrics if self._evaluated else {}
+            values = report.step_end(self.progress(), self.config, mean, epoch, found)
             extra = {"end_training": self._is_over()} | self._numerics()
+            extra |= {name: found[metric] for name, metric in self._step_names.items() if metric in found}
             self._logger.log(Event.STEP_END, values | extra)
             if not math.isfinite(mean):
                 raise SystemExit(f"the loss is {mean} at step {step}: training has diverged")
@@ -214,7 +217,7 @@ class Trainer:
         assert total is not None
         return total
 
-    def _numerics(self) -> dict[str, float]:
+    def _numerics(self) -> dict[str, Any]:
         values = {}
         if self.grad_norm is not None:
             values["grad_norm"] = float(self.grad_norm)
