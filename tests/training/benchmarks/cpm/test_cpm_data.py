@@ -89,6 +89,12 @@ def test_a_file_that_cannot_be_used_is_named(data_dir: Path, name: str, content:
         _open(data_dir)
 
 
+def test_pieces_are_as_long_as_the_case_says(data_dir: Path) -> None:
+    (data_dir / "train.txt").write_text(SENTENCES[0] * 40 + "\n", encoding="utf-8")
+    batch = _open(data_dir, seq_length=200, max_position_embeddings=1024).train[[0]]
+    assert batch["tokens"].shape == (1, 201) and batch["loss_mask"].sum() == 200
+
+
 def test_a_byte_order_mark_and_other_line_ends_are_no_text(data_dir: Path) -> None:
     expected = _open(data_dir).evaluation[[0]]["tokens"].tolist()
     (data_dir / "valid.txt").write_bytes(b"\xef\xbb\xbf" + SENTENCES[1].encode() + b"\r\n")

@@ -1,8 +1,13 @@
 """The shipped true-size cases: published batch sizes, steps and rates, and that a step fits into a device's memory."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
+import numpy as np
 import pytest
 
 from tests.training.benchmarks.driver.launching import ROOT
@@ -72,3 +77,58 @@ def test_every_layer_keeps_as_much_as_the_second(model: str, precision: str) -> 
     one, two, five = (activation_bytes(benchmark_of(model), config, layers) for layers in (1, 2, 5))
     assert two > one > 0
     assert five == one + 4 * (two - one)
+
+
+def test_every_true_size_case_can_be_planned(tmp_path: Path) -> None:
+    cases = {
+        f"{model}:pytorch:{d}:{shape.replace('x', ':')}:1": "/data" for model, d, shape in CASES if model != "llama"
+    }
+    cases |= {f"llama:pytorch:{d}:{shape.replace('x', ':')}:1": "/data" for d in MEMORY for shape in ("1x8", "2x8")}
+    (tmp_path / "cluster_conf.py").write_text('HOSTS = ["gpu01", "gpu02"]\n')
+    (tmp_path / "test_conf.py").write_text(f'VENDOR, RUNTIME = "nvidia", "process"\nCASES = {cases!r}\n')
+    options = [f"--{name}-conf={tmp_path / name}_conf.py" for name in ("cluster", "test")]
+    argv = [sys.executable, "run_benchmarks/run.py", *options, "plan"]
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert [case["name"] for case in json.loads(result.stdout)["cases"]] == list(cases)
+
+
+def _write(path: Path, arrays: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            file.create_dataset(key, data=array)
+
+
+def _bert_files(folder: Path) -> None:
+    ones = np.ones((3, 512), dtype=np.int32)
+    arrays: dict[str, Any] = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ones)
+    arrays |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), np.ones((3, 76), dtype=np.int32))
+    arrays["next_sentence_labels"] = np.zeros(3, dtype=np.int32)
+    for name in ("2048_shards_uncompressed/part_00000.hdf5", "eval_set_uncompressed/part_eval_10k.hdf5"):
+        _write(folder / name, arrays)
+
+
+def _glm_files(folder: Path) -> None:
+    rows = np.ones((6, 512), dtype=np.int64)
+    arrays: dict[str, Any] = dict.fromkeys(("text", "target", "logit_mask"), rows)
+    arrays |= {"position": np.ones((12, 512), dtype=np.int64), "mask": np.full((1, 6), 500)}
+    arrays |= {"choice_start_end": np.array([[0, 2], [2, 6]]), "answer_start_end": np.array([[0, 1], [1, 2]])}
+    arrays["answer_idx"] = np.array([[0, 3]])
+    for kind in ("train", "eval"):
+        _write(folder / f"ReCoRD/glm_train_eval_hdf5_sparse/{kind}_hdf5/{kind}_sparse.hdf5", arrays)
+
+
+def _llama_files(folder: Path) -> None:
+    for name in ("train.npy", "eval.npy"):
+        np.save(folder / name, np.zeros(3 * 4096 + 5, dtype=np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("model", "write", "samples"), [("bert", _bert_files, 3), ("glm", _glm_files, 2), ("llama", _llama_files, 3)]
+)
+def test_the_readers_take_files_of_the_true_sizes(model: str, write: Any, samples: int, tmp_path: Path) -> None:
+    write(tmp_path)
+    sets = benchmark_of(model).open_files(_config(model, "A100", "1x8"), tmp_path)
+    assert len(sets.train) == len(sets.evaluation) == samples
+    assert all(len(tensor) == samples for tensor in sets.train[list(range(samples))].values())
