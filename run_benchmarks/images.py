@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,8 +45,13 @@ def provide_images(
     hosts: Mapping[str, Host],
     reports: Mapping[str, HostReport],
     interruption: Interruption,
+    settled: Collection[str] = (),
 ) -> dict[str, str]:
     """Bring every image of the plan to every host that needs it and, by its report, lacks it; the reports then say so.
+
+    Args:
+        settled: tags that this run has provided before. They are not built anew, whatever bases the hosts that are
+            left have: all rounds of a run use one image.
 
     Returns:
         image id by tag.
@@ -67,7 +72,7 @@ def provide_images(
         chosen = {name: hosts[name] for name in names}
         there = {name: reports[name].images.get(tag) for name in names}
         spec = specs.get(tag)
-        builder = None if spec is None else _drop_outdated(spec, chosen, there)
+        builder = None if spec is None or tag in settled else _drop_outdated(spec, chosen, there)
         ids[tag] = _provide(tag, spec, chosen, there, builder or names[0], interruption)
         for name in names:
             reports[name].images[tag] = ids[tag]

@@ -58,8 +58,10 @@ class Schedule:
     def provide_images(self) -> None:
         """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
         if self._plan.runtime == "docker":
-            ids = provide_images(self._plan, self._prepared.resolved, self._hosts, self._reports, self._interruption)
-            self._image_ids |= ids
+            resolved, settled = self._prepared.resolved, tuple(self._image_ids)
+            self._image_ids |= provide_images(
+                self._plan, resolved, self._hosts, self._reports, self._interruption, settled
+            )
 
     def run_round(self, case: CasePlan, index: int) -> RoundRecord:
         """The round's last attempt: one left running by a killed controller, else a new one; the case's retries.

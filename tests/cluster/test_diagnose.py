@@ -60,3 +60,23 @@ def test_it_says_what_it_needs(controller: Controller) -> None:
     controller.configure_test({"ONE": {**CASE, "nnodes": 1, "config": "config_CPUx1x2"}}, **PROCESS)
     answer = controller.call("diagnose")
     assert answer.exit_code == 2 and "nnodes of 2 or more" in answer.output, answer.output
+
+
+def test_hosts_whose_ranks_do_not_reach_each_other(controller: Controller, testbed: TestBed) -> None:
+    """A packet filter that lets torchrun's own port through and no other: the commonest reason of a hang."""
+    master, other = testbed.hosts
+    through = {master: ["--dport", "29500:29700"], other: ["--dport", "22"]}
+    for host, peer in ((master, other), (other, master)):
+        rule = ["-s", peer.address, "-p", "tcp", "--syn"]
+        host.exec(["iptables", "-A", "INPUT", *rule, *through[host], "-j", "ACCEPT"])
+        host.exec(["iptables", "-A", "INPUT", *rule, "-j", "REJECT"])
+    controller.configure_test({"ALL_REDUCE": {**CASE, "overrides": {"sizes": "8", "timeout_s": 10}}}, **PROCESS)
+    try:
+        answer = controller.call("diagnose")
+    finally:
+        for host in testbed.hosts:
+            host.exec(["iptables", "-F", "INPUT"])
+    assert answer.exit_code == 1, answer.output
+    failed = answer.output.partition("FAILED")[2]
+    assert failed.splitlines()[0].strip() == "gloo on two hosts", answer.output
+    assert f"{master.address} and {other.address}: " in failed, answer.output

@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 LINK_LIMIT = 5.0
@@ -36,6 +36,7 @@ def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
         host.link_up()
         if not host.sshd_answers():
             host.start_sshd()
+    made.end()
 
 
 def configure(controller: Controller, cases: dict[str, dict[str, object]], **changes: object) -> None:
@@ -140,6 +141,8 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     assert all(name in said[0] for name in missing), record["warnings"]
     assert answer.round_record("ONE")["nodes"][0]["host"] == other.address
     assert [case["verdict"] for case in answer.run_record()["cases"]] == ["fail", "pass"]
+    images = {node["image_id"] for case in ("LONG", "ONE") for node in answer.round_record(case)["nodes"]}
+    assert len(images) == 1, "an image of its own for the host that is left"
     left = controller.containers()
     assert len(left) == 2 and all("-n0" in name for name in left), left
     assert f"until `run.py clean {answer.folder.name}`" in answer.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 # .invalid has no addresses (RFC 2606), so that no registry anywhere is asked.
 NOWHERE = "registry.invalid/team/no-such-image:1"
@@ -19,8 +20,10 @@ ON_ONE_HOST = "clusterdyno-test/on-one-host:2"
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    return Controller(tmp_path, testbed)
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    made = Controller(tmp_path, testbed)
+    yield made
+    made.end()
 
 
 def reason_of(answer: Answer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    return Controller(tmp_path, testbed)
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    made = Controller(tmp_path, testbed)
+    yield made
+    made.end()
 
 
 def test_two_hosts_two_rounds(controller: Controller, testbed: TestBed) -> None:

@@ -25,8 +25,10 @@ SECRET = "s3cret-and-nobodys-business"
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    return Controller(tmp_path, testbed)
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    made = Controller(tmp_path, testbed)
+    yield made
+    made.end()
 
 
 @contextmanager
@@ -90,13 +92,15 @@ def test_a_head_node_whose_disk_is_full(controller: Controller) -> None:
         subprocess.run(["umount", "-l", str(controller.logs)], check=True)
 
 
-def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller, testbed: TestBed) -> None:
+@pytest.mark.parametrize("kill", [False, True], ids=["in order", "crash"])
+def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller, testbed: TestBed, kill: bool) -> None:
+    """After a crash the engine's containers go on without it."""
     controller.configure_cluster(LINK_LIMIT=5.0)
     controller.configure_test({"LONG": LONG}, ACCE_CONTAINER_OPT=f" -e HUGGING_TOKEN={SECRET} -e GREETING='a b'")
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
     stopped = testbed.hosts[1]
-    stopped.stop_engine()
+    stopped.stop_engine(kill=kill)
     began = time.monotonic()
     try:
         answer = controller.finish(process)
