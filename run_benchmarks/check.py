@@ -29,7 +29,8 @@ MIN_FREE_DOCKER_BYTES = 4 << 30
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
 PORTS_TRIED = 200
-PACKAGES = ("torch", "numpy", "pydantic", "psutil")
+PACKAGES = ("pydantic", "psutil")
+PACKAGES_OF_TORCHRUN = ("torch", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +131,8 @@ def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CaseP
         everything = cases or plan.cases  # a spare host may have to stand in for a lost one
         python = everything[0].rounds[0].nodes[0].workload.argv[0]
         required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in everything for line in case.requirements]
-        packages = sorted({*PACKAGES, *required})
+        is_torchrun = any(case.launcher == "torchrun" for case in everything)
+        packages = sorted({*PACKAGES, *(PACKAGES_OF_TORCHRUN if is_torchrun else ()), *required})
     return Questions(
         deploy=str(Path(plan.code_dir_host).parent),
         log_root=str(Path(plan.log_root_host).parent),

@@ -73,6 +73,7 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         folder=case.name.replace(":", "_"),
         model=case.benchmark.model,
         framework=case.settings.framework,
+        launcher=case.benchmark.launcher,
         backend=case.config.backend or resolved.vendor.backend,
         config_file=_relative_config(case),
         config=case.config.model_dump(mode="json"),

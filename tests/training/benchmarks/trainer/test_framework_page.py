@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
@@ -66,10 +67,26 @@ def test_the_adapter_of_the_page_runs_where_there_is_no_torch(project: Path, tmp
     _check(tmp_path)
 
 
-def test_the_case_of_the_page_runs_by_the_controller(project: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has all that this one has, but for torch."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for entry in Path(numpy.__file__).parents[1].iterdir():
+        if not entry.name.startswith(("torch", "functorch")):
+            (site / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def test_the_case_of_the_page_runs_by_the_controller_on_a_host_without_torch(
+    project: Path, tmp_path: Path, python: Path
+) -> None:
+    found = subprocess.run([python, "-c", "import numpy, torch"], capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in found.stderr
     conf = tmp_path / "test_conf.py"
     conf.write_text(
-        f"""VENDOR, RUNTIME, PYTHON = "cpu", "process", {sys.executable!r}
+        f"""VENDOR, RUNTIME, PYTHON = "cpu", "process", {str(python)!r}
 FLAGPERF_LOG_PATH_HOST = {str(tmp_path / "result")!r}
 CASES = {{"memcopy:numpy:CPU:1:2:1": ""}}
 """
