@@ -66,8 +66,8 @@ class RoundPlan(_Data):
 class CasePlan(_Data):
     """One case and its rounds. `folder` is its name as a folder of the result tree.
 
-    `launcher` starts its ranks (driver.catalog). `allowed_hosts` are those it may run on, in the order in which it takes
-    them; it runs on the first `nnodes`.
+    `launcher` starts its ranks (driver.catalog). `allowed_hosts` are those it may run on, in the order in which it
+    takes them; it runs on the first `nnodes`.
     """
 
     name: str
