@@ -1,34 +1,25 @@
-"""Who holds the cluster back, found by the pattern pairs on four real hosts: slow, late or lossy wires and paths.
-
-All wires are held to a speed far below what CPU and bridge reach, so that other work on the machine hardly shows.
-"""
+"""Who holds the cluster back, found by the pattern pairs on four real hosts: slow, late or lossy wires and paths."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run_benchmarks.results.network import NetworkView, network_view
-from run_benchmarks.results.records import CaseRecord, RoundRecord
+from run_benchmarks.results.network import NetworkView
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller
+from tests.cluster.controller import Controller
+from tests.cluster.pairs import CASE, HEALTHY, SLOW, configure, four_healthy_hosts, measure, view_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
-HEALTHY, SLOW = "200mbit", "80mbit"
 DELAY_S, LOSS = 0.005, 0.03
-CASE = "PAIRS"
-CLEAN_RUNS, REPEATS = 20, 3
 
 
 @pytest.fixture(scope="module")
 def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
-    with TestBed(4, tmp_path_factory.mktemp("network-bed"), engine=False) as bed:
-        for host in bed.hosts:
-            host.impair(rate=HEALTHY)
+    with four_healthy_hosts(tmp_path_factory.mktemp("network-bed")) as bed:
         yield bed
 
 
@@ -37,62 +28,9 @@ def controller(tmp_path: Path, four_hosts: TestBed) -> Controller:
     return Controller(tmp_path, four_hosts)
 
 
-def _configure(
-    controller: Controller,
-    overrides: Mapping[str, object] | None = None,
-    *,
-    rounds: int = 1,
-    conf: Mapping[str, object] | None = None,
-) -> None:
-    settings: dict[str, object] = {
-        "pattern": "pairs",
-        "repeats": REPEATS,
-        "sizes": "8, 256K",
-        "iterations": 20,
-        "warmup_iterations": 1,
-    }
-    case = {"nnodes": 4, "nproc": 1, "repeat": rounds, "overrides": settings | dict(overrides or {})}
-    environment: dict[str, object] = {
-        "RUNTIME": "process",
-        "PYTHON": sys.executable,
-        "BASE_IMAGE": None,
-        "WHEELHOUSE": None,
-    }
-    controller.configure_test({CASE: case}, **(environment | dict(conf or {})))
-
-
-def _measure(controller: Controller, *, rounds: int = 1, **overrides: object) -> Answer:
-    _configure(controller, overrides, rounds=rounds)
-    answer = controller.call()
-    assert answer.exit_code == 0, answer.output
-    return answer
-
-
-def _view(answer: Answer, index: int = 1) -> NetworkView:
-    """What the report shows of a round."""
-    case = CaseRecord.model_validate(answer.run_record()["cases"][0])
-    view = network_view(case, RoundRecord.model_validate(answer.round_record(CASE, index)))
-    assert view is not None and view.analysis is not None
-    assert answer.folder is not None
-    report = (answer.folder / "report.html").read_text()
-    assert all(sentence in report for sentence in view.sentences)
-    return view
-
-
 def _named(view: NetworkView) -> list[tuple[str, set[str]]]:
     assert view.analysis is not None
     return [(finding.kind, set(finding.hosts)) for finding in view.analysis.findings]
-
-
-def test_a_healthy_cluster_raises_no_alarm_in_20_runs(controller: Controller, four_hosts: TestBed) -> None:
-    """Each round starts its processes and opens its connections anew, and is judged by itself."""
-    answer = _measure(controller, rounds=CLEAN_RUNS, iterations=5)
-    alarms = []
-    for index in range(1, CLEAN_RUNS + 1):
-        view = _view(answer, index)
-        assert view.hosts == tuple(host.address for host in four_hosts.hosts)
-        alarms += [sentence for sentence in view.sentences if not sentence.startswith("no host or path stands out")]
-    assert alarms == []
 
 
 @pytest.mark.parametrize(
@@ -110,10 +48,10 @@ def test_a_bad_host_is_named(
     victim = four_hosts.hosts[2]
     victim.impair(**fault)
     try:
-        answer = _measure(controller, repeats=5, iterations=40)
+        answer = measure(controller, {"repeats": 5, "iterations": 40})
     finally:
         victim.impair(rate=HEALTHY)
-    view = _view(answer)
+    view = view_of(answer)
     assert _named(view) == [("host", {victim.address})], view.sentences
     assert view.analysis is not None and symptom in view.analysis.findings[0].symptoms
     assert view.sentences[0].startswith(f"host {victim.address}: ") and words in view.sentences[0]
@@ -134,7 +72,7 @@ def test_a_bad_path_is_named_and_no_host(
     one, other = four_hosts.hosts[0], four_hosts.hosts[3]
     one.impair(peer=other, **fault)
     try:
-        view = _view(_measure(controller, repeats=5))
+        view = view_of(measure(controller, {"repeats": 5}))
     finally:
         one.mend(peer=other)
     assert _named(view) == [("pair", {one.address, other.address})], view.sentences
@@ -142,16 +80,33 @@ def test_a_bad_path_is_named_and_no_host(
     assert view.sentences[0].startswith(f"pair {one.address}-{other.address} alone: ")
 
 
+def test_a_subset_of_the_hosts_is_measured_under_its_own_names(controller: Controller, four_hosts: TestBed) -> None:
+    victim = four_hosts.hosts[1]
+    chosen = [four_hosts.hosts[number].address for number in (3, 1, 2)]
+    victim.impair(rate=SLOW)
+    try:
+        view = view_of(measure(controller, {"repeats": 5}, hosts=chosen))
+    finally:
+        victim.impair(rate=HEALTHY)
+    assert view.hosts == tuple(chosen)
+    assert _named(view) == [("host", {victim.address})], view.sentences
+    assert [[cell is not None and cell.named for cell in row] for row in view.matrix] == [
+        [False, True, False],
+        [True, False, True],
+        [False, True, False],
+    ]
+
+
 def test_a_host_that_falls_below_the_baseline_of_a_good_run_is_named(
     controller: Controller, four_hosts: TestBed, tmp_path: Path
 ) -> None:
     file, victim = tmp_path / "baseline.json", four_hosts.hosts[1]
-    _configure(controller)
+    configure(controller)
     good = controller.call("--save-baseline", str(file))
     assert good.exit_code == 0 and file.is_file(), good.output
     again = controller.call("--save-baseline", str(file))
     assert again.exit_code == 2 and "is there already; add --overwrite-baseline" in again.output
-    _configure(controller, conf={"BASELINE": str(file), "BASELINE_PERCENT": 50.0})
+    configure(controller, conf={"BASELINE": str(file), "BASELINE_PERCENT": 50.0})
     victim.impair(rate=SLOW)
     try:
         slow = controller.call("--save-baseline", str(tmp_path / "other.json"))

@@ -1,0 +1,81 @@
+"""The pattern pairs on four real hosts whose wires are held to a speed, through run.py: what its tests share.
+
+The speed is far below what CPU and bridge reach, so that other work on the machine hardly shows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from run_benchmarks.results.network import NetworkView, network_view
+from run_benchmarks.results.records import CaseRecord, RoundRecord
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Answer, Controller
+
+HEALTHY, SLOW = "200mbit", "80mbit"
+CASE = "PAIRS"
+HOSTS, REPEATS = 4, 3
+
+
+@contextmanager
+def four_healthy_hosts(folder: Path) -> Iterator[TestBed]:
+    """A bed whose hosts send at one speed."""
+    with TestBed(HOSTS, folder, engine=False) as bed:
+        for host in bed.hosts:
+            host.impair(rate=HEALTHY)
+        yield bed
+
+
+def configure(
+    controller: Controller,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    rounds: int = 1,
+    hosts: Sequence[str] | None = None,
+    conf: Mapping[str, object] | None = None,
+) -> None:
+    """Write test_conf.py: one case with these overrides, on `hosts` alone if given, and other settings in `conf`."""
+    settings: dict[str, object] = {
+        "pattern": "pairs",
+        "repeats": REPEATS,
+        "sizes": "8, 256K",
+        "iterations": 20,
+        "warmup_iterations": 1,
+    }
+    where = {"nnodes": HOSTS} if hosts is None else {"hosts": list(hosts), "nnodes": len(hosts)}
+    case = {**where, "nproc": 1, "repeat": rounds, "overrides": settings | dict(overrides or {})}
+    environment: dict[str, object] = {
+        "RUNTIME": "process",
+        "PYTHON": sys.executable,
+        "BASE_IMAGE": None,
+        "WHEELHOUSE": None,
+    }
+    controller.configure_test({CASE: case}, **(environment | dict(conf or {})))
+
+
+def measure(
+    controller: Controller,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    rounds: int = 1,
+    hosts: Sequence[str] | None = None,
+) -> Answer:
+    """Run a case that passes."""
+    configure(controller, overrides, rounds=rounds, hosts=hosts)
+    answer = controller.call()
+    assert answer.exit_code == 0, answer.output
+    return answer
+
+
+def view_of(answer: Answer, index: int = 1) -> NetworkView:
+    """What the report shows of a round."""
+    case = CaseRecord.model_validate(answer.run_record()["cases"][0])
+    view = network_view(case, RoundRecord.model_validate(answer.round_record(CASE, index)))
+    assert view is not None and view.analysis is not None
+    assert answer.folder is not None
+    report = (answer.folder / "report.html").read_text()
+    assert all(sentence in report for sentence in view.sentences)
+    return view

@@ -1,0 +1,35 @@
+"""A healthy cluster raises no alarm: 20 runs of the pattern pairs on four real hosts.
+
+Each round starts its processes and opens its connections anew, as a run does, and is judged by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller
+from tests.cluster.pairs import four_healthy_hosts, measure, view_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
+CALLS, ROUNDS = 4, 5
+
+
+@pytest.fixture(scope="module")
+def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
+    with four_healthy_hosts(tmp_path_factory.mktemp("clean-bed")) as bed:
+        yield bed
+
+
+@pytest.mark.parametrize("call", range(1, CALLS + 1))
+def test_a_healthy_cluster_raises_no_alarm(tmp_path: Path, four_hosts: TestBed, call: int) -> None:
+    answer = measure(Controller(tmp_path, four_hosts), {"iterations": 5}, rounds=ROUNDS)
+    alarms = []
+    for index in range(1, ROUNDS + 1):
+        view = view_of(answer, index)
+        assert view.hosts == tuple(host.address for host in four_hosts.hosts)
+        alarms += [sentence for sentence in view.sentences if not sentence.startswith("no host or path stands out")]
+    assert alarms == []
