@@ -79,6 +79,17 @@ def test_one_bad_moment_blames_nobody() -> None:
     assert look(values).findings == ()
 
 
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize("pattern", ["pairs", "each"])
+def test_a_host_whose_fastest_iteration_is_as_fast_as_ever_is_not_slow(pattern: str, count: int) -> None:
+    """Its own programs come and go, in every repeat; a slow wire would never let it reach the others' best."""
+    values = steps(pattern, count, HEALTHY, noise=0.02, seed=4, repeats=5)
+    for group in (group for step in values for group in step["groups"]):
+        if "node2" in group["hosts"]:
+            group["time_us"]["p50"] *= 3
+    assert look(values).findings == ()
+
+
 @pytest.mark.parametrize("count", [3, 4, 8])
 @pytest.mark.parametrize("pattern", ["pairs", "each", "k_batch", "rail"])
 def test_bursts_of_interference_blame_nobody(pattern: str, count: int) -> None:

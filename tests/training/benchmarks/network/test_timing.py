@@ -38,6 +38,7 @@ def test_one_wrong_rank_is_enough_to_fail(wrong: list[int] | None, verdict: str)
 def test_a_stall_is_an_operation_that_waited_for_a_time_out() -> None:
     assert count_stalls(np.array([300.0, 4_000.0, 201_000.0, 450_000.0])) == 2
     assert count_stalls(np.array([1_000_000.0, 1_300_000.0, 2_100_000.0])) == 1, "long operations vary by 200 ms"
+    assert count_stalls(np.array([150_000.0, 330_000.0])) == 0, "180 ms longer"
     assert count_stalls(np.array([5.0])) == 0
 
 
