@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.run_context import UnusableSettingsError
-from training.benchmarks.driver.training import attention, optimizers
+from training.benchmarks.driver.training import attention, kernels, optimizers
 from training.benchmarks.driver.training.kernels import Kernels, Libraries, choose
 
 STAND_INS = Path(__file__).with_name("stand_ins")
@@ -120,6 +120,22 @@ def test_a_wish_that_cannot_be_met_is_refused(
 def test_wishes_that_contradict_each_other_are_found_with_the_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config_of("llama", **settings)
+
+
+def test_ranks_that_would_use_different_kernels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = _choose("bert", Libraries(torch.device("cpu")))
+    others = [("sdpa", "fused"), ("flash_attention_2", "fused"), ("sdpa", "fused")]
+
+    def gather(found: list[Any], own: tuple[str, str]) -> None:
+        found[:] = [*others[:2], own]
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    with pytest.raises(UnusableSettingsError) as error:
+        kernels.agree(chosen)
+    assert "flash_attention_2 and fused on ranks 1; sdpa and fused on ranks 0, 2" in str(error.value)
+    others[1] = others[0]
+    kernels.agree(chosen)
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
