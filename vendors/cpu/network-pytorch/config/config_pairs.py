@@ -4,4 +4,4 @@ pattern = "pairs"
 repeats = 3
 sizes = "8, 4M"
 warmup_iterations = 1
-iterations = 5
+iterations = 20
