@@ -87,8 +87,8 @@ class _Shards(ShardedSet):
     sizes = (4, 1, 5)
 
     def __init__(self) -> None:
-        super().__init__([Path(str(number)) for number in range(3)], self.sizes)
         self.loads: list[str] = []
+        super().__init__([Path(str(number)) for number in range(3)], self.sizes)
 
     def load(self, path: Path) -> dict[str, Array]:
         self.loads.append(path.name)
@@ -101,6 +101,7 @@ class _Shards(ShardedSet):
 def test_samples_of_shards_are_found_and_a_shard_is_loaded_once() -> None:
     shards = _Shards()
     assert len(shards) == 10
+    assert shards.loads == ["0"], "the first is looked at when the set is opened, and stays"
     assert shards[[9, 0, 4, 3, 5]]["values"].tolist() == [24, 0, 10, 3, 20]
     assert sorted(shards.loads) == ["0", "1", "2"]
     order = shards.order(torch.Generator().manual_seed(1)).tolist()
