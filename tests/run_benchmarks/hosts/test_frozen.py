@@ -75,8 +75,8 @@ def test_a_command_that_was_frozen_itself_ends_when_it_thaws(own_sshd: SshServer
         assert not thread.is_alive()
         time.sleep(OWN_CLOCK_SECONDS)
         assert remains.pids()
-        host.close()
     assert remains.wait(running=False) == []
+    host.close()
 
 
 def test_nothing_of_the_clock_stays_after_a_command_s_end(ssh_host: SshHost) -> None:
@@ -91,6 +91,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self._port, self._cut, self._sockets = port, threading.Event(), list[socket.socket]()
         self._listener = socket.create_server((ADDRESS, 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # its connections get the same
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -124,18 +125,29 @@ def test_a_connection_that_takes_nothing_more_holds_nobody_up(own_sshd: SshServe
     host = own_sshd.host(known_hosts=known, port=wire.port)
     host.connect()
     ended: list[float] = []
+    begun, is_frozen = threading.Barrier(6), threading.Event()
+
+    class Late(io.BytesIO):
+        """More than all buffers hold, once the wire takes nothing more."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            if not is_frozen.is_set():
+                begun.wait()
+                is_frozen.wait()
+            return bytes(size or 0)
 
     def fill() -> None:
         began = time.monotonic()
         with pytest.raises(HostError):
-            host.run(["sh", "-c", "cat >/dev/null"], stdin=io.BytesIO(bytes(1 << 28)), deadline=3.0)
+            host.run(["sh", "-c", "cat >/dev/null"], stdin=Late(), deadline=6.0)
         ended.append(time.monotonic() - began)
 
-    threads = [threading.Thread(target=fill) for _ in range(4)]
+    threads = [threading.Thread(target=fill) for _ in range(5)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    begun.wait(5)
     wire.freeze()
+    is_frozen.set()
     time.sleep(1.0)
     began = time.monotonic()
     with pytest.raises((LinkLostError, DeadlineError)):
@@ -143,7 +155,7 @@ def test_a_connection_that_takes_nothing_more_holds_nobody_up(own_sshd: SshServe
     assert time.monotonic() - began < 1.0 + SLACK
     for thread in threads:
         thread.join(10)
-    assert len(ended) == 4 and max(ended) < 3.0 + SLACK
+    assert len(ended) == 5 and max(ended) < 6.0 + SLACK
     began = time.monotonic()
     host.close()
     assert time.monotonic() - began < SLACK
