@@ -77,7 +77,9 @@ def test_a_run_without_a_round(tmp_path: Path) -> None:
 
 def test_nothing_from_a_log_or_a_host_is_markup(tmp_path: Path) -> None:
     failure = {"host": EVIL, "rank": 0, "exit_code": 1, "signal": None, "message": EVIL, "log_tail": EVIL}
-    node = node_record(outcome(tmp_path / "node"), host=EVIL, interface=EVIL, files={EVIL: {"size": 1, "sha256": EVIL}}, missing=[EVIL])
+    node = node_record(
+        outcome(tmp_path / "node"), host=EVIL, interface=EVIL, files={EVIL: {"size": 1, "sha256": EVIL}}, missing=[EVIL]
+    )
     record = round_record(
         tmp_path / "files",
         nodes=[node],
