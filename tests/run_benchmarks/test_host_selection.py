@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks import starting
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.host_selection import HostSelection, select_hosts, selected
+from run_benchmarks.interruption import Interruption
+from run_benchmarks.journal import Journal, recorded_hosts
 from run_benchmarks.preparation import ROOT, Prepared, prepare
+from run_benchmarks.session import Session
 from run_benchmarks.settings import load_settings
 from tests.run_benchmarks.conftest import Load
 
@@ -104,6 +108,25 @@ def test_mistakes_on_the_command_line_are_named(load: Load) -> None:
     assert "number of HOSTS" in mistakes(load, text, hosts="c")["ANY.nnodes 2"]
     named = mistakes(load, cases_conf(PAIR={"hosts": ["a", "b"]}), exclude="b")
     assert "a host that takes part" in named["PAIR.hosts b"]
+
+
+def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = cases_conf(ANY={"nnodes": 2}) + f'FLAGPERF_LOG_PATH_HOST = "{tmp_path}/result"\n'
+    taken: list[tuple[Prepared, Path]] = []
+
+    def control(prepared: Prepared, folder: Path, **_: Any) -> int:
+        taken.append((prepared, folder))
+        return 0
+
+    monkeypatch.setattr(starting, "_control", control)
+    assert starting.start(select_hosts(load(text, FOUR), HostSelection(exclude="a")), detach=False) == 0
+    ((prepared, folder),) = taken
+    Journal(folder).append(Session(prepared, folder, Interruption("clean"), [])._started())
+    assert recorded_hosts(folder) == ["b", "c", "d"] and recorded_hosts(tmp_path) is None
+    assert starting.resume(load(text, FOUR), folder.name, detach=False) == 0
+    assert taken[1][0].plan == prepared.plan and prepared.plan.hosts == ("b", "c", "d")
+    with pytest.raises(ConfigError, match="a name of HOSTS"):
+        starting.resume(load(text, 'HOSTS = ["a", "c", "d"]\n'), folder.name, detach=False)
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
