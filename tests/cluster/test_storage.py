@@ -77,15 +77,17 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
     assert "FLAGPERF_LOG_PATH_HOST" in answer.output
 
 
-def test_a_head_node_whose_disk_is_full(controller: Controller) -> None:
+@pytest.mark.parametrize(("size", "said"), [("64k", "not collected"), ("12k", "cannot be written")])
+def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said: str) -> None:
+    """Too small for what a round brings, or already for the run's own records."""
     one = {"config": "config_CPUx1x2", "nnodes": 1, **LINES}
     controller.configure_test({"LINES": one}, **PROCESS)
     controller.logs.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(controller.logs)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(controller.logs)], check=True)
     try:
         answer = controller.call()
         assert answer.exit_code == 1, answer.output
-        assert "No space left" in answer.output
+        assert "No space left" in answer.output and said in answer.output and "Traceback" not in answer.output
         assert_json_is_whole(answer)
         assert rank_process(0) is None
     finally:
