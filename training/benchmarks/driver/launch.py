@@ -35,7 +35,7 @@ from training.benchmarks.driver.catalog import LAUNCHERS
 from training.benchmarks.driver.masking import mask_argv, mask_environment
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
-from training.benchmarks.driver.stop_signals import Stopped, raise_on_signals
+from training.benchmarks.driver.stop_signals import Stopped, held, raise_on_signals
 
 USAGE_EXIT_CODE = 2
 # A monitor that looks whether the lock is held has it itself for a moment; a workload holds it far longer than this.
@@ -200,7 +200,8 @@ def _agent(launcher: str) -> ModuleType:
         return processes
     try:
         # torch takes seconds to import: the lock and the signal handlers are there before it.
-        from training.benchmarks.driver import agent
+        with held():
+            from training.benchmarks.driver import agent
     except ImportError as error:
         raise LaunchError(f"torch cannot be used on this host: {error}") from error
     return agent

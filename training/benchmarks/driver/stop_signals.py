@@ -4,12 +4,12 @@ While torch waits for the other nodes it blocks in C++, where no Python handler 
 the signal's number to a socket, and a thread that reads it acts when the main thread does not.
 """
 
+import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn
 
 from training.benchmarks.driver.node_record import signal_name
 
@@ -26,6 +26,25 @@ class Stopped(BaseException):
         super().__init__(signal_name(number))
 
 
+class _Hold:
+    """Whether the signal waits, and the number of one that does."""
+
+    is_on = False
+    waiting: int | None = None
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Around code that may swallow exceptions of any kind, as importing torch does: a signal raises at its end."""
+    _Hold.is_on = True
+    try:
+        yield
+    finally:
+        _Hold.is_on = False
+        if _Hold.waiting is not None:
+            raise Stopped(_Hold.waiting)
+
+
 def raise_on_signals(when_stuck: Callable[[int], None]) -> None:
     """From now on the first of SIGNALS raises Stopped in the main thread; later ones change nothing, the end is near.
 
@@ -36,10 +55,13 @@ def raise_on_signals(when_stuck: Callable[[int], None]) -> None:
     reader, writer = socket.socketpair()
     writer.setblocking(False)
 
-    def take(number: int, frame: FrameType | None) -> NoReturn:
+    def take(number: int, frame: FrameType | None) -> None:
         taken.set()
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
+        if _Hold.is_on:
+            _Hold.waiting = number
+            return
         raise Stopped(number)
 
     def watch() -> None:
