@@ -208,6 +208,7 @@ def test_while_the_files_are_collected(controller: Controller, testbed: TestBed)
     large_file = answer.folder / "SHORT/round1" / f"{testbed.hosts[1].address}_noderank1" / "large"
     assert large_file.stat().st_size == LARGE_MB << 20
     assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "aborted"]
+    assert answer.run_record()["cases"][1]["rounds"] == [] and not (answer.folder / "NEVER").exists()
 
 
 def test_a_second_signal_leaves_at_once_and_what_it_prints_cleans_up(controller: Controller, testbed: TestBed) -> None:
