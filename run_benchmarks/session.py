@@ -202,7 +202,8 @@ class Session:
 
     def _record(self) -> RunRecord:
         cases = [self._case_record(case) for case in self._plan.cases]
-        verdict = worst([case.verdict for case in cases])
+        # A signal while the last round is collected leaves that round its verdict, but the run was interrupted.
+        verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
         return RunRecord(
             run_id=self._plan.run_id,
             verdict=verdict,

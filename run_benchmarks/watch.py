@@ -95,9 +95,13 @@ class Watch:
             self._ended.put(node)
 
     def _exit_code(self, node: Node) -> int:
-        """Wait on one node, across lost connections; LinkLostError where nothing came of it for the link limit.
+        """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         That a wait ends without an answer means either that the task goes on or that the host is gone: so it is asked.
+
+        Raises:
+            LinkLostError: the host did not answer for so long.
+            TaskError: it does, but what runs its tasks did not: its files can be had all the same.
         """
         assert node.workload is not None
         limit = self._context.link_limit
@@ -114,10 +118,13 @@ class Watch:
                 raise
             except HostError as error:
                 trouble = str(error)
-            if answers(node.host, min(HEARTBEAT_SECONDS, limit / 4)) and answered:
+            alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+            if alive and answered:
                 last_heard, complained = time.monotonic(), False
                 continue
             if time.monotonic() - last_heard > limit or self._over.is_set():
+                if alive:
+                    raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
                 raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
             if not complained:
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)

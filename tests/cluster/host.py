@@ -27,6 +27,7 @@ from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
 REPOSITORY = Path(__file__).resolve().parents[2]
 SSH_PORT = 22
 SSHD_SECONDS = 15.0
+SSHD = ("sshd", "sshd-session", "sshd-auth")  # the listener and its connections; one name before OpenSSH 9.8
 SSHD_CONFIG = """\
 Port {port}
 ListenAddress {address}
@@ -234,7 +235,7 @@ class Host:
         # First what accepts connections, so that no new session starts while the others end.
         kill_and_wait([pid for pid in self.pids("sshd") if _pid_inside(pid) == listener])
         if sessions:
-            kill_and_wait(self.pids("sshd", "sshd-session", "sshd-auth"))
+            kill_and_wait(self.pids(*SSHD))
 
     def sshd_answers(self) -> bool:
         """Whether its sshd greets who connects from here."""

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -114,3 +115,17 @@ def kill_and_wait(pids: Sequence[int], *, timeout: float = 10.0, kind: signal.Si
             continue
     what = f"the end of processes {', '.join(map(str, pids))} after {kind.name}"
     wait_until(lambda: not any(is_alive(pid) for pid in pids), timeout=timeout, what=what)
+
+
+@contextmanager
+def frozen(pids: Iterable[int]) -> Iterator[None]:
+    """Processes stand still; what they hold stays open."""
+    stopped = list(pids)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

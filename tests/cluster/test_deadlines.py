@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import docker.errors
-import psutil
 import pytest
 import requests
 
@@ -19,6 +18,7 @@ from run_benchmarks.hosts.ssh import KILL_SECONDS, Endpoint, SshHost
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS
 from run_benchmarks.hosts.transfer import push
 from tests.cluster import host as bed_host
+from tests.cluster import system
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import wait_until
 
@@ -43,17 +43,9 @@ def host(testbed: TestBed) -> Iterator[SshHost]:
     made.close()
 
 
-@contextmanager
-def frozen(target: bed_host.Host) -> Iterator[None]:
+def frozen(target: bed_host.Host) -> AbstractContextManager[None]:
     """sshd and its sessions stand still; the connections stay open."""
-    stopped = [psutil.Process(pid) for pid in target.pids("sshd", "sshd-session", "sshd-auth")]
-    for each in stopped:
-        each.suspend()
-    try:
-        yield
-    finally:
-        for each in stopped:
-            each.resume()
+    return system.frozen(target.pids(*bed_host.SSHD))
 
 
 @contextmanager

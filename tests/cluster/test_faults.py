@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.host import SSHD
+from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
@@ -156,17 +157,11 @@ def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, 
     configure(controller, {"LONG": LONG})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3))
-    frozen = [psutil.Process(pid) for pid in testbed.hosts[1].pids("sshd", "sshd-session")]
-    try:
-        for each in frozen:
-            each.suspend()
+    with frozen(testbed.hosts[1].pids(*SSHD)):
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         answer = controller.finish(process)
         assert time.monotonic() - began < 40.0, answer.output
-    finally:
-        for each in frozen:
-            each.resume()
     assert answer.exit_code == 130, answer.output
     record = answer.round_record("LONG")
     assert record["verdict"] == "aborted" and any("could not be stopped" in warning for warning in record["warnings"])

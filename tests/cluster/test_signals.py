@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.host import Host
+from tests.cluster.host import SSHD, Host
+from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
@@ -64,20 +64,6 @@ def _assert_nothing_left(host: Host, before: Counter[str]) -> None:
         client.close()
 
 
-@contextlib.contextmanager
-def frozen(host: Host) -> Iterator[None]:
-    """sshd and its sessions stand still; the connections stay open."""
-    stopped = [psutil.Process(pid) for pid in host.pids("sshd", "sshd-session", "sshd-auth")]
-    for each in stopped:
-        each.suspend()
-    try:
-        yield
-    finally:
-        for each in stopped:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.resume()
-
-
 def says(controller: Controller, text: str) -> Callable[[], bool]:
     """Whether the run's log has a line with this text."""
 
@@ -104,7 +90,7 @@ def interrupt(controller: Controller, process: subprocess.Popen[str], number: si
 
 def test_in_the_check(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LONG": LONG})
-    with frozen(testbed.hosts[1]):
+    with frozen(testbed.hosts[1].pids(*SSHD)):
         process = controller.start()
         wait_until("the check", says(controller, "Step 1: Check"), STAGE_SECONDS)
         answer = interrupt(controller, process, signal.SIGHUP)
@@ -215,7 +201,7 @@ def test_a_second_signal_leaves_at_once_and_what_it_prints_cleans_up(controller:
     controller.configure_test({"LONG": LONG})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
-    with frozen(testbed.hosts[1]):
+    with frozen(testbed.hosts[1].pids(*SSHD)):
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)
         assert process.poll() is None, "a frozen host holds the clean end up"

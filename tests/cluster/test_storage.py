@@ -113,6 +113,8 @@ def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller
     record = answer.round_record("LONG")
     assert record["verdict"] == "fail" and stopped.address in record["reason"], record["reason"]
     assert answer.folder is not None
+    for node in record["nodes"]:
+        assert all(f"rank{rank}.out.log" in node["files"] for rank in node["ranks"]), "ssh still brings files"
     told = [
         str(path)
         for path in answer.folder.rglob("*")

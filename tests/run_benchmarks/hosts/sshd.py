@@ -108,6 +108,10 @@ class SshServer:
                     sessions.append(child)
         return sessions
 
+    def session_pids(self) -> list[int]:
+        """Their numbers."""
+        return [session.pid for session in self.sessions()]
+
     def kill_sessions(self) -> int:
         """Kill the processes that serve connections, as a broken link does; returns how many there were."""
         sessions = self.sessions()

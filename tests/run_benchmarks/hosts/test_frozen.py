@@ -7,15 +7,14 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from run_benchmarks.errors import DeadlineError, HostError, LinkLostError
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_streams import OWN_CLOCK_SECONDS
+from tests.cluster.system import frozen
 from tests.run_benchmarks.hosts.conftest import Remains
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, public_part
 
@@ -23,22 +22,10 @@ SLACK = 2.0
 SECONDS = 30.0
 
 
-@contextlib.contextmanager
-def frozen(processes: list[psutil.Process]) -> Iterator[None]:
-    for process in processes:
-        process.suspend()
-    try:
-        yield
-    finally:
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
-
-
 def test_a_command_ends_by_the_host_s_own_clock_where_sshd_is_frozen(own_sshd: SshServer, remains: Remains) -> None:
     host = own_sshd.host()
     host.connect()
-    sessions = own_sshd.sessions()
+    sessions = own_sshd.session_pids()
     with frozen(sessions):
         pass  # they can be found and thawed
     errors: list[Exception] = []
@@ -52,7 +39,7 @@ def test_a_command_ends_by_the_host_s_own_clock_where_sshd_is_frozen(own_sshd: S
     thread = threading.Thread(target=run)
     thread.start()
     assert remains.wait(running=True)
-    with frozen(own_sshd.sessions()):
+    with frozen(own_sshd.session_pids()):
         thread.join(2.0 + SLACK)
         assert not thread.is_alive() and len(errors) == 1
         assert remains.wait(running=False, seconds=OWN_CLOCK_SECONDS + SLACK) == []
@@ -70,7 +57,7 @@ def test_a_command_that_was_frozen_itself_ends_when_it_thaws(own_sshd: SshServer
     thread = threading.Thread(target=run)
     thread.start()
     assert remains.wait(running=True)
-    with frozen([*own_sshd.sessions(), *map(psutil.Process, remains.pids())]):
+    with frozen([*own_sshd.session_pids(), *remains.pids()]):
         thread.join(1.5 + SLACK)
         assert not thread.is_alive()
         time.sleep(OWN_CLOCK_SECONDS)
