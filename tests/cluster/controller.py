@@ -100,9 +100,9 @@ class Controller:
         """Run run.py to its end."""
         return self.finish(self.start(*words))
 
-    def finish(self, process: subprocess.Popen[str]) -> Answer:
-        """Wait for a started run.py."""
-        output, _ = process.communicate(timeout=RUN_SECONDS)
+    def finish(self, process: subprocess.Popen[str], within: float = RUN_SECONDS) -> Answer:
+        """Wait for a started run.py. Raises TimeoutExpired where it has not ended within so many seconds."""
+        output, _ = process.communicate(timeout=within)
         return Answer(process.returncode, output, self.newest_run())
 
     def end(self) -> None:
