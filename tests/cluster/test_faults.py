@@ -55,8 +55,7 @@ def ended(controller: Controller, seconds: float) -> Answer:
 
 
 def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controller) -> None:
-    hangs: dict[str, object] = {**LONG, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}
-    configure(controller, {"HANGS": hangs, "NEXT": SHORT})
+    configure(controller, {"HANGS": {**LONG, "stall_limit": 12.0, "retries": 1}, "NEXT": SHORT})
     answer = ended(controller, 180)
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     case = answer.folder / "HANGS"
@@ -155,8 +154,6 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
 
 
 def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, testbed: TestBed) -> None:
-    """Nor by the link limit: that is for rounds that go on."""
-    controller.configure_cluster(LINK_LIMIT=120.0)
     configure(controller, {"LONG": LONG})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3))
