@@ -1,4 +1,4 @@
-"""A healthy cluster raises no alarm: 20 runs of the pattern pairs on four real hosts.
+"""A healthy cluster raises no alarm: 20 runs of the pattern pairs on three real hosts.
 
 Each round starts its processes and opens its connections anew, as a run does, and is judged by itself.
 """
@@ -15,7 +15,7 @@ from tests.cluster.controller import Controller
 from tests.cluster.pairs import four_healthy_hosts, measure, view_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
-CALLS, ROUNDS = 4, 5
+HOSTS, CALLS, ROUNDS = 3, 4, 5
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,11 @@ def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
 
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
 def test_a_healthy_cluster_raises_no_alarm(tmp_path: Path, four_hosts: TestBed, call: int) -> None:
-    answer = measure(Controller(tmp_path, four_hosts), {"iterations": 5}, rounds=ROUNDS)
+    hosts = [host.address for host in four_hosts.hosts[:HOSTS]]
+    answer = measure(Controller(tmp_path, four_hosts), {"iterations": 5}, rounds=ROUNDS, hosts=hosts)
     alarms = []
     for index in range(1, ROUNDS + 1):
         view = view_of(answer, index)
-        assert view.hosts == tuple(host.address for host in four_hosts.hosts)
+        assert view.hosts == tuple(hosts)
         alarms += [sentence for sentence in view.sentences if not sentence.startswith("no host or path stands out")]
     assert alarms == []

@@ -12,6 +12,9 @@ from tests.training.benchmarks.driver.launching import exit_record, run
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
 
+# One worker of `pytest -n` runs them all: what they share is made once.
+pytestmark = pytest.mark.xdist_group("trainer")
+
 MODULE = "training.benchmarks.{}.pytorch.run_pretraining"
 # What FlagPerf's readers look for.
 STEP_KEYS = {
