@@ -9,8 +9,8 @@ from run_benchmarks.plan import Plan
 
 # A port is free where nobody listens; between choosing it and torchrun's listening a claim keeps other runs off.
 CLAIM_MINUTES = 10
-# Arguments: folder, 1 to clear the caches; on the master alone: folder of claims, run, first port, port to stop at,
-# minutes after which a claim on a port where nobody listens is void.
+# Arguments: folder, 1 to clear the caches; on the master alone: folder of claims where the home cannot have it, run, first
+# port, port to stop at, minutes after which a claim on a port where nobody listens is void.
 SCRIPT = r"""
 set -eu
 umask 027
@@ -19,11 +19,12 @@ if [ "$2" = 1 ]; then
   sync; (echo 3 > /proc/sys/vm/drop_caches) 2>/dev/null || echo "caches not cleared"
 fi
 [ "$#" -gt 2 ] || exit 0
-mkdir -p "$3"
+claims=${HOME:+$HOME/.clusterdyno/ports}
+mkdir -p "$claims" 2>/dev/null && [ -w "$claims" ] || { claims=$3; mkdir -p "$claims"; }
 listening=$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print a[n]}')
 port=$5
 while [ "$port" -lt "$6" ]; do
-  claim="$3/$(uname -n)-$port"
+  claim="$claims/$(uname -n)-$port"
   case " $(echo $listening) " in
   *" $(printf %04X "$port") "*) ;;
   *)

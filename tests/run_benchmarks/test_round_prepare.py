@@ -33,7 +33,7 @@ class Runs:
 
     def plan(self, owner: str) -> Plan:
         plan = self._prepared.named(RUN, owner).plan
-        return plan.model_copy(update={"ports_dir_host": str(self._folder / "ports")})
+        return plan.model_copy(update={"ports_dir_host": str(self._folder / owner / "ports")})
 
     def port(self, owner: str, port_from: int | None) -> int | None:
         plan = self.plan(owner)
@@ -46,7 +46,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(load: Load, tmp_path: Path) -> Runs:
+def runs(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return Runs(load, tmp_path)
 
 
@@ -60,7 +61,7 @@ def free_from() -> int:
 
 def test_a_node_that_is_no_master_claims_nothing(runs: Runs, tmp_path: Path) -> None:
     assert runs.port("one", None) is None
-    assert not (tmp_path / "ports").exists()
+    assert not (tmp_path / "home").exists()
 
 
 def test_each_run_has_its_own_port_and_keeps_it(runs: Runs, free_from: int) -> None:
@@ -86,6 +87,16 @@ def test_runs_that_begin_together_get_different_ports(runs: Runs, free_from: int
     assert len(set(found)) == 12 and None not in found
 
 
+@pytest.mark.parametrize("home", ["/proc/nobody", ""])
+def test_who_has_no_home_claims_beside_the_code(
+    runs: Runs, free_from: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    (tmp_path / "one").mkdir()
+    port = runs.port("one", free_from)
+    assert [path.name for path in (tmp_path / "one/ports").iterdir()] == [f"{os.uname().nodename}-{port}"]
+
+
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_a_port_where_somebody_listens_is_left_alone(runs: Runs, free_from: int, family: socket.AddressFamily) -> None:
     first = runs.port("one", free_from)
@@ -96,7 +107,7 @@ def test_a_port_where_somebody_listens_is_left_alone(runs: Runs, free_from: int,
 
 def test_an_old_claim_on_a_port_where_nobody_listens_is_void(runs: Runs, free_from: int, tmp_path: Path) -> None:
     first = runs.port("one", free_from)
-    claim = next((tmp_path / "ports").iterdir())
+    claim = next((tmp_path / "home/.clusterdyno/ports").iterdir())
     old = time.time() - (CLAIM_MINUTES + 2) * 60
     os.utime(claim, (old, old))
     assert runs.port("two", free_from) == first
