@@ -78,16 +78,20 @@ def _reason(error: SystemExit) -> str:
 def _record(report: str, error: BaseException) -> None:
     """Write torchrun's error file (errors.ErrorHandler defines its form), with time in ms and exit code besides.
 
-    The time counts: peers fail within a millisecond of losing this rank, and leaving may take longer than that.
+    The time counts: peers fail within a millisecond of losing this rank, and leaving may take longer than that. Written
+    beside its place: torchrun may end this rank meanwhile, and gives up all failures where it finds half a file.
     """
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path is None:
+    name = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if name is None:
         return
     time_ms = rank_watch.stamp(error)
     exit_code = error.code & 0xFF if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
     data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
-    Path(path).write_text(json.dumps(data), encoding="utf-8")
+    path = Path(name)
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(json.dumps(data), encoding="utf-8")
+    unfinished.replace(path)
 
 
 if __name__ == "__main__":
