@@ -212,6 +212,11 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
     partners = _partners(cases)
     if not partners:
         return
+    interface = settings.cluster.NETWORK_INTERFACE
+    if interface != "auto" and interface not in facts.networks:
+        expected = f"NETWORK_INTERFACE, {interface}, on every host"
+        action = 'write one that all of them have, or "auto"'
+        report.add("interface", f"only {', '.join(sorted(facts.networks))}", expected, action)
     missing = [name for name in partners if name not in facts.resolves]
     if missing and plan.runtime == "process":
         action = "add them to /etc/hosts or write IP addresses in HOSTS"
@@ -224,7 +229,7 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
     if facts.interface == "lo" and report.host != partners[0]:
         action = "let the master's name stand for its network address in /etc/hosts of this host"
         report.add("interface", "the master resolves to a loopback address", "an interface that reaches it", action)
-    elif facts.interface is None and settings.cluster.NETWORK_INTERFACE == "auto" and not missing:
+    elif facts.interface is None and interface == "auto" and not missing:
         action = "it is resolved at the launch; set NETWORK_INTERFACE to be sure"
         report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
 

@@ -115,7 +115,8 @@ class Ladder:
         port = free_port(facts.listening, case.rounds[0].port_from)
         if port is None:
             return (f"{first.host}: no free port from {case.rounds[0].port_from} on",)
-        master = self._hosts[first.host].address
+        address = self._hosts[first.host].address
+        label = first.host + ("" if first.host == address else f" (which the head node reaches at {address})")
         self._make_folders(case.rounds[0].nodes)
         listener = self._task(first, port, "listen", "--seconds", f"{LISTEN_SECONDS:g}")
         listener.start()
@@ -123,12 +124,14 @@ class Ladder:
             target = {node.host: node for node in others}
 
             def connect(node: NodePlan) -> str:
-                words = ("connect", "--host", master, "--seconds", f"{REACH_SECONDS:g}")
-                task = self._task(node, port, *words)
+                known = self._reports[node.host].facts
+                # By name, as torchrun will; a container of a host that does not know it gets the address.
+                name = first.host if known is not None and first.host in known.resolves else address
+                task = self._task(node, port, "connect", "--host", name, "--seconds", f"{REACH_SECONDS:g}")
                 task.start()
                 code = task.wait(REACH_SECONDS * 3)
                 output = task.finish(1.0).strip()
-                return "" if code == 0 else f"{node.host} does not reach the master {first.host}: {output}"
+                return "" if code == 0 else f"{node.host} does not reach the master {label}: {output}"
 
             result = for_each(target, connect)
         finally:

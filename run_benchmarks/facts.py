@@ -38,6 +38,7 @@ if [ -n "$python" ]; then
   if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
 fi
+for network in /sys/class/net/*; do say network "${network##*/}"; done
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 names=
@@ -86,6 +87,7 @@ class HostFacts:
     python: str | None
     missing_packages: tuple[str, ...]
     no_python: str | None
+    networks: frozenset[str]
     has_infiniband: bool
     has_powercap: bool
     resolves: frozenset[str]
@@ -157,6 +159,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         python=(one.get("python") or "").split(" ")[0] or None,
         missing_packages=tuple((one.get("python") or "").split(" ")[1:]),
         no_python=one.get("no_python"),
+        networks=frozenset(many("network")),
         has_infiniband="infiniband" in one,
         has_powercap="powercap" in one,
         resolves=frozenset(many("resolves")),

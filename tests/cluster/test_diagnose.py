@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.access import etc_hosts
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, rank_process
+from tests.cluster.controller import Answer, Controller, rank_process
+from tests.cluster.host import Host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
@@ -20,6 +24,39 @@ def controller(tmp_path: Path, testbed: TestBed) -> Controller:
     made = Controller(tmp_path, testbed)
     made.configure_test({"ALL_REDUCE": CASE}, **PROCESS)
     return made
+
+
+class HeadNode(Controller):
+    """run.py with an /etc/hosts of its own, in which the hosts of the bed have their names."""
+
+    def __init__(self, folder: Path, bed: TestBed) -> None:
+        super().__init__(folder, bed)
+        self.configure_cluster(HOSTS=[host.name for host in bed.hosts])
+        self._etc_hosts = folder / "hosts"
+        self._etc_hosts.write_text(etc_hosts(bed.hosts))
+
+    def argv(self, *words: str) -> list[str]:
+        mounted = ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(self._etc_hosts)]
+        return ["unshare", "--mount", *mounted, *super().argv(*words)]
+
+
+@contextmanager
+def etc_hosts_of(host: Host, text: str) -> Iterator[None]:
+    """Another /etc/hosts on a host."""
+    file = host.path("/etc/hosts")
+    before = file.read_text()
+    file.write_text(text)
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
+def failed_rung(answer: Answer) -> tuple[str, str]:
+    """The rung that does not hold, and what is said of it."""
+    assert answer.exit_code == 1, answer.output
+    name, _, problems = answer.output.partition("FAILED")[2].partition("\n")
+    return name.strip(), problems
 
 
 def test_sound_hosts_hold_every_rung(controller: Controller, testbed: TestBed) -> None:
@@ -40,10 +77,40 @@ def test_hosts_that_do_not_reach_each_other(controller: Controller, testbed: Tes
         answer = controller.call("diagnose")
     finally:
         other.exec(["ip", "route", "delete", "prohibit", f"{master.address}/32"])
-    assert answer.exit_code == 1, answer.output
-    failed = answer.output.partition("FAILED")[2]
-    assert failed.splitlines()[0].strip() == "port to the master", answer.output
-    assert f"{other.address} does not reach the master {master.address}" in failed
+    rung, problems = failed_rung(answer)
+    assert rung == "port to the master", answer.output
+    assert f"{other.address} does not reach the master {master.address}: " in problems
+
+
+@pytest.mark.parametrize(
+    ("entry", "rung", "said"),
+    [
+        ("", "names", "node2: names: found node1 do not resolve"),
+        ("127.0.1.1", "interface", "node2: interface: found the master resolves to a loopback address"),
+        ("{other}", "port to the master", "does not reach the master node1 (which the head node reaches at {master})"),
+    ],
+    ids=["none", "loopback", "another host's"],
+)
+def test_a_host_that_knows_a_wrong_address_of_the_master(
+    tmp_path: Path, testbed: TestBed, entry: str, rung: str, said: str
+) -> None:
+    master, other = testbed.hosts
+    controller = HeadNode(tmp_path, testbed)
+    controller.configure_test({"ALL_REDUCE": CASE}, **PROCESS)
+    addresses = {"master": master.address, "other": other.address}
+    text = etc_hosts([other]) + (f"{entry.format(**addresses)} {master.name}\n" if entry else "")
+    with etc_hosts_of(other, text):
+        answer = controller.call("diagnose")
+    found, problems = failed_rung(answer)
+    assert found == rung and said.format(**addresses) in problems and "node1: " not in problems, answer.output
+
+
+def test_an_interface_that_a_host_does_not_have(controller: Controller, testbed: TestBed) -> None:
+    controller.configure_cluster(NETWORK_INTERFACE="ib7")
+    rung, problems = failed_rung(controller.call("diagnose"))
+    assert rung == "interface"
+    for host in testbed.hosts:
+        assert f"{host.address}: interface: found only " in problems and "NETWORK_INTERFACE, ib7" in problems
 
 
 def test_a_host_without_sshd(controller: Controller, testbed: TestBed) -> None:
@@ -52,8 +119,8 @@ def test_a_host_without_sshd(controller: Controller, testbed: TestBed) -> None:
         answer = controller.call("diagnose")
     finally:
         testbed.hosts[1].start_sshd()
-    assert answer.exit_code == 1 and "FAILED  ssh" in answer.output, answer.output
-    assert testbed.hosts[1].address in answer.output and "gloo" not in answer.output
+    rung, problems = failed_rung(answer)
+    assert rung == "ssh" and testbed.hosts[1].address in problems and "gloo" not in answer.output, answer.output
 
 
 def test_it_says_what_it_needs(controller: Controller) -> None:
@@ -76,7 +143,5 @@ def test_hosts_whose_ranks_do_not_reach_each_other(controller: Controller, testb
     finally:
         for host in testbed.hosts:
             host.exec(["iptables", "-F", "INPUT"])
-    assert answer.exit_code == 1, answer.output
-    failed = answer.output.partition("FAILED")[2]
-    assert failed.splitlines()[0].strip() == "gloo on two hosts", answer.output
-    assert f"{master.address} and {other.address}: " in failed, answer.output
+    rung, problems = failed_rung(answer)
+    assert rung == "gloo on two hosts" and f"{master.address} and {other.address}: " in problems, answer.output

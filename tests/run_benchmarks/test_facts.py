@@ -57,6 +57,7 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
     assert facts.python == platform.python_version()
     assert facts.missing_packages == ("no-such-package-anywhere",)
     assert facts.resolves == {"localhost"}
+    assert facts.networks == {name for _, name in socket.if_nameindex()}
     assert facts.devices == (str(tmp_path / "device0"), str(tmp_path / "device1"))
     assert facts.data == {str(tmp_path / "data with space")}
     assert not facts.has_code
