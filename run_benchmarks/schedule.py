@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -63,23 +63,26 @@ class Schedule:
                 self._plan, resolved, self._hosts, self._reports, self._interruption, settled
             )
 
-    def run_round(self, case: CasePlan, index: int) -> RoundRecord:
-        """The round's last attempt: one left running by a killed controller, else a new one; the case's retries.
+    def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
+        """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
+        new one; then the case's retries.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
         attempt = self._past.attempts.get((case.name, index), 0)
-        record = self._take_over(case, index)
-        tries = 1 if record is not None else 0
+        record, tries = self._take_over(case, index), 0
+        if record is not None:
+            tries = 1
+            yield record
         while record is None or (
             record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up()
         ):
             self._interruption.check()
             attempt, tries = attempt + 1, tries + 1
             record = self._attempt(case, index, attempt)
-        return record
+            yield record
 
     def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
         """Finish a round that a killed controller left running; None where there is none or its tasks are gone."""

@@ -149,15 +149,17 @@ class Session:
             LOG.info(
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
-            for round_plan in case.rounds[len(self._rounds[case.name]) :]:
+            rounds = self._rounds[case.name]
+            for round_plan in case.rounds[len(rounds) :]:
+                ended = len(rounds)
                 try:
-                    record = schedule.run_round(case, round_plan.index)
+                    for record in schedule.attempts(case, round_plan.index):
+                        rounds[ended:] = [record]
+                        write_record(self._result_dir / "run.json", self._record())
                 except TooFewHostsError as error:
                     self._skipped[case.name] = str(error)
-                    LOG.error("Testcase %s is skipped: %s", case.name, error)
+                    LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
                     break
-                self._rounds[case.name].append(record)
-                write_record(self._result_dir / "run.json", self._record())
                 self._interruption.check()
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:

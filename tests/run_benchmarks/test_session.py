@@ -1,4 +1,4 @@
-"""What a whole run says of itself when a signal comes late."""
+"""What a whole run says of itself when it ends between two of its steps."""
 
 from __future__ import annotations
 
@@ -12,31 +12,61 @@ from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import new_run_id, prepare
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
-from run_benchmarks.schedule import Schedule
+from run_benchmarks.schedule import Schedule, TooFewHostsError
 from run_benchmarks.session import Session
+from run_benchmarks.settings import Settings
 from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.results.rounds import round_record
+
+
+def settings_of(load: Load, folder: Path, changes: str) -> Settings:
+    """Case ONE with these changes, all of its folders in `folder`."""
+    folders = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "logs")}
+    return load(f"{TEST}{changes}\n" + "".join(f"{key} = {value!r}\n" for key, value in folders.items()))
+
+
+def run(settings: Settings, folder: Path) -> RunRecord:
+    """What run.json says of a run in this process."""
+    folder.mkdir()
+    with Interruption("clean") as interruption:
+        Session(prepare(settings, new_run_id()), folder, interruption, ["run.py"]).run()
+    return RunRecord.model_validate_json((folder / "run.json").read_bytes())
 
 
 def test_a_signal_while_the_last_round_is_collected(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round keeps its verdict, the run was interrupted all the same."""
-    folders = {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "logs")}
-    values = "".join(f"{key} = {value!r}\n" for key, value in folders.items())
-    settings = load(f"{TEST}ONE['overrides'] = {{'sizes': '8', 'iterations': 1}}\n{values}")
-    run_round = Schedule.run_round
+    settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '8', 'iterations': 1}")
+    attempt = Schedule._attempt
 
-    def interrupted(self: Schedule, case: CasePlan, index: int) -> RoundRecord:
-        record = run_round(self, case, index)
+    def interrupted(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        record = attempt(self, case, index, number)
         os.kill(os.getpid(), signal.SIGTERM)
         return record
 
-    monkeypatch.setattr(Schedule, "run_round", interrupted)
-    result = tmp_path / "result"
-    result.mkdir()
-    with Interruption("clean") as interruption:
-        Session(prepare(settings, new_run_id()), result, interruption, ["run.py"]).run()
-    record = RunRecord.model_validate_json((result / "run.json").read_bytes())
+    monkeypatch.setattr(Schedule, "_attempt", interrupted)
+    record = run(settings, tmp_path / "result")
     assert (record.verdict, record.exit_code) == (Verdict.ABORTED, EXIT_INTERRUPTED)
     assert [(case.verdict, case.rounds) for case in record.cases] == [(Verdict.PASS, [Verdict.PASS])]
-    assert (result / "report.html").is_file()
+    assert (tmp_path / "result/report.html").is_file()
+
+
+@pytest.mark.parametrize("end", ["signal", "too few hosts"])
+def test_what_ends_a_round_before_its_next_attempt_leaves_the_failed_one_its_verdict(
+    end: str, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its round.json is there, so run.json has it, too."""
+
+    def fails(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        if number > 1:
+            raise TooFewHostsError("it needs 1 hosts and 0 of its 1 are left")
+        if end == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return round_record(tmp_path / "round", verdict=Verdict.FAIL, reason="rank 0 on localhost: exit code 7")
+
+    monkeypatch.setattr(Schedule, "_attempt", fails)
+    record = run(settings_of(load, tmp_path, "ONE['retries'] = 2\nONE['repeat'] = 2"), tmp_path / "result")
+    (case,) = record.cases
+    assert (case.rounds, case.reason) == ([Verdict.FAIL], "rank 0 on localhost: exit code 7")
+    assert case.verdict is record.verdict is (Verdict.ABORTED if end == "signal" else Verdict.FAIL)
