@@ -151,10 +151,13 @@ class Sayer:
         self._interruption = interruption
         self._lock = threading.Lock()
         self._said = time.monotonic()
+        self._last: dict[int, str] = {}  # by thread
 
     def __call__(self, message: str, fraction: float | None) -> None:
         self._interruption.check()
-        LOG.debug("%s: %s", self._what, message)
+        if self._last.get(threading.get_ident()) != message:  # that of a transfer comes with every chunk
+            self._last[threading.get_ident()] = message
+            LOG.debug("%s: %s", self._what, message)
         with self._lock:
             if time.monotonic() - self._said < SAY_EVERY_SECONDS:
                 return

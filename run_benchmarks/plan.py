@@ -97,7 +97,7 @@ class CasePlan(_Data):
 class Plan(_Data):
     """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts.
 
-    Runs claim their master ports in .clusterdyno/ports of the home of the user who runs them, whatever result folder and
+    Runs claim their master ports in .clusterdyno/ports of the user's home on the host, whatever result folder and
     FLAGPERF_PATH_HOST they have; in `ports_dir_host` where that cannot be written.
     """
 

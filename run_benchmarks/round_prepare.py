@@ -9,8 +9,8 @@ from run_benchmarks.plan import Plan
 
 # A port is free where nobody listens; between choosing it and torchrun's listening a claim keeps other runs off.
 CLAIM_MINUTES = 10
-# Arguments: folder, 1 to clear the caches; on the master alone: folder of claims where the home cannot have it, run, first
-# port, port to stop at, minutes after which a claim on a port where nobody listens is void.
+# Arguments: folder, 1 to clear the caches; on the master alone: folder of claims for who has no home, run, first port,
+# port to stop at, minutes after which a claim on a port where nobody listens is void.
 SCRIPT = r"""
 set -eu
 umask 027

@@ -25,6 +25,7 @@ if [ "$what" = all ]; then
     if lacking=$("$bin/python" -m tests.cluster needs); then
         step "base image" "$bin/python" -m tests.cluster base-image
         step "wheelhouse" "$bin/python" -m tests.cluster wheelhouse
+        step "image of the tests" "$bin/python" -m tests.cluster engine
     else
         echo
         echo "== the cluster tests will be skipped: they need $lacking"

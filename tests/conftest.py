@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import images
+from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
 from tests.cluster.needs import missing
 
+# Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
+WIRE = "100mbit"
 FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
 
 
@@ -53,23 +55,26 @@ def testbed_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[TestBed]:
-    """Two hosts, node1 and node2, with Docker engines that hold the base image; up once a session, when first needed.
+    """Two hosts, node1 and node2, with Docker engines and the tests' images; up once a session, when first needed.
 
     A test that breaks something of them mends it.
     """
-    with TestBed(2, testbed_folder() / "bed", base_image=True) as bed:
+    with TestBed(2, testbed_folder() / "bed", images=True) as bed:
         for host in bed.hosts:
             host.remove_containers()
+            for other in bed.hosts:
+                if other is not host:
+                    host.impair(rate=WIRE, peer=other)
         yield bed
 
 
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[Engine]:
-    """A Docker engine of its own on this machine's file system and network, without hosts; it holds the base image."""
+    """A Docker engine of its own on this machine's file system and network, without hosts, with the tests' images."""
     engine = Engine(testbed_folder() / "engine")
+    seed.plant(engine.data)
     engine.start()
     try:
-        images.load_base_image(engine.socket)
         yield engine
     finally:
         engine.stop()

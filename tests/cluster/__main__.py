@@ -9,8 +9,9 @@
 
     python run_benchmarks/run.py --cluster-conf .cache/cluster/cluster_conf.py --test-conf .cache/cluster/test_conf.py
 
-The first `up` also makes the base image (debootstrap) and the wheelhouse (pip download) that images are built from;
-both have a command of their own, as an air-gapped site needs them, too: `base-image` and `wheelhouse`. It needs root,
+The first `up` also makes the base image (debootstrap), the wheelhouse (pip download) and of both the image of the
+CPU cases; the first two have a command of their own, as an air-gapped site needs them, too: `base-image` and
+`wheelhouse`. The third is `engine`: Docker's folder, of which each host gets a copy. It needs root,
 Docker's programs, sshd and iproute2: `tests/cluster/setup.sh` installs them on Debian, `needs` says what is missing.
 
 In a test:
@@ -32,7 +33,7 @@ from typing import Annotated
 
 import typer
 
-from tests.cluster import images
+from tests.cluster import images, seed
 from tests.cluster.bed import TestBed, take_down
 from tests.cluster.engine import answers
 from tests.cluster.needs import missing
@@ -54,9 +55,7 @@ def up(
     engine: Annotated[bool, typer.Option(help="a Docker engine on each host")] = True,
 ) -> None:
     """Bring N hosts up and leave them up."""
-    if engine:
-        images.make_wheelhouse()
-    bed = TestBed(hosts, folder, engine=engine, base_image=engine, persistent=True)
+    bed = TestBed(hosts, folder, engine=engine, images=engine, persistent=True)
     bed.up()
     for host in bed.hosts:
         print(f"{host.name}  {host.address}  {shlex.join(bed.ssh_argv(host))}")
@@ -123,6 +122,12 @@ def base_image() -> None:
 def wheelhouse() -> None:
     """Download the workloads' wheels unless they are there, and say where they are; PIP_ARGS are pip's arguments."""
     print(images.make_wheelhouse())
+
+
+@app.command()
+def engine() -> None:
+    """Build the image of the CPU cases unless it is there, and say where the folder of the engine is that holds it."""
+    print(seed.make())
 
 
 @app.command()

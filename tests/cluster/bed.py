@@ -19,9 +19,10 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import access, images, network
+from tests.cluster import access, network, seed
 from tests.cluster.engine import bed_id, remove_cgroups
 from tests.cluster.host import Host
+from tests.cluster.images import BASE_IMAGE, WHEELHOUSE
 from tests.cluster.lock import FolderLock
 from tests.cluster.needs import missing
 from tests.cluster.network import MAX_HOSTS, Network
@@ -44,8 +45,8 @@ class _State:
 class TestBed:
     """`n` hosts, node1 to node<n>. `engine`: whether each has Docker, or one value a host; hosts without are cheap.
 
-    `base_image` loads the tests' base image into every engine (and makes it first if need be); `persistent` leaves the
-    bed up when this process ends.
+    `images` gives every engine the tests' images (and makes them first if need be); `persistent` leaves the bed up when
+    this process ends.
     """
 
     __test__ = False
@@ -56,7 +57,7 @@ class TestBed:
         folder: Path | str,
         *,
         engine: bool | Sequence[bool] = True,
-        base_image: bool = False,
+        images: bool = False,
         persistent: bool = False,
     ) -> None:
         if not 1 <= n <= MAX_HOSTS:
@@ -65,7 +66,7 @@ class TestBed:
         self._engines = [engine] * n if isinstance(engine, bool) else list(engine)
         if len(self._engines) != n:
             raise ValueError(f"engine: {len(self._engines)} values for {n} hosts")
-        self._base_image = base_image and any(self._engines)
+        self._images = images and any(self._engines)
         self._persistent = persistent
         self._lock = FolderLock(self.folder)
         self.bed = bed_id(self.folder)
@@ -120,8 +121,8 @@ class TestBed:
         lacking = missing()
         if lacking:
             raise TestBedError("this machine lacks what a test bed needs: " + "; ".join(lacking))
-        if self._base_image:
-            images.base_image_tar()
+        if self._images:
+            seed.make()
         self._lock.acquire()
         self._take_down_leftover()
         try:
@@ -154,9 +155,7 @@ class TestBed:
         access.write_keys(self.folder, self.hosts)
         _in_parallel(self.boot, self.hosts)
         access.write_cluster_conf(self.folder, self.hosts)
-        access.write_test_conf(
-            self.folder, base_image=images.BASE_IMAGE, wheelhouse=images.WHEELHOUSE, nnodes=len(self.hosts)
-        )
+        access.write_test_conf(self.folder, base_image=BASE_IMAGE, wheelhouse=WHEELHOUSE, nnodes=len(self.hosts))
 
     def _lay_out(self, subnet: IPv4Network) -> Network:
         wire = Network(self.bed, subnet)
@@ -170,9 +169,9 @@ class TestBed:
     def boot(self, host: Host) -> None:
         """Switch a host on, also again after host.kill(): an empty disk, the same keys, its images kept."""
         host.link_up()
+        if self._images and host.has_engine:
+            seed.plant(host.engine_data)
         host.boot(access.read_access(self.folder, host, self.hosts))
-        if self._base_image and host.has_engine:
-            images.load_base_image(host.docker_socket)
 
     def down(self, *, purge: bool = False) -> None:
         """Take everything away; the engines' images stay in the folder for the next time unless `purge`."""

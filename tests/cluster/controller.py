@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 import time
@@ -23,7 +25,9 @@ from tests.conftest import testbed_folder
 
 LABEL = "org.clusterdyno.run"
 RANK_MODULE = "training.benchmarks.driver.rank"
+STEP_BEGIN = '"event": "STEP_BEGIN"'
 RUN_SECONDS = 600.0
+POLL_SECONDS = 0.25  # a look at all processes takes tens of milliseconds
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come within {seconds:g} s"
-        time.sleep(0.1)
+        time.sleep(POLL_SECONDS)
 
 
 def rank_processes() -> dict[int, psutil.Process]:
@@ -161,9 +165,12 @@ def rank_process(rank: int) -> psutil.Process | None:
 
 
 def in_training(rank: int) -> bool:
-    """Whether that rank has begun its work: its process has used seconds of CPU time beyond the imports."""
+    """Whether that rank has begun its work, by its own log: its standard output is a file."""
     process = rank_process(rank)
+    if process is None:
+        return False
     try:
-        return process is not None and sum(process.cpu_times()[:2]) > 3.0
-    except psutil.Error:
+        with Path(f"/proc/{process.pid}/fd/1").open(encoding="utf-8", errors="replace") as log:
+            return stat.S_ISREG(os.fstat(log.fileno()).st_mode) and STEP_BEGIN in log.read()
+    except OSError:
         return False

@@ -124,6 +124,11 @@ class Engine:
         self._lock = FolderLock(self.folder)
 
     @property
+    def data(self) -> Path:
+        """Where it keeps images and containers; it outlives the engine."""
+        return self.folder / "docker"
+
+    @property
     def socket(self) -> Path:
         """Its Unix socket, valid while it runs."""
         return self._guest.path(SOCKET)
@@ -143,7 +148,7 @@ class Engine:
         try:
             start_dockerd(
                 self._guest,
-                data_root=str(self.folder / "docker"),
+                data_root=str(self.data),
                 config_file=str(config),
                 cgroup_parent=f"/{CGROUP_ROOT}/{self._cgroup}",
                 log=str(self.folder / "dockerd.log"),
@@ -161,8 +166,8 @@ class Engine:
         self._lock.acquire()
         try:
             self._end()
-            if purge and (self.folder / "docker").exists():
-                shutil.rmtree(self.folder / "docker")
+            if purge and self.data.exists():
+                shutil.rmtree(self.data)
         finally:
             self._lock.release()
 

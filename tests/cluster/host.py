@@ -72,6 +72,11 @@ class Host:
         return self._guest.pid
 
     @property
+    def engine_data(self) -> Path:
+        """Where its engine keeps images and containers, as seen from here; it outlives the host."""
+        return self.folder / "docker"
+
+    @property
     def docker_socket(self) -> Path:
         """The engine's socket as this process can reach it, without ssh."""
         return self._guest.path(engines.SOCKET)
@@ -141,7 +146,7 @@ class Host:
         for name in ("root", "upper", "work", "home", "tmp", "vartmp"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(parents=True, mode=0o755)
-        (self.folder / "docker").mkdir(mode=0o710, exist_ok=True)
+        self.engine_data.mkdir(mode=0o710, exist_ok=True)
         for name in ("tmp", "vartmp"):
             (self.folder / name).chmod(0o1777)
         (self.folder / "home").chmod(0o700)

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 LINK_LIMIT = 5.0
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 
 
 @pytest.fixture
@@ -125,7 +124,7 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     one: dict[str, object] = {**SHORT, "config": "config_CPUx1x2", "nnodes": 1}
     controller.configure_test({"LONG": LONG, "ONE": one})
     process = controller.start()
-    wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
+    wait_until("work of rank 3", lambda: in_training(3))
     lost, other = testbed.hosts
     lost.drop_head()
     try:

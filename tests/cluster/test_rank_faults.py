@@ -21,7 +21,6 @@ from tests.cluster.controller import Answer, Controller, rank_processes, wait_un
 from tests.cluster.faulty_project import CONFIG, project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 PEERS_SECONDS = 15.0 + 5.0  # with some slack: two test beds share the machine
 MEMORY_BYTES = 1500 << 20
 TOKEN, SECRET = "hf_0123456789-abcdef", "nobodys-business-but-ours"
@@ -78,7 +77,7 @@ def _ranks(process: subprocess.Popen[str], seen: set[int]) -> dict[int, psutil.P
         found = {rank: each for rank, each in rank_processes().items() if each.pid not in seen}
         return len(found) == 4
 
-    wait_until("four ranks", all_there, IMAGE_SECONDS)
+    wait_until("four ranks", all_there)
     return found
 
 

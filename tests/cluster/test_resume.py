@@ -15,7 +15,6 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, in_training, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 # Long enough to be killed in the middle of it, and then taken over, on a slow machine, too.
 SOME: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1500, "warmup_iterations": 0, "check": False}}
@@ -35,7 +34,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
 def kill_in(controller: Controller, case: str) -> Path:
     """Start, kill the controller once that case is at work, and return the run's folder."""
     process = controller.start()
-    wait_until("its round", lambda: _begun(controller, case), IMAGE_SECONDS)
+    wait_until("its round", lambda: _begun(controller, case))
     wait_until("work of rank 3", lambda: in_training(3))
     process.kill()
     process.communicate(timeout=60)

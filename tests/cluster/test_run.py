@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.results.rank_logs import read_rank_log
+from tests.cluster import seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, in_training, rank_process, wait_until
 
@@ -26,10 +27,20 @@ def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
     made.end()
 
 
-def test_two_hosts_two_rounds(controller: Controller, testbed: TestBed) -> None:
+@pytest.fixture
+def forgotten(testbed: TestBed) -> Iterator[str]:
+    """The tag of the cases' image, which no host has any more."""
+    with seed.forgotten(testbed.hosts) as tag:
+        yield tag
+
+
+def test_two_hosts_two_rounds(controller: Controller, testbed: TestBed, forgotten: str) -> None:
     controller.configure_test({"ALL_REDUCE": {"repeat": 2, **SHORT}}, MONITOR_INTERVAL=0.5)
     answer = controller.call()
     assert answer.exit_code == 0, answer.output
+    builder, other = (host.address for host in testbed.hosts)
+    assert f"Image {forgotten} is on no host: building it on {builder}" in answer.output
+    assert f"Bringing image {forgotten} from {builder} to {other}" in answer.output
     assert (
         "Step 1: Check" in answer.output and "Step 2: Prepare" in answer.output and "Step 3: Collect" in answer.output
     )

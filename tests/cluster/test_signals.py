@@ -23,7 +23,6 @@ from tests.cluster.system import frozen
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 STAGE_SECONDS = 60.0
 END_SECONDS = 40.0
 OTHER_IMAGE = "clusterdyno-test/on-one-host:1"
@@ -140,7 +139,7 @@ def test_while_an_image_is_brought(controller: Controller, testbed: TestBed) -> 
 def test_while_the_tasks_are_started(controller: Controller) -> None:
     controller.configure_test({"LONG": LONG})
     process = controller.start()
-    wait_until("a first container", controller.containers, IMAGE_SECONDS)
+    wait_until("a first container", controller.containers)
     answer = interrupt(controller, process, signal.SIGHUP)
     record = answer.round_record("LONG")
     assert record["verdict"] == "aborted" and record["first_failure"] is None
@@ -169,7 +168,7 @@ def _assert_least_privilege(host: Host) -> None:
 def test_in_a_round(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LONG": LONG, "NEVER": SHORT})
     process = controller.start()
-    wait_until("work of rank 0", lambda: in_training(0), IMAGE_SECONDS)
+    wait_until("work of rank 0", lambda: in_training(0))
     _assert_least_privilege(testbed.hosts[0])
     answer = interrupt(controller, process, signal.SIGINT)
     record = answer.round_record("LONG")
@@ -181,7 +180,7 @@ def test_in_a_round(controller: Controller, testbed: TestBed) -> None:
 def test_while_the_files_are_collected(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"SHORT": SHORT, "NEVER": SHORT})
     process = controller.start()
-    wait_until("rank 3", lambda: rank_process(3) is not None, IMAGE_SECONDS)
+    wait_until("rank 3", lambda: rank_process(3) is not None)
     assert process.poll() is None
     large = f"cd {controller.logs}/.hosts/*/SHORT/round1/*_noderank1 && head -c {LARGE_MB}M /dev/zero >large"
     testbed.hosts[1].exec(["sh", "-c", large])
@@ -200,7 +199,7 @@ def test_while_the_files_are_collected(controller: Controller, testbed: TestBed)
 def test_a_second_signal_leaves_at_once_and_what_it_prints_cleans_up(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"LONG": LONG})
     process = controller.start()
-    wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
+    wait_until("work of rank 3", lambda: in_training(3))
     with frozen(testbed.hosts[1].pids(*SSHD)):
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)

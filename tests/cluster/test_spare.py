@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, in_training, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
+
 ONE: dict[str, object] = {"config": "config_CPUx1x2", "nnodes": 1, "nproc": 1}
 LONG: dict[str, object] = {**ONE, "overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {**ONE, "overrides": {"sizes": "8..1M x8", "iterations": 5}}
@@ -22,7 +23,9 @@ LINK_LIMIT = 5.0
 def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
     made = Controller(tmp_path, testbed)
     made.configure_cluster(LINK_LIMIT=LINK_LIMIT)
-    yield made
+    with seed.forgotten(testbed.hosts[1:]):
+        yield made
+        made.end()
     for host in testbed.hosts:
         if host.pid is None:
             testbed.boot(host)
@@ -32,7 +35,7 @@ def test_a_spare_host_takes_over_what_a_lost_one_would_have_run(controller: Cont
     lost, spare = testbed.hosts
     controller.configure_test({"LONG": LONG, "NAMED": {**SHORT, "hosts": [lost.address]}, "NEXT": SHORT})
     process = controller.start()
-    wait_until("work of rank 0", lambda: in_training(0), IMAGE_SECONDS)
+    wait_until("work of rank 0", lambda: in_training(0))
     lost.kill()
     answer = controller.finish(process)
     assert answer.exit_code == 1, answer.output
@@ -50,6 +53,7 @@ def test_a_spare_host_takes_over_what_a_lost_one_would_have_run(controller: Cont
     assert after["host"] == spare.address and after["image"] == before["image"] and after["image_id"]
     assert after["missing"] == [] and not after["incomplete"]
     assert f"The hosts for the next round: {spare.address}" in answer.output
+    assert f"is on no host: building it on {spare.address}" in answer.output
     client = spare.connect_docker()
     try:
         assert client.containers.list(all=True, filters={"label": "org.clusterdyno.run"}) == []

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 100, "check": False}}
-IMAGE_SECONDS = 300.0  # the first test of a session with containers has the image built
 SECRET = "s3cret-and-nobodys-business"
 
 
@@ -100,7 +99,7 @@ def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller
     controller.configure_cluster(LINK_LIMIT=5.0)
     controller.configure_test({"LONG": LONG}, ACCE_CONTAINER_OPT=f" -e HUGGING_TOKEN={SECRET} -e GREETING='a b'")
     process = controller.start()
-    wait_until("work of rank 3", lambda: in_training(3), IMAGE_SECONDS)
+    wait_until("work of rank 3", lambda: in_training(3))
     stopped = testbed.hosts[1]
     stopped.stop_engine(kill=kill)
     began = time.monotonic()

@@ -172,7 +172,7 @@ def test_an_engine_stops_and_starts(testbed: TestBed, kill: bool) -> None:
 
 
 def test_no_trace_is_left(tmp_path: Path) -> None:
-    with TestBed(2, tmp_path / "bed", base_image=True) as bed:
+    with TestBed(2, tmp_path / "bed", images=True) as bed:
         container = ["docker", "run", "--detach", "--init", images.BASE_IMAGE, "sleep", "600"]
         bed.hosts[0].exec(container)
         assert len(left_behind(bed)) > 4

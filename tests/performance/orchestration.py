@@ -37,7 +37,7 @@ GOAL_MEMORY_MB = 150.0
 def measure() -> list[Row]:
     """Four rows: one round, a further round, the controller's memory, the monitor's share of a core."""
     with (
-        TestBed(2, images.CACHE / "performance" / "bed", base_image=True) as bed,
+        TestBed(2, images.CACHE / "performance" / "bed", images=True) as bed,
         tempfile.TemporaryDirectory() as folder,
     ):
         return _measure(Controller(Path(folder), bed), bed)
