@@ -108,16 +108,14 @@ class Round:
             node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def _attach(self) -> bool:
-        """Find the tasks by their names; whether every node has its workload."""
+        """Find the tasks by their names; whether every node's workload was started and is there."""
         runtime = self._context.runtime
 
         def attach(node: Node) -> bool:
             node.host.connect()
-            monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
-            workload = runtime.attach(node.host, node.plan, node.plan.workload)
-            node.monitor = monitor if monitor.exists() else None
-            node.workload = workload if workload.exists() else None
-            return node.workload is not None
+            node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
+            node.workload = runtime.attach(node.host, node.plan, node.plan.workload)
+            return node.workload.exists()
 
         return all(for_each(self._nodes, attach).raise_first().values())
 

@@ -51,7 +51,10 @@ class RunningTask(Protocol):
         """Ask it to end, kill it with all its processes after `grace` seconds; nothing where it has ended."""
 
     def finish(self, grace: float) -> str:
-        """End it as `stop` does, remove all of it from the host, and return what it wrote to stdout and stderr."""
+        """End it as `stop` does, remove all of it from the host, and return what it wrote to stdout and stderr.
+
+        What is not there, or was never started, wrote nothing.
+        """
 
 
 class Runtime(Protocol):

@@ -137,7 +137,9 @@ class _Container:
         """See RunningTask.finish."""
         self.stop(grace)
         name, client = self._task.name, self._host.docker()
-        output = self._call(f"reading the output of {name}", lambda: bytes(client.logs(name)))
+        output = b""
+        with _ignore_gone():
+            output = self._call(f"reading the output of {name}", lambda: bytes(client.logs(name)))
         self._remove()
         return output.decode("utf-8", errors="replace")
 
