@@ -16,15 +16,19 @@ from typing import Any
 import psutil
 
 from run_benchmarks.attempts import folder_name
+from run_benchmarks.hosts.ssh import Endpoint, SshHost
 from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import bed_id
+from tests.cluster.host import SSH_PORT, Host
 from tests.cluster.network import NETNS_FOLDER, namespaces
 from tests.conftest import testbed_folder
 
 LABEL = "org.clusterdyno.run"
 RANK_MODULE = "training.benchmarks.driver.rank"
+# Settings of a test_conf.py without containers.
+PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 STEP_BEGIN = '"event": "STEP_BEGIN"'
 RUN_SECONDS = 600.0
 POLL_SECONDS = 0.25  # a look at all processes takes tens of milliseconds
@@ -110,12 +114,13 @@ class Controller:
         return Answer(process.returncode, output, self.newest_run())
 
     def end(self) -> None:
-        """Where a started run.py still runs, since a test of it failed: end it and remove what it left on the hosts."""
-        for process in [each for each in self._started if each.poll() is None]:
+        """After a test that failed: end what still runs of run.py and remove what is left of its runs on the hosts."""
+        running = [each for each in self._started if each.poll() is None]
+        for process in running:
             process.kill()
             process.communicate()
-            run = self.newest_run()
-            if run is not None:
+        if running or self.containers():
+            for run in self.logs.glob("run*"):
                 self.call("clean", run.name)
 
     def newest_run(self) -> Path | None:
@@ -132,6 +137,13 @@ class Controller:
             finally:
                 client.close()
         return names
+
+
+def ssh_host(bed: TestBed, host: Host) -> SshHost:
+    """A host of the bed as run.py speaks to it; not connected yet."""
+    return SshHost(
+        Endpoint(host=host.address, port=SSH_PORT, user="root", key=bed.key_file, known_hosts=bed.known_hosts)
+    )
 
 
 def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0) -> None:

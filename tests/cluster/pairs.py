@@ -5,7 +5,6 @@ The speed is far below what CPU and bridge reach, so that other work on the mach
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from run_benchmarks.results.network import NetworkView, network_view
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller
+from tests.cluster.controller import PROCESS, Answer, Controller
 
 HEALTHY, SLOW = "200mbit", "80mbit"
 CASE = "PAIRS"
@@ -47,13 +46,7 @@ def configure(
     }
     where = {"nnodes": HOSTS} if hosts is None else {"hosts": list(hosts), "nnodes": len(hosts)}
     case = {**where, "nproc": 1, "repeat": rounds, "overrides": settings | dict(overrides or {})}
-    environment: dict[str, object] = {
-        "RUNTIME": "process",
-        "PYTHON": sys.executable,
-        "BASE_IMAGE": None,
-        "WHEELHOUSE": None,
-    }
-    controller.configure_test({CASE: case}, **(environment | dict(conf or {})))
+    controller.configure_test({CASE: case}, **(PROCESS | dict(conf or {})))
 
 
 def measure(

@@ -14,10 +14,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    made = Controller(tmp_path, testbed)
-    made.configure_test({"ALL_REDUCE": {}})
-    return made
+def controller(controller: Controller) -> Controller:
+    controller.configure_test({"ALL_REDUCE": {}})
+    return controller
 
 
 def _dead_address(testbed: TestBed) -> str:

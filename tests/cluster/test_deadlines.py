@@ -14,13 +14,13 @@ import pytest
 import requests
 
 from run_benchmarks.errors import ClusterDynoError, DeadlineError
-from run_benchmarks.hosts.ssh import KILL_SECONDS, Endpoint, SshHost
+from run_benchmarks.hosts.ssh import KILL_SECONDS, SshHost
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS
 from run_benchmarks.hosts.transfer import push
 from tests.cluster import host as bed_host
 from tests.cluster import system
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import wait_until
+from tests.cluster.controller import ssh_host, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 SLACK = 2.0
@@ -30,14 +30,7 @@ ERRORS = (ClusterDynoError, docker.errors.DockerException, requests.RequestExcep
 
 @pytest.fixture
 def host(testbed: TestBed) -> Iterator[SshHost]:
-    endpoint = Endpoint(
-        host=testbed.hosts[0].address,
-        port=bed_host.SSH_PORT,
-        user="root",
-        key=testbed.key_file,
-        known_hosts=testbed.known_hosts,
-    )
-    made = SshHost(endpoint)
+    made = ssh_host(testbed, testbed.hosts[0])
     made.connect()
     yield made
     made.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,19 +10,17 @@ import pytest
 
 from tests.cluster.access import etc_hosts
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller, rank_process
+from tests.cluster.controller import PROCESS, Answer, Controller, rank_process
 from tests.cluster.host import Host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 CASE: dict[str, object] = {"nproc": 1, "overrides": {"sizes": "8..1M x8", "iterations": 5}}
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    made = Controller(tmp_path, testbed)
-    made.configure_test({"ALL_REDUCE": CASE}, **PROCESS)
-    return made
+def controller(controller: Controller) -> Controller:
+    controller.configure_test({"ALL_REDUCE": CASE}, **PROCESS)
+    return controller
 
 
 class HeadNode(Controller):

@@ -6,15 +6,13 @@ The workload takes its time in iterations, not in sleeps; the limits are short s
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
 from tests.cluster.host import SSHD
 from tests.cluster.system import frozen
 
@@ -25,24 +23,14 @@ LINK_LIMIT = 5.0
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
-    """Two hosts, processes instead of containers: what is tested here is the controller's side."""
-    made = Controller(tmp_path, testbed)
-    made.configure_cluster(LINK_LIMIT=LINK_LIMIT)
-    yield made
-    for host in testbed.hosts:
-        if host.pid is None:
-            testbed.boot(host)
-        host.link_up()
-        if not host.sshd_answers():
-            host.start_sshd()
-    made.end()
+def controller(controller: Controller) -> Controller:
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    return controller
 
 
 def configure(controller: Controller, cases: dict[str, dict[str, object]], **changes: object) -> None:
-    controller.configure_test(
-        cases, **{"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None, **changes}
-    )
+    """Processes instead of containers: what is tested here is the controller's side."""
+    controller.configure_test(cases, **(PROCESS | changes))
 
 
 def ended(controller: Controller, seconds: float) -> Answer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +15,6 @@ SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 # .invalid has no addresses (RFC 2606), so that no registry anywhere is asked.
 NOWHERE = "registry.invalid/team/no-such-image:1"
 ON_ONE_HOST = "clusterdyno-test/on-one-host:2"
-
-
-@pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
-    made = Controller(tmp_path, testbed)
-    yield made
-    made.end()
 
 
 def reason_of(answer: Answer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,17 +10,15 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.errors import HostError
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
 from run_benchmarks.hosts.ssh_streams import OWN_CLOCK_SECONDS
 from run_benchmarks.planner import WORKLOAD_SLACK_SECONDS
 from tests.cluster import host as bed_host
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
-PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
-LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 45.0, 15.0
+LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 25.0, 15.0
 
 
 @pytest.fixture
@@ -33,14 +30,7 @@ def far(testbed: TestBed) -> Iterator[bed_host.Host]:
 
 
 def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.Host) -> None:
-    endpoint = Endpoint(
-        host=far.address,
-        port=bed_host.SSH_PORT,
-        user="root",
-        key=testbed.key_file,
-        known_hosts=testbed.known_hosts,
-    )
-    host = SshHost(endpoint)
+    host = ssh_host(testbed, far)
     host.connect()
     mark = ["pgrep", "-xf", "sleep 86399.75"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,13 @@ import psutil
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 # Long enough to be killed in the middle of it, and then taken over, on a slow machine, too.
-SOME: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1500, "warmup_iterations": 0, "check": False}}
+SOME: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 100, "warmup_iterations": 0, "check": False}}
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
-
-
-@pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Controller:
-    return Controller(tmp_path, testbed)
 
 
 def journal(run: Path) -> list[dict[str, Any]]:

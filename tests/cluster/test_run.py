@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +12,11 @@ import pytest
 from run_benchmarks.results.rank_logs import read_rank_log
 from tests.cluster import seed
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
-
-
-@pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
-    made = Controller(tmp_path, testbed)
-    yield made
-    made.end()
 
 
 @pytest.fixture
@@ -80,9 +72,7 @@ def _assert_round_is_whole(folder: Path, testbed: TestBed) -> None:
 
 
 def test_process_runtime_over_ssh(controller: Controller) -> None:
-    controller.configure_test(
-        {"ALL_REDUCE": SHORT}, RUNTIME="process", PYTHON=sys.executable, BASE_IMAGE=None, WHEELHOUSE=None
-    )
+    controller.configure_test({"ALL_REDUCE": SHORT}, **PROCESS)
     answer = controller.call()
     assert answer.exit_code == 0, answer.output
     assert answer.round_record("ALL_REDUCE")["nodes"][1]["image"] is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,15 +19,10 @@ LINK_LIMIT = 5.0
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
-    made = Controller(tmp_path, testbed)
-    made.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+def controller(controller: Controller, testbed: TestBed) -> Iterator[Controller]:
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     with seed.forgotten(testbed.hosts[1:]):
-        yield made
-        made.end()
-    for host in testbed.hosts:
-        if host.pid is None:
-            testbed.boot(host)
+        yield controller
 
 
 def test_a_spare_host_takes_over_what_a_lost_one_would_have_run(controller: Controller, testbed: TestBed) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,21 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
 from tests.cluster.host import Host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 100, "check": False}}
+LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 20, "check": False}}
 SECRET = "s3cret-and-nobodys-business"
-
-
-@pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
-    made = Controller(tmp_path, testbed)
-    yield made
-    made.end()
 
 
 @contextmanager

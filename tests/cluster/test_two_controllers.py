@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import images
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller, wait_until
+from tests.cluster.controller import PROCESS, Controller, wait_until
 from tests.cluster.host import Host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 LAUNCHES = "training.benchmarks.driver.launch"

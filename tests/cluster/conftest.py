@@ -1,0 +1,25 @@
+"""run.py against the session's hosts, and the hosts as they were afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import Controller
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    """run.py with its files in the test's folder. What the test did to a host is mended, what a run left is removed."""
+    made = Controller(tmp_path, testbed)
+    yield made
+    for host in testbed.hosts:
+        if host.pid is None:
+            testbed.boot(host)
+        host.link_up()
+        if not host.sshd_answers():
+            host.start_sshd()
+    made.end()
