@@ -107,12 +107,12 @@ def median_of(values: Sequence[float]) -> Median:
     if not values:
         raise ValueError("values: none given; a median needs 1 or more")
     ordered, n = sorted(values), len(values)
-    place, coverage = 1, 1 - 2 * 0.5**n
-    while place < n // 2:
-        outside = 2 * sum(math.comb(n, below) for below in range(place + 1)) * 0.5**n
-        if 1 - outside < CONFIDENCE:
-            break
-        place, coverage = place + 1, 1 - outside
+    # Of 2**n equally likely outcomes, so many lie beyond one end. Whole numbers: 0.5**n is 0 from 1075 values on.
+    place, below, term = 1, 1, n
+    while place < n // 2 and 1 - (below + term) / 2 ** (n - 1) >= CONFIDENCE:
+        below += term
+        place, term = place + 1, term * (n - place) // (place + 1)
+    coverage = 1 - below / 2 ** (n - 1)
     return Median(
         value=median(ordered), low=ordered[place - 1], high=ordered[n - place], confidence=max(0.0, coverage), n=n
     )

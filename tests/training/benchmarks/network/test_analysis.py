@@ -146,6 +146,8 @@ def test_a_median_has_an_interval_that_says_how_sure_it_is() -> None:
     many = median_of([float(value) for value in range(1, 21)])
     assert (many.value, many.low, many.high) == (10.5, 6.0, 15.0)  # the table of binomial confidence limits
     assert many.confidence == pytest.approx(0.9586, abs=1e-4)
+    thousands = median_of([float(value) for value in range(1, 2001)])
+    assert (thousands.low, thousands.high) == (956.0, 1045.0)  # 1000.5 -+ 1.96 * sqrt(2000) / 2
     assert median_of([5.0]).confidence == 0
     with pytest.raises(ValueError, match="none given"):
         median_of([])

@@ -45,7 +45,7 @@ class Finished:
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("healthy")
     config = folder / "config.py"
-    config.write_text("sizes = '8, 1K, 64K, 1M'\nwarmup_iterations = 1\niterations = 7\n")
+    config.write_text("sizes = '8, 1K, 64K, 1M'\nwarmup_iterations = 2\niterations = 7\n")
     workload = [MODULE, "--config_file", str(config), "--vendor", "cpu", "--case", "net", "--set", "seed=5"]
     with started(command(folder, ["--nproc_per_node", "2"], workload)) as process:
         wait_until(lambda: lock_is_held(folder), "the lock is taken")
@@ -129,7 +129,7 @@ def test_a_csv_lies_beside_the_log(healthy: Finished) -> None:
 @pytest.fixture(scope="module")
 def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("corrupted")
-    settings = ["--set", "sizes=1K..4K", "--set", "iterations=3", "--set", "warmup_iterations=2"]
+    settings = ["--set", "sizes=1K..4K", "--set", "iterations=3", "--set", "warmup_iterations=3"]
     code, output = run(folder, ["--nproc_per_node", "2"], [CORRUPTING, *settings])
     return Finished(code, output, folder)
 

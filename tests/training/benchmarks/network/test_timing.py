@@ -1,8 +1,80 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+import torch
 
+from training.benchmarks.driver.process_group import Placement, init
 from training.benchmarks.network import table
-from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, statistics
+from training.benchmarks.network.pytorch.reductions import AllReduce
+from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, measure, statistics
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    """This process as the only rank."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    placement = Placement(rank=0, world_size=1, local_rank=0, local_world_size=1, nnodes=1)
+    with init("gloo", timeout_s=30, placement=placement) as group:
+        yield Team.world(group)
+
+
+class Recorded(AllReduce):
+    """Notes what is done with it; from run number `wrong_from` on it delivers an element that is wrong."""
+
+    wrong_from = 1 << 30
+
+    def __init__(self, team: Team) -> None:
+        super().__init__(team, torch.float32, 42)
+        self.done: list[str] = []
+
+    def refill(self) -> None:
+        self.done.append("refill")
+        super().refill()
+
+    def run(self) -> None:
+        super().run()
+        self.done.append("run")
+        if self.done.count("run") >= self.wrong_from:
+            self.buffer[3] += 1
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        self.done.append("compare")
+        return super().wrong_elements()
+
+
+@pytest.mark.parametrize(
+    ("warmup", "check", "expected"),
+    [
+        (0, False, "refill run run run"),
+        (2, False, "refill run run run run run"),
+        (0, True, "refill run run run refill run compare"),
+        (1, True, "refill run run run run refill run compare"),
+        (3, True, "refill run compare refill run compare refill run run run run refill run compare"),
+    ],
+)
+def test_nothing_comes_between_timed_iterations_nor_straight_before_them(
+    alone: Team, warmup: int, check: bool, expected: str
+) -> None:
+    collective = Recorded(alone)
+    collective.prepare(64)
+    found = measure(collective, alone, warmup=warmup, iterations=3, check=check)
+    assert collective.done == expected.split()
+    assert found.checked_iterations == expected.count("compare")
+    assert found.verdict == ("pass" if check else "not_checked")
+
+
+@pytest.mark.parametrize(("wrong_from", "wrong"), [(1, 3), (2, 2), (6, 1), (7, 0)])
+def test_data_that_goes_wrong_before_or_while_it_is_timed_is_seen_afterwards(
+    alone: Team, wrong_from: int, wrong: int
+) -> None:
+    collective = Recorded(alone)
+    collective.wrong_from = wrong_from
+    collective.prepare(64)
+    found = measure(collective, alone, warmup=3, iterations=2, check=True)
+    assert (found.wrong_elements, found.verdict) == ([wrong], "fail" if wrong else "pass")
 
 
 def test_statistics_of_known_times() -> None:

@@ -12,16 +12,10 @@ from training.benchmarks.network.pytorch.team import Team
 
 # Elements compared at a time: the comparison's memory stays at 16 MiB, and each step is long against its overhead.
 CHECK_CHUNK_ELEMENTS = 1 << 24
-UNLIMITED = (1 << 63) - 1
 
 
 class Collective(Protocol):
-    """One operation of one team: `prepare` a size, `refill`, `run`, and look for `wrong_elements`.
-
-    `runs_per_refill` is the number of runs after which the data must be sent anew to stay within the type's range.
-    """
-
-    runs_per_refill: int
+    """One operation of one team: `prepare` a size, `refill`, `run`, and look for `wrong_elements`."""
 
     def memory_bytes(self, size_bytes: int) -> int:
         """Device memory that one rank needs to measure and check messages of `size_bytes`."""
@@ -53,7 +47,6 @@ class Collective(Protocol):
 class Buffered:
     """What the collectives share: team, element type, seed, and flat buffers that hold one size at a time."""
 
-    runs_per_refill = UNLIMITED
     # Whether S is made of one equal chunk a rank, and how many times S the buffers of one rank take.
     chunked = False
     buffers = 1.0

@@ -4,8 +4,6 @@ The period is prime, so that a block which lands a power of two too far is seen;
 sum over all ranks, and every partial sum, to be exact in the element type.
 """
 
-import sys
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -50,22 +48,6 @@ def moved(source: int, destination: int, dtype: torch.dtype, seed: int) -> torch
     modulus = next(prime for prime in _MODULI if prime <= _EXACT_UP_TO[dtype])
     index = np.arange(PERIOD, dtype=np.int64)
     return torch.from_numpy((index * (2 * source + 1) + 7 * source + 31 * destination + seed) % modulus).to(dtype)
-
-
-def repeatable_sums(world_size: int, dtype: torch.dtype, seed: int) -> int:
-    """How often all ranks can sum in place before they must send anew, because values would leave the type's range.
-
-    After the first sum every rank holds the same, and each further one multiplies it by the number of ranks.
-    """
-    if world_size == 1:
-        return sys.maxsize
-    largest = int((torch.finfo if dtype.is_floating_point else torch.iinfo)(dtype).max)
-    value = int(summed(world_size, dtype, seed).max())
-    count = 1
-    while value * world_size <= largest:
-        value *= world_size
-        count += 1
-    return count
 
 
 def fill(buffer: torch.Tensor, period: torch.Tensor) -> None:

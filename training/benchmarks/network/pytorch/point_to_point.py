@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.network.pytorch import pattern
-from training.benchmarks.network.pytorch.collectives import UNLIMITED, Buffered
+from training.benchmarks.network.pytorch.collectives import Buffered
 from training.benchmarks.network.pytorch.team import Team
 
 
@@ -85,7 +85,6 @@ class Barrier:
     turns, comes late on purpose: a barrier that lets the others go finds them with one too few.
     """
 
-    runs_per_refill = UNLIMITED
     _LATE_S = 0.02
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:

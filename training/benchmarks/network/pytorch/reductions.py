@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.network.pytorch import pattern
-from training.benchmarks.network.pytorch.collectives import UNLIMITED, Buffered, renamed
+from training.benchmarks.network.pytorch.collectives import Buffered, renamed
 from training.benchmarks.network.pytorch.team import Team
 
 
@@ -16,7 +16,6 @@ class AllReduce(Buffered):
         self.sent = pattern.sent(team.rank, team.size, dtype, seed).to(team.device)
         self.expected = pattern.summed(team.size, dtype, seed).to(team.device)
         self.buffer = self.empty(0)
-        self.runs_per_refill = pattern.repeatable_sums(team.size, dtype, seed)
 
     def release(self) -> None:
         """See Buffered."""
@@ -63,7 +62,6 @@ class ReduceScatter(Buffered):
         self._summed = pattern.summed(team.size, dtype, seed).to(team.device)
         self._input = self._output = self.empty(0)
         self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
-        self.runs_per_refill = pattern.repeatable_sums(team.size, dtype, seed) if in_place else UNLIMITED
 
     def release(self) -> None:
         """See Buffered."""

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.run_context import RunContext
 from training.benchmarks.network.bandwidth import CONVENTION
-from training.benchmarks.network.pytorch.collectives import UNLIMITED, Collective
+from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, PARTS, Config
 from training.benchmarks.network.pytorch.lineup import line_up
 from training.benchmarks.network.pytorch.memory import refuse_too_large, smallest_available_bytes
@@ -28,7 +28,6 @@ _MEMORY_SHARE = 4
 class ObjectFlags:
     """Every rank tells every other a number by all_gather_object, which pickles it."""
 
-    runs_per_refill = UNLIMITED
     name, variant = "all_gather", "all_gather_object"
 
     def __init__(self, team: Team) -> None:
