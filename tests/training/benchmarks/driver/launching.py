@@ -17,6 +17,16 @@ from training.benchmarks.driver.node_record import LOCK_FILE, NodeExit
 ROOT = Path(__file__).parents[4]
 WORKLOAD = "tests.training.benchmarks.driver.failing_workload"
 DEADLINE_S = 60.0
+# What a rank finds in its environment that is the only one.
+ALONE = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "GROUP_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
 
 
 def command(log_dir: Path, options: Sequence[str], workload: Sequence[str]) -> list[str]:

@@ -6,20 +6,11 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
+from tests.training.benchmarks.driver.launching import ALONE
 from training.benchmarks.driver.config import CaseConfig
 from training.benchmarks.driver.perflog import Event, parse_line
 from training.benchmarks.driver.process_group import Placement, ProcessGroupError, device_for, init
 from training.benchmarks.driver.run_context import UnusableSettingsError, open_run
-
-ALONE = {
-    "RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_RANK": "0",
-    "LOCAL_WORLD_SIZE": "1",
-    "GROUP_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",
-}
 
 
 class Config(CaseConfig):

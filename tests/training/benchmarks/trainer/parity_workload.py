@@ -1,21 +1,28 @@
-"""One rank of the comparisons: trains tiny models in every layout and writes each one's losses to losses.json.
+"""The comparisons: trains tiny models in every layout on real ranks and writes what was found to <folder>.
 
-    torchrun ... -m tests.training.benchmarks.trainer.parity_workload -- <folder> <layouts.json>
+    python -m tests.training.benchmarks.trainer.parity_workload <folder> <layouts.json>
 
-layouts.json: {name: {"model": ..., "settings": {...}}}; a layout whose settings cannot be used gives its message.
+layouts.json: {name: {"ranks": 2, "model": ..., "settings": {...}}}; a layout whose settings cannot be used gives its
+message. The ranks of all layouts that want equally many are forked from this process, which has imported torch for
+them, and leave <folder>/losses<ranks>.json.
 """
 
+import faulthandler
 import json
+import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.compile_fx  # optimizers and compilation import all this: once here, not in every rank
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.spawn import start_processes
 
 from tests.training.benchmarks.trainer.tiny import STEPS, config_of, trainer_of
-from training.benchmarks.driver.process_group import ProcessGroup, init
+from training.benchmarks.driver.process_group import Placement, ProcessGroup, init
 from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.checkpoint import Checkpoints
 from training.benchmarks.driver.training.parallel import average
@@ -118,16 +125,31 @@ def _after_damage(checkpoints: Checkpoints, trainer: Trainer, group: ProcessGrou
     return "loaded"
 
 
-def main() -> None:
-    """Entry of a rank."""
-    folder, layouts = Path(sys.argv[-2]), json.loads(Path(sys.argv[-1]).read_text())
-    results = {}
+def _rank(rank: int, ranks: int, folder: Path, layouts: dict[str, Any]) -> None:
+    """One of `ranks` ranks, which train all `layouts` one after the other."""
     torch.set_num_threads(1)
-    with init("gloo", timeout_s=120) as group:
+    placement = Placement(rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks, nnodes=1)
+    results = {}
+    with init("gloo", timeout_s=120, placement=placement) as group:
         for name, layout in layouts.items():
             results[name] = (_resume if "refused_changes" in layout else _train)(name, layout, folder, group)
-        if group.placement.rank == 0:
-            (folder / "losses.json").write_text(json.dumps(results))
+    if rank == 0:
+        (folder / f"losses{ranks}.json").write_text(json.dumps(results))
+
+
+def main() -> None:
+    """Leaves with the first rank's error."""
+    faulthandler.enable()
+    folder, layouts = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
+    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+    for ranks in sorted({layout["ranks"] for layout in layouts.values()}):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(listener.getsockname()[1])
+        chosen = {name: layout for name, layout in layouts.items() if layout["ranks"] == ranks}
+        start_processes(  # type: ignore[no-untyped-call]
+            _rank, args=(ranks, folder, chosen), nprocs=ranks, start_method="fork"
+        )
 
 
 if __name__ == "__main__":

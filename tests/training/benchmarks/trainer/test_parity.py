@@ -1,16 +1,21 @@
-"""Every layout trains like the plain loop in one process: two launches of real ranks run all of them."""
+"""Every layout trains like the plain loop in one process: one start of the workload runs all of them on real ranks."""
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from tests.training.benchmarks.driver.launching import run
+from tests.training.benchmarks.driver.launching import ROOT
 from tests.training.benchmarks.trainer import reference
 from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
+from training.benchmarks.driver.training.settings import TrainingConfig
 
 # One worker of `pytest -n` runs them all: what they share is made once.
 pytestmark = pytest.mark.xdist_group("parity")
@@ -27,8 +32,11 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = {
     "fsdp": ("llama", FSDP, EXACT),
     "fsdp_accumulation_recomputed": ("llama", FSDP | HALF | {"activation_checkpointing": True}, EXACT),
     "tp": ("llama", TP, EXACT),
-    "tp_accumulation": ("llama", TP | {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}, EXACT),
-    "tp_sequence": ("llama", TP | {"sequence_parallel": True}, EXACT),
+    "tp_sequence_accumulation": (
+        "llama",
+        {"sequence_parallel": True, "gradient_accumulation_steps": 2} | TP | {"train_batch_size": GLOBAL_BATCH // 2},
+        EXACT,
+    ),
     "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
     "bert_ddp": ("bert", {}, EXACT),
     "bert_fsdp": ("bert", FSDP, EXACT),
@@ -51,21 +59,38 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
     "resume_tp": ("llama", TP),
     "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
 }
-RESUME_STEPS = 12
-LAUNCH_SECONDS = 240.0  # some 40 trainings one after the other
+RESUME_STEPS = 10  # 5 before the checkpoint, 5 after it, of which 2 in the next epoch
+FEW_STEPS = 6  # where layouts are compared with one another, or are known to be right with fewer ranks
+FOUR_RANKS: dict[str, Any] = TP | FSDP | {"train_batch_size": GLOBAL_BATCH // 2}
+TWO_DIMENSIONS: dict[str, dict[str, Any]] = {
+    "fsdp_tp": FOUR_RANKS,
+    "fsdp_tp_sequence": FOUR_RANKS | {"sequence_parallel": True},
+}
+WORKLOAD_SECONDS = 240.0  # some 40 trainings one after the other
 OVERFLOWING_SCALE = 2.0**24
 OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP}
 
 
-def _launch(folder: Path, ranks: int, layouts: dict[str, Any]) -> dict[str, Any]:
-    file = folder / "layouts.json"
-    file.write_text(json.dumps(layouts))
-    options = ["--nproc_per_node", str(ranks)]
-    workload = [WORKLOAD, str(folder), str(file)]
-    code, output = run(folder, options, workload, deadline_s=LAUNCH_SECONDS, OMP_NUM_THREADS="1")
-    assert code == 0, output + (folder / "rank0.out.log").read_text()[-3000:]
-    results: dict[str, Any] = json.loads((folder / "losses.json").read_text())
-    return results
+def _layouts(folder: Path) -> dict[str, Any]:
+    """What the workload is to train, by name."""
+    layouts: dict[str, Any] = {name: {"model": m, "settings": s} for name, (m, s, _) in LAYOUTS.items()}
+    for name, settings in LAMB.items():
+        layouts[name] = {"model": "llama", "settings": settings | {"optimizer": "lamb"}, "steps": FEW_STEPS}
+    for name, (model, settings) in RESUMED.items():
+        half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
+        changes = [{"seed": 1}, {"max_steps": 4, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
+        layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
+    for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
+        settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
+        layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
+    for name, settings in OVERFLOWING.items():
+        settings = settings | {"precision": "fp16", "init_loss_scale": OVERFLOWING_SCALE}
+        layouts[name] = {"model": "llama", "settings": settings}
+    layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
+    for name, settings in TWO_DIMENSIONS.items():
+        layouts[name] = {"ranks": 4, "model": "llama", "settings": settings, "steps": FEW_STEPS}
+    layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
+    return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +100,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
-    layouts: dict[str, Any] = {name: {"model": m, "settings": s} for name, (m, s, _) in LAYOUTS.items()}
-    for name, settings in LAMB.items():
-        layouts[name] = {"model": "llama", "settings": settings | {"optimizer": "lamb"}}
-    for name, (model, settings) in RESUMED.items():
-        half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
-        changes = [{"seed": 1}, {"max_steps": 5, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
-        layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
-    for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
-        settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
-        layouts[name] = {"model": "llama", "settings": settings}
-    for name, settings in OVERFLOWING.items():
-        settings = settings | {"precision": "fp16", "init_loss_scale": OVERFLOWING_SCALE}
-        layouts[name] = {"model": "llama", "settings": settings}
-    layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
-    return _launch(folder, 2, layouts)
+    file = folder / "layouts.json"
+    file.write_text(json.dumps(_layouts(folder)))
+    result = subprocess.run(
+        [sys.executable, "-m", WORKLOAD, str(folder), str(file)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=WORKLOAD_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    losses: dict[str, Any] = {}
+    for path in folder.glob("losses*.json"):
+        losses |= json.loads(path.read_text())
+    return losses
 
 
 @pytest.fixture(scope="module")
@@ -123,56 +149,54 @@ def test_a_layout_trains_like_the_plain_loop(
         torch.testing.assert_close(trained[key], weight, atol=max(10 * allowed, 1e-4), rtol=0)
 
 
-def test_the_plain_loop_trains_llama_as_transformers_does(
-    folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = config_of("llama")
-    settings = config.model_dump()
-    net = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=settings["vocab_size"],
-            hidden_size=config.hidden_size,
-            intermediate_size=settings["ffn_hidden_size"],
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=settings["num_key_value_heads"],
-            max_position_embeddings=settings["seq_length"],
-            rms_norm_eps=settings["norm_eps"],
-            tie_word_embeddings=False,
+class _Llama(nn.Module):
+    """transformers' LLaMA."""
+
+    def __init__(self, config: TrainingConfig, transformers: Any) -> None:
+        super().__init__()
+        settings = config.model_dump()
+        self.net = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=settings["vocab_size"],
+                hidden_size=config.hidden_size,
+                intermediate_size=settings["ffn_hidden_size"],
+                num_hidden_layers=config.num_layers,
+                num_attention_heads=config.num_attention_heads,
+                num_key_value_heads=settings["num_key_value_heads"],
+                max_position_embeddings=settings["seq_length"],
+                rms_norm_eps=settings["norm_eps"],
+                tie_word_embeddings=False,
+            )
         )
-    )
-    net.load_state_dict(torch.load(folder / "ddp.start.pt"))
-    loss_of = lambda batch: net(batch["tokens"], labels=batch["tokens"]).loss  # noqa: E731
-    assert reference.train_net(net, loss_of, "llama", config, STEPS) == pytest.approx(plain["llama"][0], abs=EXACT)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss: torch.Tensor = self.net(batch["tokens"], labels=batch["tokens"]).loss
+        return loss
 
 
-def test_the_plain_loop_trains_bert_as_transformers_does(
-    folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = config_of("bert")
-    settings = config.model_dump()
-    net = transformers.BertForPreTraining(
-        transformers.BertConfig(
-            vocab_size=settings["vocab_size"],
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=settings["ffn_hidden_size"],
-            max_position_embeddings=settings["max_position_embeddings"],
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+class _Bert(nn.Module):
+    """transformers' BERT."""
+
+    def __init__(self, config: TrainingConfig, transformers: Any) -> None:
+        super().__init__()
+        settings = config.model_dump()
+        self.net = transformers.BertForPreTraining(
+            transformers.BertConfig(
+                vocab_size=settings["vocab_size"],
+                hidden_size=config.hidden_size,
+                num_hidden_layers=config.num_layers,
+                num_attention_heads=config.num_attention_heads,
+                intermediate_size=settings["ffn_hidden_size"],
+                max_position_embeddings=settings["max_position_embeddings"],
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
         )
-    )
-    missing, unexpected = net.load_state_dict(torch.load(folder / "bert_ddp.start.pt"), strict=False)
-    assert unexpected == [] and {name.rpartition("decoder.")[2] for name in missing} <= {"weight", "bias"}, "tied ones"
-    net.tie_weights()
 
-    def loss_of(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         labels = torch.full_like(batch["input_ids"], -100)
         labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
-        loss: torch.Tensor = net(
+        loss: torch.Tensor = self.net(
             input_ids=batch["input_ids"],
             attention_mask=batch["input_mask"],
             token_type_ids=batch["segment_ids"],
@@ -181,7 +205,21 @@ def test_the_plain_loop_trains_bert_as_transformers_does(
         ).loss
         return loss
 
-    assert reference.train_net(net, loss_of, "bert", config, STEPS) == pytest.approx(plain["bert"][0], abs=EXACT)
+
+@pytest.mark.parametrize(("model", "start", "theirs"), [("llama", "ddp", _Llama), ("bert", "bert_ddp", _Bert)])
+def test_the_plain_loop_trains_as_transformers_does(
+    model: str,
+    start: str,
+    theirs: type[_Llama | _Bert],
+    folder: Path,
+    plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]],
+) -> None:
+    config = config_of(model)
+    module = theirs(config, pytest.importorskip("transformers"))
+    missing, unexpected = module.net.load_state_dict(torch.load(folder / f"{start}.start.pt"), strict=False)
+    assert unexpected == [] and {name.rpartition("decoder.")[2] for name in missing} <= {"weight", "bias"}, "tied ones"
+    module.net.tie_weights()
+    assert reference.train_net(module, module, model, config, STEPS) == pytest.approx(plain[model][0], abs=EXACT)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -213,7 +251,7 @@ def test_a_run_starts_from_the_weights_of_a_file(name: str, found: dict[str, Any
 
 def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:
     plain_lamb = found["lamb_ddp"]["losses"]
-    assert plain_lamb != found["ddp"]["losses"]
+    assert len(plain_lamb) == FEW_STEPS and plain_lamb != found["ddp"]["losses"][:FEW_STEPS]
     for name in ("lamb_fsdp", "lamb_tp"):
         assert found[name]["losses"] == pytest.approx(plain_lamb, abs=EXACT, rel=0)
 
@@ -245,26 +283,22 @@ def test_a_resumed_run_has_the_very_same_curve(name: str, found: dict[str, Any])
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_checkpoint_of_other_settings_or_a_broken_one_is_named(name: str, found: dict[str, Any]) -> None:
     seed, steps, batch = found[name]["refusals"]
-    assert "step-00000006 is of other settings: seed was 42, is 1" in seed
-    assert "is after step 6, the run ends after step 5" in steps
+    assert "step-00000005 is of other settings: seed was 42, is 1" in seed
+    assert "is after step 5, the run ends after step 4" in steps
     assert "global_batch_size was 16, is 8" in batch
-    assert "step-00000006: broken checkpoint" in found[name]["damaged"]
+    assert "step-00000005: broken checkpoint" in found[name]["damaged"]
 
 
 def test_ranks_that_cannot_share_a_layer_are_refused(found: dict[str, Any]) -> None:
     assert found["tp_uneven"]["refused"] == "tensor_parallel_size = 4 does not divide the 2 ranks"
 
 
+@pytest.mark.parametrize("name", TWO_DIMENSIONS)
 def test_two_dimensions_on_four_ranks(
-    tmp_path: Path, folder: Path, plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
+    name: str, found: dict[str, Any], plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
 ) -> None:
-    settings = TP | {"train_batch_size": GLOBAL_BATCH // 2}
-    layouts: dict[str, Any] = {
-        "fsdp_tp": {"model": "llama", "settings": settings | FSDP, "steps": 6},
-        "fsdp_tp_sequence": {"model": "llama", "settings": settings | FSDP | {"sequence_parallel": True}, "steps": 6},
-        "ddp_tp": {"model": "llama", "settings": settings},
-    }
-    results = _launch(tmp_path, 4, layouts)
-    assert "need strategy = 'fsdp'" in results["ddp_tp"]["refused"]
-    for name in ("fsdp_tp", "fsdp_tp_sequence"):
-        assert results[name]["losses"] == pytest.approx(plain["llama"][0][:6], abs=EXACT, rel=0)
+    assert found[name]["losses"] == pytest.approx(plain["llama"][0][:FEW_STEPS], abs=EXACT, rel=0)
+
+
+def test_tensor_parallel_replicas_are_refused(found: dict[str, Any]) -> None:
+    assert "need strategy = 'fsdp'" in found["ddp_tp"]["refused"]

@@ -1,5 +1,7 @@
 """Training as the controller starts it: ranks through driver.launch, their events, verdicts and refusals."""
 
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -7,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from tests.training.benchmarks.driver.launching import exit_record, run
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.launching import ALONE, exit_record, run
+from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from training.benchmarks.driver.training.trainer import run_training
 
 # One worker of `pytest -n` runs them all: what they share is made once.
 pytestmark = pytest.mark.xdist_group("trainer")
@@ -35,8 +39,7 @@ class Run:
     folder: Path
 
     def records(self, rank: int) -> list[PerfLogRecord]:
-        text = (self.folder / f"rank{rank}.out.log").read_text(encoding="utf-8")
-        return [record for record in map(parse_line, text.splitlines()) if record is not None]
+        return _records((self.folder / f"rank{rank}.out.log").read_text(encoding="utf-8"))
 
     def values(self, event: Event, rank: int = 0) -> list[Any]:
         return [record.value for record in self.records(rank) if record.event is event]
@@ -46,14 +49,59 @@ class Run:
         return exit_record(self.folder).failures[0].message
 
 
-def _run(folder: Path, model: str, settings: dict[str, Any], *, ranks: int = 2, arguments: tuple[str, ...] = ()) -> Run:
+def _records(text: str) -> list[PerfLogRecord]:
+    return [record for record in map(parse_line, text.splitlines()) if record is not None]
+
+
+def _arguments(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
     config = folder / "config.py"
     folder.mkdir(exist_ok=True)
     defaults = config_of(model).model_dump(exclude_defaults=True) | settings
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in defaults.items()))
-    workload = [MODULE.format(model), "--config_file", str(config), "--vendor", "cpu", *arguments]
-    code, _ = run(folder, ["--nproc_per_node", str(ranks)], workload, OMP_NUM_THREADS="1")
+    return ["--config_file", str(config), "--vendor", "cpu"]
+
+
+def _run(
+    folder: Path, model: str, settings: dict[str, Any], options: Sequence[str] = (), arguments: Sequence[str] = ()
+) -> Run:
+    workload = [MODULE.format(model), *_arguments(folder, model, settings), *arguments]
+    code, _ = run(folder, ["--nproc_per_node", "2", *options], workload, OMP_NUM_THREADS="1")
     return Run(code, folder)
+
+
+def _plain_processes() -> list[str]:
+    """Options for a launcher that does not import torch itself; one test has torchrun's agent, that is enough."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return ["--launcher", "processes", "--master_port", str(listener.getsockname()[1])]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank that failed in this process: what it left with, said and logged."""
+
+    code: int | str
+    message: str
+    events: list[Event]
+
+
+@pytest.fixture
+def alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., Rank]]:
+    """Runs the only rank of a run that fails, without a launcher: the tests' own process has torch already."""
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+
+    def rank(model: str, settings: dict[str, Any]) -> Rank:
+        with pytest.raises(SystemExit) as caught:
+            run_training(benchmark_of(model), MODELS[model][1], _arguments(tmp_path, model, settings))
+        output = capsys.readouterr()
+        assert caught.value.code is not None
+        return Rank(caught.value.code, output.err, [record.event for record in _records(output.out)])
+
+    yield rank
+    assert not dist.is_initialized(), "the group must be left"
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +219,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
         "log_freq": 1,
     }
     # The targets are no part of what must be equal.
-    result = _run(tmp_path / "resumed", "cpm", settings)
+    result = _run(tmp_path / "resumed", "cpm", settings, _plain_processes())
     assert result.code == 1
     assert result.values(Event.TRAIN_START) == [{"total_steps": begin + 3, "resumed_after_step": begin}]
     assert [value["step"] for value in result.values(Event.STEP_END)] == [begin + 1, begin + 2, begin + 3]
@@ -184,31 +232,30 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
 def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    result = _run(tmp_path / "run", "llama", {"data": "files"}, ranks=1, arguments=("--data_dir", str(data)))
+    options = [*_plain_processes(), "--nproc_per_node", "1"]
+    result = _run(tmp_path / "run", "llama", {"data": "files"}, options, ["--data_dir", str(data)])
     assert result.code == 2
     events = [record.event for record in result.records(0)]
     assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
     assert f"{data}/train.npy: no such file" in result.message
 
 
-def test_kernels_that_cannot_be_had_are_named_before_anything_is_taken(tmp_path: Path) -> None:
-    result = _run(tmp_path, "llama", {"precision": "bf16", "attention": "flash_attention_2"}, ranks=1)
-    assert result.code == 2
-    assert [record.event for record in result.records(0)] == [Event.SUBMIT_INFO]
-    assert "attention = 'flash_attention_2': needs a CUDA device, this rank has cpu" in result.message
+def test_kernels_that_cannot_be_had_are_named_before_anything_is_taken(alone: Callable[..., Rank]) -> None:
+    found = alone("llama", {"precision": "bf16", "attention": "flash_attention_2"})
+    assert (found.code, found.events) == (2, [Event.SUBMIT_INFO])
+    assert "attention = 'flash_attention_2': needs a CUDA device, this rank has cpu" in found.message
 
 
-def test_data_below_one_step_is_refused(tmp_path: Path) -> None:
-    result = _run(tmp_path, "llama", {"train_samples": 5}, ranks=1)
-    assert result.code == 2
-    assert "one step takes 8 samples" in result.message and "the training set has 5" in result.message
+def test_data_below_one_step_is_refused(alone: Callable[..., Rank]) -> None:
+    found = alone("llama", {"train_samples": 5})
+    assert (found.code, found.events[-1]) == (2, Event.INIT_START)
+    assert "one step takes 8 samples" in found.message and "the training set has 5" in found.message
 
 
-def test_a_run_that_diverges_fails_with_the_step(tmp_path: Path) -> None:
+def test_a_run_that_diverges_fails_with_the_step(alone: Callable[..., Rank], tmp_path: Path) -> None:
     model = benchmark_of("llama").build_model(config_of("llama"))
     weights = {name: torch.full_like(parameter, torch.nan) for name, parameter in model.named_parameters()}
     torch.save(weights, tmp_path / "nan.pt")
-    result = _run(tmp_path, "llama", {"init_checkpoint": str(tmp_path / "nan.pt"), "log_freq": 3}, ranks=1)
-    assert result.code == 1
-    assert "the loss is nan at step 1: training has diverged" in result.message
-    assert result.values(Event.FINISHED) == []
+    found = alone("llama", {"init_checkpoint": str(tmp_path / "nan.pt"), "log_freq": 3})
+    assert found.code == "the loss is nan at step 1: training has diverged"
+    assert found.events[-1] is Event.STEP_END
