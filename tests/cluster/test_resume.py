@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from run_benchmarks.preparation import OWNER_FILE
+from run_benchmarks.runtimes.base import Bound
+from run_benchmarks.runtimes.docker import DockerRuntime
+from tests.cluster import images
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
+from tests.run_benchmarks.results.rounds import node_plan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
@@ -36,6 +43,18 @@ def kill_in(controller: Controller, case: str) -> Path:
     return run
 
 
+@contextmanager
+def another_head_node(controller: Controller) -> Iterator[None]:
+    """run.py as on a head node whose runs and folders have the same names as ours."""
+    owner = controller.logs / OWNER_FILE
+    ours = owner.read_text()
+    owner.write_text("0" * len(ours))
+    try:
+        yield
+    finally:
+        owner.write_text(ours)
+
+
 def _begun(controller: Controller, case: str) -> bool:
     run = controller.newest_run()
     return (
@@ -45,19 +64,13 @@ def _begun(controller: Controller, case: str) -> bool:
     )
 
 
-def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(
-    controller: Controller, testbed: TestBed, tmp_path: Path
-) -> None:
+def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(controller: Controller) -> None:
     controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
     run = kill_in(controller, "SECOND")
     assert len(controller.containers()) == 4
-    other = Controller(tmp_path, testbed)
-    other.logs = tmp_path / "elsewhere"
-    other.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
-    (other.logs / run.name).mkdir(parents=True)
-    assert other.call("clean", run.name).exit_code == 0
+    with another_head_node(controller):
+        assert controller.call("clean", run.name).exit_code == 0
     assert len(controller.containers()) == 4, "another owner's run of the same name was taken for ours"
-    controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
     first = (run / "FIRST/round1/round.json").read_bytes()
     state = controller.call("status", run.name).output
     assert "killed" in state and "1/3" in state and "SECOND round 1" in state
@@ -66,6 +79,7 @@ def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(
     answer = controller.call("resume", run.name)
     assert answer.exit_code == 0, answer.output
     assert "taken over (attempt 1)" in answer.output and "as recorded" in answer.output
+    assert "it is run again" not in answer.output
     assert (run / "FIRST/round1/round.json").read_bytes() == first
     second = answer.round_record("SECOND")
     assert second["attempt"] == 1 and "attach" in second["phase_seconds"] and "launch" not in second["phase_seconds"]
@@ -84,6 +98,7 @@ def test_a_running_round_of_processes_is_taken_over(controller: Controller) -> N
     answer = controller.call("resume", run.name)
     assert answer.exit_code == 0, answer.output
     assert "taken over (attempt 1)" in answer.output and None not in ranks
+    assert "it is run again" not in answer.output
     second = answer.round_record("SECOND")
     assert second["verdict"] == "pass" and second["attempt"] == 1 and len(second["steps"]) == 1
     assert "attach" in second["phase_seconds"] and "launch" not in second["phase_seconds"]
@@ -92,6 +107,28 @@ def test_a_running_round_of_processes_is_taken_over(controller: Controller) -> N
     assert not (run / "SECOND/round1_try2").exists()
     assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "pass"]
     assert all(rank is not None and not rank.is_running() for rank in ranks)
+
+
+def test_a_container_that_was_never_started_counts_as_gone_and_is_removed(testbed: TestBed) -> None:
+    """A controller killed between the two leaves such a one."""
+    host = ssh_host(testbed, testbed.hosts[0])
+    host.connect()
+    try:
+        node = node_plan(host.name, 0, (0,)).model_copy(update={"image": images.BASE_IMAGE, "workdir": "/"})
+        task = node.workload.model_copy(update={"name": "clusterdyno-never-started", "argv": ("sleep", "86400")})
+        runtime = DockerRuntime(pytest.fail)
+        runtime.create(host, node, task, Bound(master_port=29500))
+        found = runtime.attach(host, node, task)
+        assert not found.exists()
+        assert found.finish(0.0) == "" and host.docker().containers(all=True) == []
+        assert not found.exists() and found.finish(0.0) == ""
+        runtime.create(host, node, task, Bound(master_port=29500)).start()
+        assert found.exists()
+        found.finish(0.0)
+        assert host.docker().containers(all=True) == []
+    finally:
+        host.close()
+        testbed.hosts[0].remove_containers()
 
 
 def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> None:

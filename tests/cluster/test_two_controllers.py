@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,13 +20,23 @@ LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000,
 LAUNCHES = "training.benchmarks.driver.launch"
 
 
-def launches(testbed: TestBed, controller: Controller) -> list[int]:
-    """How many launches of this controller each host has."""
-    counts = []
-    for host in testbed.hosts:
-        lines = host.exec(["ps", "-eo", "args", "--no-headers"]).stdout.splitlines()
-        counts.append(sum(f"-m {LAUNCHES} --log_dir {controller.logs}/" in line for line in lines))
-    return counts
+def launches(testbed: TestBed, run: Path) -> list[int]:
+    """How many launches of this run each host has; the master port tells whose it is."""
+    journal = run / "journal.jsonl"
+    ports = re.findall(r'"master_port":(\d+)', journal.read_text()) if journal.exists() else []
+    ours = re.compile(rf"-m {re.escape(LAUNCHES)} .*--master_port ({'|'.join(ports) or 'none'}) ")
+    listings = [host.exec(["ps", "-eo", "args", "--no-headers"]).stdout.splitlines() for host in testbed.hosts]
+    return [sum(ours.search(line) is not None for line in lines) for lines in listings]
+
+
+def begin(controller: Controller) -> tuple[subprocess.Popen[str], Path]:
+    """Start run.py; its process and the folder of its run."""
+    last = controller.newest_run()
+    process = controller.start()
+    wait_until("a run", lambda: controller.newest_run() != last)
+    run = controller.newest_run()
+    assert run is not None
+    return process, run
 
 
 def temporary(host: Host) -> list[str]:
@@ -33,34 +45,39 @@ def temporary(host: Host) -> list[str]:
 
 
 def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBed) -> None:
+    """They share the folder of the results, and with it the owner: only their runs' names tell them apart."""
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
     first, second = (Controller(folder, testbed) for folder in folders)
+    second.logs = first.logs
     first.configure_test({"LONG": LONG, "NEVER": SHORT}, **PROCESS)
     second.configure_test({"SHORT": SHORT, "LONG": LONG}, **PROCESS)
     try:
-        processes = [first.start(), second.start()]
-        wait_until("both at work", lambda: launches(testbed, first) == launches(testbed, second) == [1, 1])
+        ours, our_run = begin(first)
+        theirs, their_run = begin(second)
+        wait_until("both at work", lambda: launches(testbed, our_run) == launches(testbed, their_run) == [1, 1])
         wait_until("their temporary folders", lambda: all(len(temporary(host)) == 2 for host in testbed.hosts))
         for host in testbed.hosts:
             names = [name.removeprefix("/tmp/clusterdyno-") for name in temporary(host)]
             assert all(len(name) >= 8 for name in names) and names[0] != names[1], names
             search = ["find", "/tmp", "-mindepth", "1", "-path", str(images.REPOSITORY), "-prune", "-o"]
             assert host.exec([*search, "-perm", "/o+w", "!", "-type", "l", "-print"]).stdout == ""
-        processes[0].send_signal(signal.SIGINT)
-        answer = first.finish(processes[0])
+        ours.send_signal(signal.SIGINT)
+        answer = first.finish(ours)
         assert answer.exit_code == 130, answer.output
-        assert launches(testbed, first) == [0, 0]
-        case = second.newest_run()
-        assert case is not None
-        wait_until("the other's next case", lambda: (case / "LONG").exists() and launches(testbed, second) == [1, 1])
-        assert answer.folder is not None and first.call("clean", answer.folder.name).exit_code == 0
-        assert launches(testbed, second) == [1, 1]
-        processes[1].send_signal(signal.SIGINT)
-        answer = second.finish(processes[1])
+        assert launches(testbed, our_run) == [0, 0]
+        wait_until("the other's next case", lambda: (their_run / "LONG").exists())
+        wait_until("its tasks", lambda: launches(testbed, their_run) == [1, 1])
+        assert first.call("clean", our_run.name).exit_code == 0
+        assert launches(testbed, their_run) == [1, 1], "the clean-up of one run touched the other"
+        theirs.send_signal(signal.SIGINT)
+        answer = second.finish(theirs)
         assert [each["verdict"] for each in answer.run_record()["cases"]] == ["pass", "aborted"], answer.output
-        assert launches(testbed, second) == [0, 0]
+        assert launches(testbed, their_run) == [0, 0]
     finally:
         first.end()
         second.end()
+        for run in first.logs.glob("run*"):
+            if launches(testbed, run) != [0, 0]:
+                first.call("clean", run.name)
