@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.benchmarks.driver.launching import run as launch
 from training.benchmarks.network import nccl_tests
 from training.benchmarks.network.nccl_tests import NcclTestsError, Side, Theirs
 
@@ -121,23 +120,3 @@ def test_what_is_absent_or_fails_is_said(tmp_path: Path) -> None:
     silent = program(tmp_path / "silent", results="nothing")
     with pytest.raises(NcclTestsError, match="printed no results"):
         measured(silent, [8])
-
-
-def test_ours_stands_beside_theirs(tmp_path: Path) -> None:
-    """A run of two ranks, of which the first runs the program."""
-    folder = program(tmp_path / "build", results=TABLE).parent
-    settings = ["tool=nccl_tests", "sizes=1K, 2K", "iterations=2", f"nccl_tests={folder}"]
-    argv = ["training.benchmarks.network", *(word for each in settings for word in ("--set", each))]
-    code, output = launch(tmp_path / "run", ["--nproc_per_node", "2"], argv)
-    log = (tmp_path / "run" / "rank0.out.log").read_text()
-    assert code == 0, output + log
-    assert "# 1K: ours " in log and "nccl-tests 11.21 us, 0.16 GB/s: " in log
-    assert "# 2K: nccl-tests did not measure it" in log
-    assert '"ours_over_nccl_tests": {"1K": ' in log
-
-
-def test_a_run_without_the_program_cannot_begin(tmp_path: Path) -> None:
-    argv = ["training.benchmarks.network", "--set", "tool=nccl_tests", "--set", f"nccl_tests={tmp_path}"]
-    code, _ = launch(tmp_path / "run", [], argv)
-    assert code == 2
-    assert "all_reduce_perf is not in" in (tmp_path / "run" / "node_exit.json").read_text()

@@ -1,17 +1,26 @@
 """Cluster patterns among several nodes, and the seed's tools, as their ranks log them."""
 
 import contextlib
-import socket
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 from tests.training.benchmarks.driver.launching import command, exit_record, run, started
+from tests.training.benchmarks.network.conftest import Ended, plain_processes
+from tests.training.benchmarks.network.test_nccl_tests import TABLE, program
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.network.analysis import analyse
 
+# One worker of `pytest -n` runs them all: what they share is made once.
+pytestmark = pytest.mark.xdist_group("network_cases")
+
 MODULE = "training.benchmarks.network"
+CASES = "tests.training.benchmarks.network.cases_workload"
 
 
 def records(folder: Path, rank: int) -> list[PerfLogRecord]:
@@ -29,19 +38,7 @@ def settings(**chosen: object) -> list[str]:
 
 def run_nodes(folder: Path, nodes: int, **chosen: object) -> list[int]:
     """Exit codes of `nodes` launches of one rank each that form one job; node k's folder is folder/k."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = [
-        "--nnodes",
-        str(nodes),
-        "--nproc_per_node",
-        "1",
-        "--master_addr",
-        "127.0.0.1",
-        "--master_port",
-        str(port),
-    ]
+    options = [*plain_processes(), "--nnodes", str(nodes)]
     with contextlib.ExitStack() as stack:
         running = [
             stack.enter_context(
@@ -85,32 +82,62 @@ def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
     assert float(str(summary["bisection_GBps"])) > 0 and "set repeats = 3" in str(summary["answer"])
 
 
-@pytest.mark.parametrize(
-    ("tool", "chosen", "figure", "steps"),
-    [
-        ("all_gather_object_vs_all_reduce", {}, "object_over_tensor", ["all_gather", "all_reduce"]),
-        ("all_gather_object_vs_all_gather", {}, "object_over_tensor", ["all_gather", "all_gather"]),
-        ("all_reduce_latency_comp", {"sizes": 400_000}, "many_over_one", ["all_reduce", "all_reduce"]),
-        ("all_reduce_bench", {"sizes": "64K,1M", "expected_link": 100.0}, "measured_over_expected", ["all_reduce"] * 2),
-    ],
-)
-def test_a_tool_answers_its_question(
-    tmp_path: Path, tool: str, chosen: dict[str, object], figure: str, steps: list[str]
-) -> None:
-    arguments = settings(tool=tool, iterations=5, warmup_iterations=1, **chosen)
-    code, output = run(tmp_path, ["--nproc_per_node", "2"], [MODULE, *arguments])
-    assert code == 0, output
-    found = values(tmp_path, Event.STEP_END)
-    assert [step["collective"] for step in found] == steps
+@dataclass(frozen=True)
+class Tool:
+    """A question: its settings, the figure that answers it, and the collective of each step."""
+
+    name: str
+    chosen: dict[str, object]
+    figure: str
+    steps: list[str]
+
+
+TOOLS = [
+    Tool("all_gather_object_vs_all_reduce", {}, "object_over_tensor", ["all_gather", "all_reduce"]),
+    Tool("all_gather_object_vs_all_gather", {}, "object_over_tensor", ["all_gather", "all_gather"]),
+    Tool("all_reduce_latency_comp", {"sizes": 400_000}, "many_over_one", ["all_reduce"] * 2),
+    Tool("all_reduce_bench", {"sizes": "64K,1M", "expected_link": 100.0}, "measured_over_expected", ["all_reduce"] * 2),
+]
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All tools by the same two ranks, each in a folder of its name."""
+    folder = tmp_path_factory.mktemp("tools")
+    cases = {
+        str(folder / tool.name): settings(tool=tool.name, iterations=3, warmup_iterations=1, **tool.chosen)
+        for tool in TOOLS
+    }
+    built = program(folder / "build", results=TABLE).parent
+    cases[str(folder / "nccl_tests")] = settings(tool="nccl_tests", sizes="1K, 2K", iterations=2, nccl_tests=built)
+    code, output = run(folder, [*plain_processes(), "--nproc_per_node", "2"], [CASES, json.dumps(cases)])
+    assert code == 0, output + (folder / "rank0.out.log").read_text()
+    return folder
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
+    folder = answered / tool.name
+    found = values(folder, Event.STEP_END)
+    assert [step["collective"] for step in found] == tool.steps
     assert all(step["correct"] == "pass" for step in found)
-    summary = values(tmp_path, Event.FINISHED)[0]
-    assert float(str(summary[figure])) > 0
-    log = (tmp_path / "rank0.out.log").read_text()
+    assert check_sequence(records(folder, 1)) == []
+    summary = values(folder, Event.FINISHED)[0]
+    assert float(str(summary[tool.figure])) > 0
+    log = (folder / "rank0.out.log").read_text()
     assert all(f"# {sentence}" in log for sentence in str(summary["answer"]).split("; ")[:1])
-    assert (tmp_path / "network.svg").exists() == (tool == "all_reduce_bench")
-    if tool == "all_reduce_latency_comp":
+    assert (folder / "network.svg").exists() == (tool.name == "all_reduce_bench")
+    if tool.name == "all_reduce_latency_comp":
         assert {step["size_bytes"] for step in found} == {400_000}
         assert "1000 of 0.0004 MB take" in str(summary["answer"])
+
+
+def test_ours_stands_beside_nccl_tests(answered: Path) -> None:
+    """The first of two ranks runs the program."""
+    log = (answered / "nccl_tests" / "rank0.out.log").read_text()
+    assert "# 1K: ours " in log and "nccl-tests 11.21 us, 0.16 GB/s: " in log
+    assert "# 2K: nccl-tests did not measure it" in log
+    assert re.search(r'"ours_over_nccl_tests": {"1K": [0-9.e-]+}', log)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +146,27 @@ def test_a_tool_answers_its_question(
         ({"pattern": "pairs"}, "pattern 'pairs' needs 2 hosts or more, found 1"),
         ({"collective": "send_recv"}, "'send_recv' needs groups of 2 ranks or more; pattern 'all' makes one of 1 here"),
         ({"cuda_graph": "true"}, "cuda_graph = True needs backend nccl, this run has gloo"),
+        ({"sizes": "8, 1048576G"}, r"1048576G does not fit: .* lower the end of sizes"),
+        ({"tool": "nccl_tests", "nccl_tests": "/nowhere"}, "all_reduce_perf is not in /nowhere"),
     ],
 )
-def test_what_cannot_run_here_is_refused(tmp_path: Path, chosen: dict[str, object], expected: str) -> None:
-    code, _ = run(tmp_path, [], [MODULE, *settings(**chosen)])
-    assert code == 2
-    assert expected in exit_record(tmp_path).failures[0].message
+def test_what_cannot_run_here_is_refused(
+    run_alone: Callable[..., Ended], chosen: dict[str, object], expected: str
+) -> None:
+    ended = run_alone(backend="gloo", **chosen)
+    assert ended.code == 2
+    assert re.search(expected, ended.errors)
+    assert Event.FINISHED not in {record.event for record in map(parse_line, ended.output.splitlines()) if record}
+
+
+def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended]) -> None:
+    ended = run_alone(backend="gloo", sizes="64K", check="false", dtype="bfloat16")
+    assert ended.code == 0, ended.errors
+    found = [record for record in map(parse_line, ended.output.splitlines()) if record is not None]
+    (step,) = [record.value for record in found if record.event is Event.STEP_END]
+    assert isinstance(step, dict)
+    assert (step["correct"], step["wrong_elements"], step["world_size"]) == ("not_checked", None, 1)
+    assert step["checked_iterations"] == 0
+    assert step["busbw_GBps"] == 0 and float(str(step["algbw_GBps"])) > 0
+    (summary,) = [record.value for record in found if record.event is Event.FINISHED]
+    assert isinstance(summary, dict) and summary["correct"] == "not_checked"

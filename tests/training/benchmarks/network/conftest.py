@@ -1,0 +1,48 @@
+"""Cheap ways to run the benchmark: torch takes seconds to import, in the launcher as in each rank."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch.distributed as dist
+
+from tests.training.benchmarks.driver.launching import ALONE
+from training.benchmarks.network.pytorch.suite import main
+
+
+def plain_processes() -> list[str]:
+    """Options for the launcher that does not import torch itself, with a port at which the ranks may meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return ["--launcher", "processes", "--master_addr", "127.0.0.1", "--master_port", str(port)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run of one rank: its exit code, what it printed, and what it said on stderr."""
+
+    code: int | str | None
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def run_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Runs the benchmark with the settings given by name as the only rank, in the tests' own process."""
+    for name, value in {**ALONE, "GROUP_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(**settings: object) -> Ended:
+        arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        monkeypatch.setattr("sys.argv", ["network", *arguments])
+        code: int | str | None = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = error.code
+        assert not dist.is_initialized(), "the group must be left"
+        return Ended(code, *capsys.readouterr())
+
+    return run
