@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.training.benchmarks.driver.launching import run
+from tests.training.benchmarks.network.conftest import plain_processes
 from training.benchmarks.network import bandwidth
 from training.benchmarks.network.pytorch import collectives, pattern
 from training.benchmarks.network.pytorch.config import ELEMENT_BYTES, CollectiveName
@@ -18,11 +19,12 @@ CPU = torch.device("cpu")
 
 
 def test_every_collective_delivers_and_is_checked(tmp_path: Path) -> None:
-    code, output = run(tmp_path, ["--nproc_per_node", "3"], [WORKLOAD])
-    log = (tmp_path / "rank0.out.log").read_text()
-    assert code == 0, output + log
-    assert "all right" in log
-    assert "FutureWarning" not in log
+    code, output = run(tmp_path, [*plain_processes(), "--nproc_per_node", "3"], [WORKLOAD])
+    for rank in range(3):
+        log = (tmp_path / f"rank{rank}.out.log").read_text()
+        assert code == 0, output + log
+        assert "all right" in log
+        assert "FutureWarning" not in log
 
 
 def _team(size: int, rank: int = 0) -> Team:
