@@ -213,7 +213,7 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
     if not partners:
         return
     interface = settings.cluster.NETWORK_INTERFACE
-    if interface != "auto" and interface not in facts.networks:
+    if interface != "auto" and facts.networks and interface not in facts.networks:
         expected = f"NETWORK_INTERFACE, {interface}, on every host"
         action = 'write one that all of them have, or "auto"'
         report.add("interface", f"only {', '.join(sorted(facts.networks))}", expected, action)

@@ -38,7 +38,9 @@ if [ -n "$python" ]; then
   if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
 fi
-for network in /sys/class/net/*; do say network "${network##*/}"; done
+for network in /sys/class/net/*; do
+  if [ -d "$network" ]; then say network "${network##*/}"; fi
+done
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 names=
