@@ -1,19 +1,22 @@
 """What the trainer adds to a training step, against the barest loop of the same model beside it.
 
-The ranks run both in turn, in blocks of some steps, so that whatever else happens on the machine hits both. Trainer: a
-whole run of a case with its loader, schedule, clock and log lines; evaluation is left out. Bare loop: index the data,
-zero_grad, forward, backward, clip, step, by the same optimizer, in torch's DDP where there are several ranks. The ratio
-is the median over pairs of blocks of trainer time / bare time, with the interval that holds the true median with 95 %
-(order statistics: Binomial(pairs, 1/2)).
+The ranks run both in turn, a few steps each, so that whatever else happens on the machine hits both; a block of steps
+begins at a barrier and takes as long as its slowest rank. Trainer: the loop of a whole run with its loader, schedule,
+clock, and one logged step in every block; evaluation is left out. Bare loop: index the data, zero_grad, forward,
+backward, clip, step, by the same optimizer, in torch's DDP where there are several ranks. Both are built anew several
+times, since where a model lies in memory counts, too. The ratio is the median over pairs of blocks of trainer time /
+bare time, with the interval that holds the true median with 95 % (order statistics: Binomial(pairs, 1/2)).
 """
 
+import gc
+import itertools
 import json
 import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +30,17 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
 
 ROOT = Path(__file__).resolve().parents[2]
 # The shipped cases, whose steps are as short as steps get, and one whose steps are as long as a small GPU step.
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "BERT, 2 layers of 64": ("bert", {}),
-    "LLaMA, 2 layers of 64": ("llama", {}),
+# Model, settings, and the steps of a block: the trainer logs one of them, more often than the shipped cases do.
+CASES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "BERT, 2 layers of 64": ("bert", {}, 10),
+    "LLaMA, 2 layers of 64": ("llama", {}, 10),
     "LLaMA, 4 layers of 256": (
         "llama",
         {"num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 512, "train_batch_size": 8},
+        5,
     ),
 }
-PAIRS, STEPS = 30, 20
+BUILDS, PAIRS = 4, 10  # pairs of blocks after each building
 GOAL = 1.02
 CONFIDENCE = 0.95
 _MARK = "training-performance "
@@ -80,7 +85,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 class _BareLoop:
-    """What anybody would write; like the trainer's, each block begins with a new model and a new optimizer."""
+    """What anybody would write."""
 
     def __init__(self, benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> None:
         import torch
@@ -101,23 +106,23 @@ class _BareLoop:
             self._model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         self._batch_size, self._max_norm = config.train_batch_size, config.max_grad_norm
 
-    def seconds(self) -> float:
-        """Seconds of a step."""
+    def steps(self) -> Iterator[None]:
+        """One training step after the other, without end."""
         import torch
 
-        order = torch.randperm(self._count)
-        begin = time.perf_counter()
-        for step in range(STEPS):
-            at = (step * self._ranks + self._rank) * self._batch_size
-            chosen = order[at : at + self._batch_size]
-            batch = {name: tensor[chosen].long() for name, tensor in self._data.items()}
-            self._optimizer.zero_grad()
-            loss = self._model(batch)["loss"]
-            loss.backward()
-            if self._max_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self._parameters, self._max_norm)
-            self._optimizer.step()
-        return (time.perf_counter() - begin) / STEPS
+        step_size = self._ranks * self._batch_size
+        while True:
+            order = torch.randperm(self._count)
+            for begin in range(self._rank * self._batch_size, self._count - step_size + 1, step_size):
+                chosen = order[begin : begin + self._batch_size]
+                batch = {name: tensor[chosen].long() for name, tensor in self._data.items()}
+                self._optimizer.zero_grad()
+                loss = self._model(batch)["loss"]
+                loss.backward()
+                if self._max_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(self._parameters, self._max_norm)
+                self._optimizer.step()
+                yield
 
 
 def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> "Trainer":
@@ -134,7 +139,7 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
     return Trainer(benchmark, run, prepare(benchmark, config, None, kernels))
 
 
-def _case(model: str, settings: dict[str, Any]) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
+def _case(model: str, settings: dict[str, Any], block: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
     from training.benchmarks.bert.pytorch.config import Config as BertConfig
     from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
     from training.benchmarks.driver.config import load_case_config
@@ -142,43 +147,51 @@ def _case(model: str, settings: dict[str, Any]) -> "tuple[TrainingBenchmark[Any]
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
     path = ROOT / "vendors" / "cpu" / f"{model}-pytorch" / "config" / "config_CPUx1x2.py"
-    limits = {"max_steps": STEPS, "eval_interval_samples": None, "eval_samples": 8, "train_samples": 4096, **settings}
+    limits = {
+        "max_steps": (PAIRS + 1) * block + 1,  # a run is evaluated after its last step, which none comes to here
+        "eval_interval_samples": None,
+        "eval_samples": 8,
+        "train_samples": 4096,
+        "log_freq": block,
+        **settings,
+    }
     if model == "bert":
         return BertBenchmark(), load_case_config(BertConfig, path, {"target_mlm_accuracy": None, **limits})
     return LlamaBenchmark(), load_case_config(LlamaConfig, path, {"target_loss": None, **limits})
 
 
-def _compare(model: str, settings: dict[str, Any], group: "ProcessGroup") -> dict[str, float]:
+def _seconds(steps: Iterator[object], count: int) -> float:
+    """Seconds of one of the next `count` steps on this rank."""
     import torch.distributed as dist
 
-    benchmark, config = _case(model, settings)
+    dist.barrier()
+    begin = time.perf_counter()
+    for _ in itertools.islice(steps, count):
+        pass
+    return (time.perf_counter() - begin) / count
 
-    def trainer_seconds() -> float:
-        trainer = _trainer(benchmark, config, group)
-        dist.barrier()
-        trainer.train()
-        return trainer.progress().times.no_eval / STEPS
 
-    def bare_seconds() -> float:
-        bare = _BareLoop(benchmark, config, group)
-        dist.barrier()
-        return bare.seconds()
+def _compare(model: str, settings: dict[str, Any], block: int, group: "ProcessGroup") -> dict[str, float]:
+    import torch
+    import torch.distributed as dist
 
-    trainer_seconds(), bare_seconds()
+    benchmark, config = _case(model, settings, block)
     pairs = []
-    for index in range(PAIRS):
-        first, second = (trainer_seconds, bare_seconds) if index % 2 else (bare_seconds, trainer_seconds)
-        values = (first(), second())
-        pairs.append(values if index % 2 else values[::-1])
-    ratios = [trainer / bare for trainer, bare in pairs]
+    for _ in range(BUILDS):
+        trainer, bare = _trainer(benchmark, config, group).steps(), _BareLoop(benchmark, config, group).steps()
+        gc.collect()  # what was built before
+        _seconds(trainer, block), _seconds(bare, block)
+        for index in range(PAIRS):
+            first, second = (trainer, bare) if index % 2 else (bare, trainer)
+            values = (_seconds(first, block), _seconds(second, block))
+            pairs.append(values if index % 2 else values[::-1])
+    times = torch.tensor(pairs, dtype=torch.float64)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    ratios = (times[:, 0] / times[:, 1]).tolist()
     low, high = median_interval(ratios)
-    return {
-        "ratio": statistics.median(ratios),
-        "low": low,
-        "high": high,
-        "trainer_ms": statistics.median(trainer for trainer, _ in pairs) * 1e3,
-        "bare_ms": statistics.median(bare for _, bare in pairs) * 1e3,
-    }
+    trainer_ms, bare_ms = (times.quantile(0.5, dim=0) * 1e3).tolist()
+    ratio = statistics.median(ratios)
+    return {"ratio": ratio, "low": low, "high": high, "trainer_ms": trainer_ms, "bare_ms": bare_ms}
 
 
 def _main() -> None:
@@ -189,7 +202,7 @@ def _main() -> None:
 
     torch.set_num_threads(1)
     with init("gloo", timeout_s=120) as group:
-        found = {name: _compare(model, settings, group) for name, (model, settings) in CASES.items()}
+        found = {name: _compare(*case, group) for name, case in CASES.items()}
         if group.placement.rank == 0:
             print(_MARK + json.dumps(found), flush=True)
 

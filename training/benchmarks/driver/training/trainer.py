@@ -120,6 +120,11 @@ class Trainer:
 
     def train(self) -> None:
         """The loop, from TRAIN_START to TRAIN_END."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[int]:
+        """The loop of `train`, one step at a time: yields its number once it and what falls due after it are done."""
         self.meter = Meter(self._device)
         start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
         if self._first_step:
@@ -127,7 +132,7 @@ class Trainer:
         self._logger.log(Event.TRAIN_START, start)
         self.meter.start()
         while not self._is_over():
-            self._epoch(self.step // self.schedule.steps_per_epoch)
+            yield from self._epoch(self.step // self.schedule.steps_per_epoch)
         self.meter.synchronize()
         self._logger.log(Event.TRAIN_END)
 
@@ -147,11 +152,12 @@ class Trainer:
         converged = bool(targets) and self._evaluated and all(target.met(self.metrics) for target in targets)
         return converged or self.step >= self.schedule.total_steps
 
-    def _epoch(self, epoch: int) -> None:
+    def _epoch(self, epoch: int) -> Iterator[int]:
         self._logger.log(Event.EPOCH_BEGIN, {"epoch": epoch})
         batches = self.batches()
         for _ in range(self.step % self.schedule.steps_per_epoch, self.schedule.steps_per_epoch):
             self._logged_step(epoch, batches)
+            yield self.step
             if self._is_over():
                 break
         self._logger.log(Event.EPOCH_END, {"epoch": epoch})
@@ -195,6 +201,8 @@ class Trainer:
         accumulation = config.gradient_accumulation_steps
         micro_batch = to_device(next(batches), self._device)
         self.meter.begin_compute()
+        # Not after the update: the C library would give the memory back, to be mapped again by the forward pass.
+        self.optimizer.zero_grad(set_to_none=True)
         total = None
         for micro in range(accumulation):
             if micro:
@@ -211,7 +219,6 @@ class Trainer:
             self.grad_norm = self._clipper.clip()
         optimizers.set_learning_rate(self.optimizer, learning_rate(config, self.step + 1, self.schedule.total_steps))
         precision.step(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
         self.meter.end_compute()
         self.step += 1
         assert total is not None
