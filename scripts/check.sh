@@ -17,15 +17,35 @@ step() { # step NAME COMMAND...
     summary+=("$(printf '%-6s %-22s %4d s' "$verdict" "$name" $((SECONDS - begin)))")
 }
 
+images() { # what the cluster tests' hosts are made of; takes minutes on a bare machine
+    "$bin/python" -m tests.cluster base-image && "$bin/python" -m tests.cluster wheelhouse &&
+        "$bin/python" -m tests.cluster engine
+}
+
+finished() { # finished PID FILE: wait for a background command and print what it wrote
+    wait "$1"
+    local code=$?
+    cat "$2"
+    return $code
+}
+
+lacking=
+if [ "$what" = all ] && lacking=$("$bin/python" -m tests.cluster needs); then
+    written=$(mktemp)
+    set -m # a process group of its own, which a Ctrl-C here can be passed on to
+    images >"$written" 2>&1 &
+    being_made=$!
+    set +m
+    trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -f "$written"' EXIT
+fi
+
 step "ruff check" "$bin/ruff" check .
 step "ruff format" "$bin/ruff" format --check .
 step "mypy" "$bin/mypy"
 step "import contracts" "$bin/lint-imports"
 if [ "$what" = all ]; then
-    if lacking=$("$bin/python" -m tests.cluster needs); then
-        step "base image" "$bin/python" -m tests.cluster base-image
-        step "wheelhouse" "$bin/python" -m tests.cluster wheelhouse
-        step "image of the tests" "$bin/python" -m tests.cluster engine
+    if [ -n "${being_made:-}" ]; then
+        step "images" finished "$being_made" "$written"
     else
         echo
         echo "== the cluster tests will be skipped: they need $lacking"

@@ -1,7 +1,7 @@
 """How a model is spread over the ranks: tensor and sequence parallelism (DTensor), DDP or FSDP2, and its weights."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -71,17 +71,13 @@ class ParallelModel:
         result: dict[str, Tensor] = self._wrapper(batch)
         return result
 
-    @contextlib.contextmanager
-    def accumulating(self, is_last: bool) -> Iterator[None]:
+    def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
         """Around each micro-batch: gradients add up, and are averaged over the ranks in the last one only."""
         if isinstance(self.module, FSDPModule):
             self.module.set_requires_gradient_sync(is_last)
-            yield
         elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
-            with self._wrapper.no_sync():
-                yield
-        else:
-            yield
+            return self._wrapper.no_sync()
+        return contextlib.nullcontext()
 
 
 def spread(
@@ -142,5 +138,7 @@ def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mappi
 
 def average(values: Tensor) -> Tensor:
     """The mean over all ranks, in place."""
+    if dist.get_world_size() == 1:
+        return values
     dist.all_reduce(values)
     return values.div_(dist.get_world_size())
