@@ -4,8 +4,8 @@ The ranks run both in turn, a few steps each, so that whatever else happens on t
 begins at a barrier and takes as long as its slowest rank. Trainer: the loop of a whole run with its loader, schedule,
 clock, and one logged step in every block; evaluation is left out. Bare loop: index the data, zero_grad, forward,
 backward, clip, step, by the same optimizer, in torch's DDP where there are several ranks. Both are built anew many
-times: where a model lies in memory makes a percent or two. The ratio is the median over pairs of blocks of trainer time /
-bare time, with the interval that holds the true median with 95 % (order statistics: Binomial(pairs, 1/2)).
+times: where a model lies in memory makes a percent or two. The ratio is the median over pairs of blocks of trainer
+time / bare time, with the interval that holds the true median with 95 % (order statistics: Binomial(pairs, 1/2)).
 """
 
 import gc
