@@ -50,7 +50,8 @@ if [ "$what" = all ]; then
         echo
         echo "== the cluster tests will be skipped: they need $lacking"
     fi
-    step "unit tests" "$bin/python" -m pytest -n 2 --dist loadgroup --durations 12 -m "not cluster"
+    # A file stays on one worker: what its tests share is made once.
+    step "unit tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "not cluster"
     step "cluster tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "cluster and not alone"
     step "cluster, one by one" "$bin/python" -m pytest --durations 12 -m "cluster and alone"
 fi

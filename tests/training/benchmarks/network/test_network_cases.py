@@ -16,9 +16,6 @@ from tests.training.benchmarks.network.test_nccl_tests import TABLE, program
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.network.analysis import analyse
 
-# One worker of `pytest -n` runs them all: what they share is made once.
-pytestmark = pytest.mark.xdist_group("network_cases")
-
 MODULE = "training.benchmarks.network"
 CASES = "tests.training.benchmarks.network.cases_workload"
 

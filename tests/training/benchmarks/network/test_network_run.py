@@ -13,9 +13,6 @@ from tests.training.benchmarks.network.conftest import plain_processes
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.network.bandwidth import CONVENTION
 
-# One worker of `pytest -n` runs them all: what they share is made once.
-pytestmark = pytest.mark.xdist_group("network")
-
 MODULE = "training.benchmarks.network"
 CORRUPTING = "tests.training.benchmarks.network.corrupting_workload"
 SIZES = [8, 1024, 1 << 16, 1 << 20]

@@ -3,8 +3,8 @@
     python -m tests.training.benchmarks.trainer.parity_workload <folder> <layouts.json>
 
 layouts.json: {name: {"ranks": 2, "model": ..., "settings": {...}}}; a layout whose settings cannot be used gives its
-message. The ranks of all layouts that want equally many are forked from this process, which has imported torch for
-them, and leave <folder>/losses<ranks>.json.
+message. The ranks of all layouts that want equally many are started once, and leave <folder>/losses<ranks>.json; not
+forked, since nobody promises that torch survives that.
 """
 
 import faulthandler
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._inductor.compile_fx  # optimizers and compilation import all this: once here, not in every rank
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import start_processes
@@ -127,6 +126,7 @@ def _after_damage(checkpoints: Checkpoints, trainer: Trainer, group: ProcessGrou
 
 def _rank(rank: int, ranks: int, folder: Path, layouts: dict[str, Any]) -> None:
     """One of `ranks` ranks, which train all `layouts` one after the other."""
+    faulthandler.enable()
     torch.set_num_threads(1)
     placement = Placement(rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks, nnodes=1)
     results = {}
@@ -139,7 +139,6 @@ def _rank(rank: int, ranks: int, folder: Path, layouts: dict[str, Any]) -> None:
 
 def main() -> None:
     """Leaves with the first rank's error."""
-    faulthandler.enable()
     folder, layouts = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     for ranks in sorted({layout["ranks"] for layout in layouts.values()}):
@@ -148,7 +147,7 @@ def main() -> None:
             os.environ["MASTER_PORT"] = str(listener.getsockname()[1])
         chosen = {name: layout for name, layout in layouts.items() if layout["ranks"] == ranks}
         start_processes(  # type: ignore[no-untyped-call]
-            _rank, args=(ranks, folder, chosen), nprocs=ranks, start_method="fork"
+            _rank, args=(ranks, folder, chosen), nprocs=ranks, start_method="spawn"
         )
 
 

@@ -17,9 +17,6 @@ from tests.training.benchmarks.trainer import reference
 from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
 from training.benchmarks.driver.training.settings import TrainingConfig
 
-# One worker of `pytest -n` runs them all: what they share is made once.
-pytestmark = pytest.mark.xdist_group("parity")
-
 WORKLOAD = "tests.training.benchmarks.trainer.parity_workload"
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
 TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}

@@ -16,9 +16,6 @@ from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_
 from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.driver.training.trainer import run_training
 
-# One worker of `pytest -n` runs them all: what they share is made once.
-pytestmark = pytest.mark.xdist_group("trainer")
-
 MODULE = "training.benchmarks.{}.pytorch.run_pretraining"
 # What FlagPerf's readers look for.
 STEP_KEYS = {
