@@ -1,7 +1,7 @@
 """What the disk of a test's Docker engine begins with: the base image and the image of the tests' cases.
 
 Built once, by the code that run.py builds with, in an engine of its own; every other engine gets a copy of its folder.
-To build, save, send, load and unpack a gigabyte for each took a quarter of the time of all tests.
+To build, save, send, load and unpack a gigabyte for each took about a fifth of the time of the cluster tests.
 """
 
 from __future__ import annotations
