@@ -4,10 +4,11 @@ The clients are the caller's and may speak to remote engines. A progress callbac
 known, the fraction done (0 to 1).
 """
 
+import re
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -116,12 +117,16 @@ def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
     return image
 
 
-def _follow_build(stream: Iterator[dict[str, Any]], tag: str, progress: Progress) -> None:
+def _follow_build(stream: Iterable[dict[str, Any]], tag: str, progress: Progress) -> None:
+    """Pass the builder's log on, line by line; a command's output comes in pieces that end anywhere."""
     log: deque[str] = deque(maxlen=LOG_LINES)
+    unended = ""
     for event in stream:
         if "error" in event:
+            log.extend([unended] if unended.strip() else [])
             raise ImageBuildError(tag, str(event["error"]).strip(), list(log))
-        for line in str(event.get("stream", "")).splitlines():
+        *lines, unended = re.split(r"[\r\n]", unended + str(event.get("stream", "")))
+        for line in lines:
             if line.strip():
                 log.append(line)
                 progress(line, _step_fraction(line))

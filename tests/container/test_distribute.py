@@ -147,7 +147,8 @@ def small_base(client: APIClient, small: ImageSpec) -> str:
 def test_a_failed_build_shows_the_end_of_its_log(
     client: APIClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import sys; [print('line', n) for n in range(100)]; sys.exit(7)"
+    code = "import sys, time; [print('line', n) for n in range(99)];"
+    code += "print('li', end=''); time.sleep(1); print('ne 99'); sys.exit(7)"  # passed on in two pieces
     spec = small_spec(tmp_path, monkeypatch, f'RUN ["python3", "-u", "-c", "{code}"]')
     with pytest.raises(ImageBuildError) as failure:
         build(client, spec, Said())
