@@ -42,6 +42,7 @@ class Event(StrEnum):
 
 # Each exactly once and in this order.
 _PHASES = (Event.INIT_START, Event.INIT_END, Event.TRAIN_START, Event.TRAIN_END, Event.FINISHED)
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _TRAINING = (Event.EPOCH_BEGIN, Event.EPOCH_END, Event.STEP_BEGIN, Event.STEP_END, Event.EVALUATE)
 
 
@@ -118,15 +119,17 @@ def format_record(record: PerfLogRecord) -> str:
 
     Raises PerfLogError for a value that is no JSON, naming the place in it.
     """
-    fields: dict[str, object] = {"event": record.event.value}
-    if record.value is not None:
-        fields["value"] = json_value(record.value, f"value of {record.event}")
-    for name in ("step", "other", *(record.model_extra or {})):
-        extra = getattr(record, name)
-        if extra is not None:
-            fields[name] = json_value(extra, name)
-    fields["metadata"] = record.metadata.model_dump()
-    return PREFIX + json.dumps(fields, allow_nan=False)
+    more = {name: getattr(record, name) for name in ("step", "other", *(record.model_extra or {}))}
+    return _format(record.event, record.value, more, record.metadata.model_dump())
+
+
+def _format(event: Event, value: object, more: Mapping[str, object], metadata: Mapping[str, object]) -> str:
+    fields: dict[str, object] = {"event": event.value}
+    if value is not None:
+        fields["value"] = json_value(value, f"value of {event}")
+    fields |= {name: json_value(extra, name) for name, extra in more.items() if extra is not None}
+    fields["metadata"] = metadata
+    return PREFIX + _ENCODER.encode(fields)
 
 
 def json_value(value: object, where: str) -> JsonValue:
@@ -157,19 +160,21 @@ class PerfLogger:
         self._stream = stream
         self._lock = threading.Lock()
 
-    def log(self, event: Event, value: object = None) -> PerfLogRecord:
-        """Write one line, whole and at once, stamped with the caller's file and line; returns its record.
+    def log(self, event: Event, value: object = None) -> None:
+        """Write one line, whole and at once, stamped with the caller's file and line.
 
         Raises PerfLogError when `value` is no JSON (nothing is written then).
         """
         caller = sys._getframe(1)
-        metadata = Metadata(
-            file=caller.f_code.co_filename, lineno=caller.f_lineno, time_ms=time.time_ns() // 1_000_000, rank=self.rank
-        )
-        record = PerfLogRecord(event=event, value=json_value(value, f"value of {event}"), metadata=metadata)
+        metadata = {
+            "file": caller.f_code.co_filename,
+            "lineno": caller.f_lineno,
+            "time_ms": time.time_ns() // 1_000_000,
+            "rank": self.rank,
+        }
+        line = _format(event, value, {}, metadata) + "\n"
         with self._lock:
-            _write_line(self._stream or sys.stdout, format_record(record) + "\n")
-        return record
+            _write_line(self._stream or sys.stdout, line)
 
 
 def check_sequence(records: Sequence[PerfLogRecord], *, strict: bool = True) -> list[str]:

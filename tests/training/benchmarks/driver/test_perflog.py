@@ -157,9 +157,12 @@ def test_lines_of_many_threads_never_mix(tmp_path: Path) -> None:
     padding = "x" * 20_000  # longer than any stdio buffer
     with os.fdopen(descriptor, "w") as stream:
         logger = PerfLogger(0, stream)
-        threads = [
-            threading.Thread(target=lambda: [logger.log(Event.STEP_END, padding) for _ in range(20)]) for _ in range(4)
-        ]
+
+        def write() -> None:
+            for _ in range(20):
+                logger.log(Event.STEP_END, padding)
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

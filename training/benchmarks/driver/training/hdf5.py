@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.benchmark import DataError
-from training.benchmarks.driver.training.loader import SampleSet
+from training.benchmarks.driver.training.loader import Indices, SampleSet
 from training.benchmarks.driver.training.model import Batch
 
 Array = NDArray[Any]
@@ -138,13 +138,13 @@ class ShardedSet(SampleSet):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, indices: list[int]) -> Batch:
+    def __getitem__(self, indices: Indices) -> Batch:
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         # Shard by shard, so that a batch that reaches over several loads each once.
         rows: dict[int, tuple[dict[str, Array], int]] = {}
         for place in np.argsort(shards, kind="stable").tolist():
             shard = int(shards[place])
-            rows[place] = (self._shard(shard), indices[place] - int(self._starts[shard]))
+            rows[place] = (self._shard(shard), int(indices[place] - self._starts[shard]))
         return self.batch([rows[place] for place in range(len(indices))])
 
     def order(self, generator: torch.Generator) -> Tensor:

@@ -1,14 +1,20 @@
 """Which samples each rank sees when: a function of seed, epoch and step alone, so that a run can go on midway."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.schedule import Schedule
+
+Numbers = NDArray[np.int64]
+"""Numbers of samples, shape (n,). An array reaches a loader's worker process as it is; a tensor would be shared."""
+Indices = Numbers | Sequence[int]
 
 
 class SampleSet(Dataset[Batch], ABC):
@@ -19,7 +25,7 @@ class SampleSet(Dataset[Batch], ABC):
         """Samples in the set."""
 
     @abstractmethod
-    def __getitem__(self, indices: list[int]) -> Batch:
+    def __getitem__(self, indices: Indices) -> Batch:
         """The batch of these samples, in this order."""
 
     def order(self, generator: torch.Generator) -> Tensor:
@@ -40,16 +46,16 @@ class TensorSet(SampleSet):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, indices: list[int]) -> Batch:
-        chosen = torch.tensor(indices)
-        return {name: _widened(tensor[chosen]) for name, tensor in self._tensors.items()}
+    def __getitem__(self, indices: Indices) -> Batch:
+        chosen = torch.from_numpy(np.asarray(indices))
+        return {name: _widened(tensor.index_select(0, chosen)) for name, tensor in self._tensors.items()}
 
 
 def _widened(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
 
 
-class MicroBatches(Sampler[list[int]]):
+class MicroBatches(Sampler[Numbers]):
     """This rank's micro-batches of one epoch from `first_step` (0-based) on, one after the other.
 
     Step s of an epoch takes the samples s * global batch ... of the epoch's order. Micro-batch m of rank r takes the
@@ -72,18 +78,18 @@ class MicroBatches(Sampler[list[int]]):
         """Choose the epoch (from 0) and the step in it with which the next iteration begins."""
         self._epoch, self._first_step = epoch, first_step
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Numbers]:
         generator = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
-        order = self._samples.order(generator)
+        order: Numbers = self._samples.order(generator).numpy()
         accumulation = self._schedule.global_batch_size // (self._micro_batch * self._dp_size)
         for step in range(self._first_step, self._schedule.steps_per_epoch):
             for micro in range(accumulation):
                 slice_number = micro * self._dp_size + self._dp_rank
                 begin = step * self._schedule.global_batch_size + slice_number * self._micro_batch
-                yield order[begin : begin + self._micro_batch].tolist()
+                yield order[begin : begin + self._micro_batch]
 
 
-class EvaluationBatches(Sampler[list[int]]):
+class EvaluationBatches(Sampler[Numbers]):
     """This rank's share of the evaluation batches. All ranks get equally many, sharded models need that.
 
     A rank for which no batch is left repeats the first one; `counts(i)` tells that its i-th is to be left out.
@@ -103,13 +109,13 @@ class EvaluationBatches(Sampler[list[int]]):
         """Whether the batch at `position` of this rank's iteration is one of the set's own."""
         return position * self._dp_size + self._dp_rank < self._batches
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Numbers]:
         for position in range(len(self)):
             number = position * self._dp_size + self._dp_rank if self.counts(position) else 0
-            yield list(range(number * self._batch_size, min((number + 1) * self._batch_size, self._length)))
+            yield np.arange(number * self._batch_size, min((number + 1) * self._batch_size, self._length))
 
 
-def loader(samples: SampleSet, sampler: Iterable[list[int]], *, workers: int, device: torch.device) -> Iterable[Batch]:
+def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, device: torch.device) -> Iterable[Batch]:
     """Whole batches: torch's DataLoader with `workers` processes, in pinned memory for a CUDA device.
 
     It has a generator of its own: each pass draws a seed for the workers, which must not shift the model's dropout.
@@ -129,7 +135,7 @@ def loader(samples: SampleSet, sampler: Iterable[list[int]], *, workers: int, de
 class _InPlace(Iterable[Batch]):
     """Batches made when they are asked for, where there is nothing for a DataLoader to do."""
 
-    def __init__(self, samples: SampleSet, sampler: Iterable[list[int]]) -> None:
+    def __init__(self, samples: SampleSet, sampler: Iterable[Indices]) -> None:
         self._samples = samples
         self._sampler = sampler
 

@@ -90,6 +90,7 @@ class Trainer:
         self._loader = loader(prepared.data.train, self._sampler, workers=config.num_workers, device=device)
         self._evaluator = Evaluator(prepared.data.evaluation, self.layout, config, device)
         self.meter = Meter(device)
+        self._targets = config.targets()
         self.metrics: dict[str, float] = {}
         self.grad_norm: torch.Tensor | None = None
         self.step = 0
@@ -148,9 +149,9 @@ class Trainer:
 
     def _is_over(self) -> bool:
         """After the last step, or once an evaluation after a step has met all targets."""
-        targets = self.config.targets()
-        converged = bool(targets) and self._evaluated and all(target.met(self.metrics) for target in targets)
-        return converged or self.step >= self.schedule.total_steps
+        if self.step >= self.schedule.total_steps:
+            return True
+        return self._evaluated and bool(self._targets) and all(target.met(self.metrics) for target in self._targets)
 
     def _epoch(self, epoch: int) -> Iterator[int]:
         self._logger.log(Event.EPOCH_BEGIN, {"epoch": epoch})

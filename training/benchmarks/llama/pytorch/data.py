@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.training.loader import SampleSet, TensorSet
+from training.benchmarks.driver.training.loader import Indices, SampleSet, TensorSet
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.llama.pytorch.config import Config
@@ -36,7 +36,7 @@ class TokenFile(SampleSet):
     def __len__(self) -> int:
         return len(self._tokens) // self._seq_length
 
-    def __getitem__(self, indices: list[int]) -> Batch:
+    def __getitem__(self, indices: Indices) -> Batch:
         rows = [self._tokens[i * self._seq_length : (i + 1) * self._seq_length] for i in indices]
         for number, row in zip(indices, rows, strict=True):
             self._check(row, number * self._seq_length, 1)
