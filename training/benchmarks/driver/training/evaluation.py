@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.benchmarks.driver.training.loader import EvaluationBatches, SampleSet, loader, to_device
+from training.benchmarks.driver.training.loader import EvaluationBatches, SampleSet, loader
 from training.benchmarks.driver.training.model import LOSS
 from training.benchmarks.driver.training.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.precision import Precision
@@ -19,7 +19,6 @@ class Evaluator:
             len(samples), batch_size=config.eval_batch_size, dp_rank=layout.dp_rank, dp_size=layout.dp_size
         )
         self._loader = loader(samples, self._sampler, workers=config.num_workers, device=device)
-        self._device = device
 
     @torch.no_grad()
     def evaluate(self, model: ParallelModel, precision: Precision) -> dict[str, float]:
@@ -28,7 +27,7 @@ class Evaluator:
         sums: dict[str, Tensor] = {}
         for position, batch in enumerate(self._loader):
             with precision.autocast():
-                results = model(to_device(batch, self._device))
+                results = model(batch)
             counted = float(self._sampler.counts(position))
             for name, pair in results.items():
                 if name != LOSS:

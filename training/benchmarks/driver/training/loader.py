@@ -116,13 +116,13 @@ class EvaluationBatches(Sampler[Numbers]):
 
 
 def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, device: torch.device) -> Iterable[Batch]:
-    """Whole batches: torch's DataLoader with `workers` processes, in pinned memory for a CUDA device.
+    """Whole batches on `device`: torch's DataLoader with `workers` processes, in pinned memory for a CUDA device.
 
     It has a generator of its own: each pass draws a seed for the workers, which must not shift the model's dropout.
     """
     if workers == 0 and device.type == "cpu":
         return _InPlace(samples, sampler)
-    return DataLoader(
+    loaded = DataLoader(
         samples,
         sampler=sampler,
         batch_size=None,
@@ -130,6 +130,7 @@ def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, devi
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),
     )
+    return loaded if device.type == "cpu" else _OnDevice(loaded, device)
 
 
 class _InPlace(Iterable[Batch]):
@@ -143,8 +144,13 @@ class _InPlace(Iterable[Batch]):
         return (self._samples[indices] for indices in self._sampler)
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on `device`; copies from pinned memory go on while the host works."""
-    if device.type == "cpu":
-        return batch
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+class _OnDevice(Iterable[Batch]):
+    """Batches copied to a device; copies from pinned memory go on while the host works."""
+
+    def __init__(self, batches: Iterable[Batch], device: torch.device) -> None:
+        self._batches = batches
+        self._device = device
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._batches:
+            yield {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}

@@ -15,7 +15,7 @@ from training.benchmarks.driver.training import kernels, optimizers, report
 from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.checkpoint import Checkpoints
 from training.benchmarks.driver.training.evaluation import Evaluator
-from training.benchmarks.driver.training.loader import MicroBatches, loader, to_device
+from training.benchmarks.driver.training.loader import MicroBatches, loader
 from training.benchmarks.driver.training.meter import Meter
 from training.benchmarks.driver.training.model import LOSS, Batch
 from training.benchmarks.driver.training.parallel import Layout, average, spread
@@ -199,22 +199,11 @@ class Trainer:
     def train_step(self, batches: Iterator[Batch]) -> torch.Tensor:
         """One update from the next micro-batches; returns this rank's mean loss, 0-d, on the device."""
         config, precision = self.config, self.precision
-        accumulation = config.gradient_accumulation_steps
-        micro_batch = to_device(next(batches), self._device)
+        first = next(batches)
         self.meter.begin_compute()
         # Not after the update: the C library would give the memory back, to be mapped again by the forward pass.
         self.optimizer.zero_grad(set_to_none=True)
-        total = None
-        for micro in range(accumulation):
-            if micro:
-                micro_batch = to_device(next(batches), self._device)
-            with self.model.accumulating(is_last=micro == accumulation - 1):
-                with precision.autocast():
-                    loss = self.model(micro_batch)[LOSS]
-                if accumulation > 1:
-                    loss = loss / accumulation
-                precision.backward(loss)
-            total = loss.detach() if total is None else total + loss.detach()
+        loss = self._backward(first) if config.gradient_accumulation_steps == 1 else self._accumulate(first, batches)
         if self._clipper is not None:
             precision.unscale(self.optimizer)
             self.grad_norm = self._clipper.clip()
@@ -222,7 +211,25 @@ class Trainer:
         precision.step(self.optimizer)
         self.meter.end_compute()
         self.step += 1
-        assert total is not None
+        return loss
+
+    def _backward(self, micro_batch: Batch) -> torch.Tensor:
+        """Add the gradients of one micro-batch to those there; returns its part of the step's mean loss."""
+        with self.precision.autocast():
+            loss = self.model(micro_batch)[LOSS]
+        if self.config.gradient_accumulation_steps > 1:
+            loss = loss / self.config.gradient_accumulation_steps
+        self.precision.backward(loss)
+        return loss.detach()
+
+    def _accumulate(self, first: Batch, batches: Iterator[Batch]) -> torch.Tensor:
+        """The gradients of all micro-batches of a step; returns its mean loss."""
+        last = self.config.gradient_accumulation_steps - 1
+        with self.model.accumulating(is_last=False):
+            total = self._backward(first)
+        for micro in range(1, last + 1):
+            with self.model.accumulating(is_last=micro == last):
+                total = total + self._backward(next(batches))
         return total
 
     def _numerics(self) -> dict[str, Any]:
