@@ -1,11 +1,15 @@
 """What the trainer adds to a training step, against the barest loop of the same model beside it.
 
-The ranks run both in turn, a few steps each, so that whatever else happens on the machine hits both; a block of steps
-begins at a barrier and takes as long as its slowest rank. Trainer: the loop of a whole run with its loader, schedule,
-clock, and one logged step in every block; evaluation is left out. Bare loop: index the data, zero_grad, forward,
-backward, clip, step, by the same optimizer, in torch's DDP where there are several ranks. Both are built anew many
-times: where a model lies in memory makes a percent or two. The ratio is the median over pairs of blocks of trainer
-time / bare time, with the interval that holds the true median with 95 % (order statistics: Binomial(pairs, 1/2)).
+The ranks run both in turn, TURN steps each, so that whatever else happens on the machine hits both; a turn begins at a
+barrier. A pair is `log_freq` steps of each, one of the trainer's being a logged one, and takes as long as its slowest
+rank. Trainer: the loop of a whole run with its loader, schedule, clock and log; evaluation is left out. Bare loop:
+index the data, zero_grad, forward, backward, clip, step, by the same optimizer, in torch's DDP where there are several
+ranks. Both are built anew BUILDS times: where a model lies in memory makes a percent or two. Each building gives the
+median over its pairs of trainer time / bare time; the result is the median of these, with the interval that holds the
+true median with 95 % (order statistics: Binomial(BUILDS, 1/2)).
+
+A step of two ranks waits for the other's thread many times and so scatters by a fifth: these need many pairs. What the
+method finds where there is nothing to find is measured, too: a bare loop against another one.
 """
 
 import gc
@@ -17,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +34,32 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     from training.benchmarks.driver.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
-# The shipped cases, whose steps are as short as steps get, and one whose steps are as long as a small GPU step.
-# Model, settings, and the steps of a block: the trainer logs one of them, more often than the shipped cases do.
-CASES: dict[str, tuple[str, dict[str, Any], int]] = {
-    "BERT, 2 layers of 64": ("bert", {}, 10),
-    "LLaMA, 2 layers of 64": ("llama", {}, 10),
-    "LLaMA, 4 layers of 256": (
-        "llama",
-        {"num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 512, "train_batch_size": 8},
-        5,
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained; `pairs` are those after each building, by the number of ranks."""
+
+    model: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    log_freq: int = 10
+    pairs: dict[int, int]
+
+
+# The shipped cases, whose steps are as short as steps get, logged more often than they are shipped; and one whose steps
+# are as long as a small GPU step.
+CASES = {
+    "BERT, 2 layers of 64": Case(model="bert", pairs={1: 4, 2: 12}),
+    "LLaMA, 2 layers of 64": Case(model="llama", pairs={1: 4, 2: 12}),
+    "LLaMA, 4 layers of 256": Case(
+        model="llama",
+        settings={"num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 512, "train_batch_size": 8},
+        log_freq=5,
+        pairs={1: 2, 2: 4},
     ),
 }
-BUILDS, PAIRS = 16, 4  # pairs of blocks after each building
+CONTROL = "BERT, 2 layers of 64"
+BUILDS, TURN = 32, 5
 GOAL = 1.02
 CONFIDENCE = 0.95
 _MARK = "training-performance "
@@ -54,23 +73,39 @@ def measure() -> list[Row]:
 def _measure(ranks: int) -> list[Row]:
     argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
     argv += ["-m", "tests.performance.training"]
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    result = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800, check=False)
     lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
     if result.returncode or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}: {result.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}")
     found: dict[str, dict[str, float]] = json.loads(lines[0].removeprefix(_MARK))
     place = "1 rank" if ranks == 1 else f"{ranks} ranks, DDP over gloo"
-    return [
+    control = found.pop("control")
+    rows = [
         Row(
             what=f"trainer: one step of {name}, {place}, a core each",
-            measured=f"{times['trainer_ms']:.2f} ms",
-            baseline=f"{times['bare_ms']:.2f} ms in a bare loop",
+            measured=f"{times['first_ms']:.2f} ms",
+            baseline=f"{times['second_ms']:.2f} ms in a bare loop",
             ratio=times["ratio"],
-            goal=f"within 2 % of the bare loop (95 % interval {times['low']:.3f} to {times['high']:.3f})",
+            goal=f"median within 2 % of the bare loop (found {_interval(times)})",
             met=times["ratio"] < GOAL,
         )
         for name, times in found.items()
     ]
+    return [
+        *rows,
+        Row(
+            what=f"a bare loop of {CONTROL} against another, {place}",
+            measured=f"{control['first_ms']:.2f} ms",
+            baseline=f"{control['second_ms']:.2f} ms",
+            ratio=control["ratio"],
+            goal=f"none: what the method finds where nothing is (found {_interval(control)})",
+            met=True,
+        ),
+    ]
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['ratio']:.4f}, 95 % interval {found['low']:.3f} to {found['high']:.3f}"
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -139,59 +174,74 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
     return Trainer(benchmark, run, prepare(benchmark, config, None, kernels))
 
 
-def _case(model: str, settings: dict[str, Any], block: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
+def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
     from training.benchmarks.bert.pytorch.config import Config as BertConfig
     from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
     from training.benchmarks.driver.config import load_case_config
     from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
-    path = ROOT / "vendors" / "cpu" / f"{model}-pytorch" / "config" / "config_CPUx1x2.py"
+    path = ROOT / "vendors" / "cpu" / f"{case.model}-pytorch" / "config" / "config_CPUx1x2.py"
     limits = {
-        "max_steps": (PAIRS + 1) * block + 1,  # a run is evaluated after its last step, which none comes to here
+        # A run is evaluated after its last step, which none comes to here.
+        "max_steps": (case.pairs[ranks] + 1) * case.log_freq + 1,
         "eval_interval_samples": None,
         "eval_samples": 8,
         "train_samples": 4096,
-        "log_freq": block,
-        **settings,
+        "log_freq": case.log_freq,
+        **case.settings,
     }
-    if model == "bert":
+    if case.model == "bert":
         return BertBenchmark(), load_case_config(BertConfig, path, {"target_mlm_accuracy": None, **limits})
     return LlamaBenchmark(), load_case_config(LlamaConfig, path, {"target_loss": None, **limits})
 
 
 def _seconds(steps: Iterator[object], count: int) -> float:
-    """Seconds of one of the next `count` steps on this rank."""
+    """Seconds that the next `count` steps take on this rank."""
     import torch.distributed as dist
 
     dist.barrier()
     begin = time.perf_counter()
     for _ in itertools.islice(steps, count):
         pass
-    return (time.perf_counter() - begin) / count
+    return time.perf_counter() - begin
 
 
-def _compare(model: str, settings: dict[str, Any], block: int, group: "ProcessGroup") -> dict[str, float]:
+def _pair(loops: Sequence[Iterator[object]], steps: int, number: int) -> list[float]:
+    """Seconds of one step of each of the two loops on this rank; who begins a turn changes from turn to turn."""
+    seconds = [0.0, 0.0]
+    for turn in range(number, number + steps // TURN):
+        for which in (0, 1) if turn % 2 else (1, 0):
+            seconds[which] += _seconds(loops[which], TURN)
+    return [total / steps for total in seconds]
+
+
+def _compare(case: Case, group: "ProcessGroup", *, with_trainer: bool) -> dict[str, float]:
+    """The trainer against a bare loop, or else one bare loop against another."""
     import torch
     import torch.distributed as dist
 
-    benchmark, config = _case(model, settings, block)
-    pairs = []
+    ranks = group.placement.world_size
+    benchmark, config = _load(case, ranks)
+    built = []
     for _ in range(BUILDS):
-        trainer, bare = _trainer(benchmark, config, group).steps(), _BareLoop(benchmark, config, group).steps()
+        first = _trainer(benchmark, config, group) if with_trainer else _BareLoop(benchmark, config, group)
+        loops = (first.steps(), _BareLoop(benchmark, config, group).steps())
         gc.collect()  # what was built before
-        _seconds(trainer, block), _seconds(bare, block)
-        for index in range(PAIRS):
-            first, second = (trainer, bare) if index % 2 else (bare, trainer)
-            values = (_seconds(first, block), _seconds(second, block))
-            pairs.append(values if index % 2 else values[::-1])
-    times = torch.tensor(pairs, dtype=torch.float64)
+        _pair(loops, case.log_freq, 0)
+        built.append([_pair(loops, case.log_freq, number) for number in range(case.pairs[ranks])])
+    times = torch.tensor(built, dtype=torch.float64)  # (BUILDS, pairs, 2)
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
-    ratios = (times[:, 0] / times[:, 1]).tolist()
+    ratios = (times[..., 0] / times[..., 1]).quantile(0.5, dim=1).tolist()
     low, high = median_interval(ratios)
-    trainer_ms, bare_ms = (times.quantile(0.5, dim=0) * 1e3).tolist()
-    ratio = statistics.median(ratios)
-    return {"ratio": ratio, "low": low, "high": high, "trainer_ms": trainer_ms, "bare_ms": bare_ms}
+    first_ms, second_ms = (times.flatten(0, 1).quantile(0.5, dim=0) * 1e3).tolist()
+    return {
+        "ratio": statistics.median(ratios),
+        "low": low,
+        "high": high,
+        "first_ms": first_ms,
+        "second_ms": second_ms,
+    }
 
 
 def _main() -> None:
@@ -202,7 +252,11 @@ def _main() -> None:
 
     torch.set_num_threads(1)
     with init("gloo", timeout_s=120) as group:
-        found = {name: _compare(*case, group) for name, case in CASES.items()}
+        found = {}
+        for name, case in [*CASES.items(), ("control", CASES[CONTROL])]:
+            found[name] = _compare(case, group, with_trainer=name != "control")
+            if group.placement.rank == 0:
+                print(f"  {group.placement.world_size} ranks, {name}: {_interval(found[name])}", file=sys.stderr)
         if group.placement.rank == 0:
             print(_MARK + json.dumps(found), flush=True)
 
