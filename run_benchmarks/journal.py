@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from run_benchmarks.results.records import Verdict
 
 JOURNAL_FILE, LOCK_FILE = "journal.jsonl", "run.lock"
 MODE = 0o640
+RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
 LOCK_PATIENCE_SECONDS = 0.5  # who only looks whether the lock is held has it for a moment
 
 
@@ -96,13 +98,15 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 class JournalState:
     """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended.
 
-    `started` is the last start (a resume is one, too), `begun_ms` the time of the first.
+    `failures` counts a round's attempts that failed or ran out of time. `started` is the last start (a resume is one,
+    too), `begun_ms` the time of the first.
     """
 
     started: RunStarted
     begun_ms: int
     ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+    failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     open: RoundStarted | None = None
     run_ended: RunEnded | None = None
 
@@ -168,6 +172,7 @@ def _apply(state: JournalState, event: Event) -> None:
     elif isinstance(event, RoundEnded):
         state.open = None
         state.ended[event.case, event.round] = event
+        state.failures[event.case, event.round] += event.verdict in RETRIED
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RunEnded):
         state.run_ended = event

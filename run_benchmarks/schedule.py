@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
-from run_benchmarks.journal import Journal, JournalState, RoundEnded
+from run_benchmarks.journal import RETRIED, Journal, JournalState, RoundEnded
 from run_benchmarks.plan import CasePlan, Plan
 from run_benchmarks.preparation import Prepared
 from run_benchmarks.results.records import RoundRecord, Verdict
@@ -24,8 +24,6 @@ from run_benchmarks.round import Round
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.docker import DockerRuntime
 from run_benchmarks.runtimes.process import ProcessRuntime
-
-RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
 
 
 class TooFewHostsError(ClusterDynoError):
@@ -65,16 +63,16 @@ class Schedule:
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
-        new one; then the case's retries.
+        new one; then the case's retries, those aside that an earlier controller made.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
         attempt = self._past.attempts.get((case.name, index), 0)
-        record, tries = self._take_over(case, index), 0
+        record, tries = self._take_over(case, index), self._past.failures[case.name, index]
         if record is not None:
-            tries = 1
+            tries += 1
             yield record
         while record is None or (
             record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up()
@@ -158,7 +156,27 @@ class Schedule:
             self.provide_images()
 
 
-def recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
+def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:
+    """The records of the case's rounds that an earlier controller brought to an end, up to the first without one."""
+    records: list[RoundRecord] = []
+    for plan in case.rounds:
+        record = _recorded_round(past, case, plan.index, result_dir)
+        if record is None:
+            break
+        LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
+        records.append(record)
+    return records
+
+
+def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
+    """How many of the recorded rounds are not to be run: those before one that failed with retries of the case left."""
+    for number, record in enumerate(records):
+        if record.verdict in RETRIED and past.failures[case.name, record.round] <= case.retries:
+            return number
+    return len(records)
+
+
+def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
     """The record of a round that an earlier controller brought to its end; None where there is none that holds."""
     ended = past.ended.get((case.name, index))
     if ended is None or ended.verdict is Verdict.ABORTED:

@@ -26,7 +26,7 @@ from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
-from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_round
+from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_rounds, settled
 from training.benchmarks.driver.masking import mask_argv, mask_config
 from training.benchmarks.network import baseline as network_baseline
 
@@ -96,12 +96,7 @@ class Session:
         self._past = self._journal.read()
         self._started_ms = self._past.begun_ms
         for case in self._plan.cases:
-            for plan in case.rounds:
-                record = recorded_round(self._past, case, plan.index, self._result_dir)
-                if record is None:
-                    break
-                LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
-                self._rounds[case.name].append(record)
+            self._rounds[case.name] = recorded_rounds(self._past, case, self._result_dir)
         if self._past.open is None:
             self._limit_time()
 
@@ -150,8 +145,8 @@ class Session:
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
             rounds = self._rounds[case.name]
-            for round_plan in case.rounds[len(rounds) :]:
-                ended = len(rounds)
+            for round_plan in case.rounds[settled(self._past, case, rounds) :]:
+                ended = round_plan.index - 1
                 try:
                     for record in schedule.attempts(case, round_plan.index):
                         rounds[ended:] = [record]

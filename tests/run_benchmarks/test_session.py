@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.attempts import folder_name
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import new_run_id, prepare
-from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
+from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.schedule import Schedule, TooFewHostsError
 from run_benchmarks.session import Session
 from run_benchmarks.settings import Settings
@@ -26,8 +27,8 @@ def settings_of(load: Load, folder: Path, changes: str) -> Settings:
 
 
 def run(settings: Settings, folder: Path) -> RunRecord:
-    """What run.json says of a run in this process."""
-    folder.mkdir()
+    """What run.json says of a run in this process, or of its resumption where the folder is there already."""
+    folder.mkdir(exist_ok=True)
     with Interruption("clean") as interruption:
         Session(prepare(settings, new_run_id()), folder, interruption, ["run.py"]).run()
     return RunRecord.model_validate_json((folder / "run.json").read_bytes())
@@ -70,3 +71,32 @@ def test_what_ends_a_round_before_its_next_attempt_leaves_the_failed_one_its_ver
     (case,) = record.cases
     assert (case.rounds, case.reason) == ([Verdict.FAIL], "rank 0 on localhost: exit code 7")
     assert case.verdict is record.verdict is (Verdict.ABORTED if end == "signal" else Verdict.FAIL)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.TIMEOUT])
+def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
+    verdict: Verdict, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal between two attempts and one in the last but one, which is aborted by it and does not count."""
+    tried: list[tuple[int, int]] = []
+
+    def fails(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        tried.append((index, number))
+        if number < 3 and index == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        found = Verdict.ABORTED if (index, number) == (1, 2) else verdict
+        record = round_record(tmp_path / f"{index}.{number}", case=case.name, verdict=found, reason="exit code 7")
+        record = record.model_copy(update={"round": index, "attempt": number})
+        folder = tmp_path / "result" / case.folder / folder_name(index, number)
+        folder.mkdir(parents=True)
+        write_record(folder / "round.json", record)
+        self._end(case.name, index, number, found, record.reason)
+        return record
+
+    monkeypatch.setattr(Schedule, "_attempt", fails)
+    settings = settings_of(load, tmp_path, "ONE['retries'] = 1\nONE['repeat'] = 2")
+    exit_codes = [run(settings, tmp_path / "result").exit_code for _ in range(4)]
+    assert exit_codes == [EXIT_INTERRUPTED, EXIT_INTERRUPTED, 1, 1]
+    assert tried == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
+    record = RunRecord.model_validate_json((tmp_path / "result/run.json").read_bytes())
+    assert [case.rounds for case in record.cases] == [[verdict, verdict]]
