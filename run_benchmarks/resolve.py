@@ -150,6 +150,8 @@ def _case(
     config = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
+    if config is not None and (refusal := config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
+        problems.append(Problem(file, f"{name}.nnodes x nproc", f"{case.nnodes} x {case.nproc}", refusal))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or config is None or environment is None or requirements is None:
         raise ConfigError(problems)

@@ -80,6 +80,11 @@ def test_case_configs_are_checked(load: Load) -> None:
     assert "dtype = 'float'" in text
 
 
+def test_what_a_case_s_hosts_and_ranks_cannot_do_is_a_mistake(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"ONE.nnodes x nproc = '1 x \d': pattern 'pairs' needs 2 hosts or more"):
+        resolved(load, TEST + 'ONE["overrides"] = {"pattern": "pairs"}\n')
+
+
 @pytest.mark.parametrize(
     ("test", "cluster", "expected"),
     [

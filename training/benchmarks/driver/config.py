@@ -27,6 +27,13 @@ class CaseConfig(BaseModel):
     backend: Literal["nccl", "gloo"] | None = Field(None, description="process-group backend; None: the vendor's")
     timeout_s: float = Field(600.0, gt=0, description="seconds after which a collective that hangs fails")
 
+    def refusal(self, *, nnodes: int, nproc: int) -> str | None:
+        """Why these settings cannot run on `nnodes` hosts of `nproc` ranks, in words; None if nothing is against it.
+
+        The controller asks before any host is touched.
+        """
+        return None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigProblem:

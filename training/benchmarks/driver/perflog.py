@@ -174,7 +174,7 @@ class PerfLogger:
         }
         line = _format(event, value, {}, metadata) + "\n"
         with self._lock:
-            _write_line(self._stream or sys.stdout, line)
+            write_line(self._stream or sys.stdout, line)
 
 
 def check_sequence(records: Sequence[PerfLogRecord], *, strict: bool = True) -> list[str]:
@@ -199,8 +199,11 @@ def check_sequence(records: Sequence[PerfLogRecord], *, strict: bool = True) -> 
     return broken
 
 
-def _write_line(stream: TextIO, line: str) -> None:
-    """One write(2), so that a line of another process or thread on the same log never lands inside this one."""
+def write_line(stream: TextIO, line: str) -> None:
+    """One write(2) of lines that end in a newline: those of other processes or threads never land inside them.
+
+    print writes the newline by itself where Python is unbuffered, as torchrun starts it.
+    """
     stream.flush()
     try:
         descriptor = stream.fileno()

@@ -6,6 +6,8 @@ from typing import Any
 # nccl-tests' names of element types.
 _TYPES = {"float64": "double", "float32": "float", "float16": "half"}
 _SUMS = ("all_reduce", "reduce", "reduce_scatter")
+# Collectives of chunks: nccl-tests' count is that of one rank's chunk, its size that of all.
+_CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _SIDE = ("time", "algbw", "busbw", "#wrong")
 _SIDE_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
@@ -36,11 +38,12 @@ def row(result: Mapping[str, Any]) -> str:
         "N/A" if wrong is None else str(wrong),
     )
     name, dtype = str(result["collective"]), str(result["dtype"])
+    count = int(result["count"]) // (int(result["world_size"]) if name in _CHUNKED else 1)
     return _line(
         [
             "",
             str(result["size_bytes"]),
-            str(result["count"]),
+            str(count),
             _TYPES.get(dtype, dtype),
             "sum" if name in _SUMS else "none",
             "0" if name in _ROOTED else "-1",

@@ -1,7 +1,9 @@
 """Cluster patterns among several nodes, and the seed's tools, as their ranks log them."""
 
 import contextlib
+import io
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,3 +169,23 @@ def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended]) 
     assert step["busbw_GBps"] == 0 and float(str(step["algbw_GBps"])) > 0
     (summary,) = [record.value for record in found if record.event is Event.FINISHED]
     assert isinstance(summary, dict) and summary["correct"] == "not_checked"
+
+
+def test_each_line_of_the_table_is_one_write(
+    run_alone: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By hand all ranks share one stdout, unbuffered under torchrun: another's PerfLog must not land inside a row."""
+    written: list[bytes] = []
+    write = os.write
+
+    def record(descriptor: int, data: bytes) -> int:
+        written.append(bytes(data))
+        return write(descriptor, data)
+
+    with (tmp_path / "out").open("wb", buffering=0) as raw, io.TextIOWrapper(raw, write_through=True) as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        monkeypatch.setattr("os.write", record)
+        assert run_alone(backend="gloo", sizes="64K,128K", iterations=1).code == 0
+    whole = (tmp_path / "out").read_bytes()
+    assert b"        65536 " in whole and b"Avg bus bandwidth" in whole
+    assert all(data.endswith(b"\n") for data in written if data[:1] in b" #") and b"".join(written) == whole

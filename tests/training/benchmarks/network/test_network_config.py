@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.config import CaseConfigError, load_case_config
+from training.benchmarks.driver.config import CaseConfigError, load_case_config, parse_override
 from training.benchmarks.network.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]
@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[4]
 def test_sizes_are_read_and_a_number_is_a_size() -> None:
     assert load_case_config(Config, None, {"sizes": "4K, 1M..4M"}).size_list == (4096, 1 << 20, 1 << 21, 1 << 22)
     assert load_case_config(Config, None, {"sizes": 64}).size_list == (64,)
+    assert load_case_config(Config, None, dict([parse_override("sizes=100,4000")])).size_list == (100, 4000)
+    assert load_case_config(Config, None, {"sizes": [8, "4K..8K"]}).size_list == (8, 4096, 8192)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,8 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
         ({"sizes": "1MB"}, "sizes = '1MB': '1MB' leaves open"),
         ({"sizes": "1..8"}, "sizes = '1..8': 1 bytes are not a whole number of float32 elements of 4 bytes"),
         ({"sizes": True}, "sizes = True: Input should be a valid string"),
+        ({"sizes": [8, True]}, "sizes = .8, True.: Input should be a valid string"),
+        ({"sizes": []}, "sizes = ..: Input should be a valid string"),
         ({"dtype": "fp32"}, "dtype = 'fp32': .*allowed: one of 'float64', 'float32'"),
         ({"in_place": False}, "in_place = False: torch.distributed.all_reduce works in place only"),
         ({"in_place": True, "collective": "gather"}, "in_place = True: gather needs an input and an output"),
@@ -33,6 +37,15 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
         ({"tool": "all_reduce_bench", "repeats": 3}, "repeats = 3: .* runs once among all ranks"),
         ({"ranks_per_host": "one"}, "ranks_per_host = 'one': only the patterns pairs, halves and k_batch"),
         ({"pattern": "pairs", "batch_hosts": 4}, "batch_hosts = 4: only the pattern k_batch has batches"),
+        ({"dtype": "int8", "collective": "barrier"}, "dtype = 'int8': a barrier sends nothing"),
+        ({"tool": "all_gather_object_vs_all_reduce", "in_place": True}, "in_place = True: .* its own buffers"),
+        ({"slow_percent": 20.0}, "slow_percent = 20.0: the pattern all has no groups to compare"),
+        ({"late_percent": 20.0}, "late_percent = 20.0: the pattern all has no groups to compare"),
+        ({"pattern": "pairs", "sizes": "64K", "slow_percent": 20.0}, "slow_percent = 20.0: .* sizes above 64K"),
+        ({"pattern": "each", "collective": "barrier", "slow_percent": 20.0}, "slow_percent = 20.0: .* sizes above 64K"),
+        ({"pattern": "pairs", "sizes": "1M", "late_percent": 20.0}, "late_percent = 20.0: .* sizes up to 64K"),
+        ({"tool": "all_reduce_latency_comp", "expected_link": 1.0}, "expected_link = 1.0: .* compares two ways"),
+        ({"collective": "barrier", "expected_link": 1.0}, "expected_link = 1.0: a barrier has no bandwidth"),
         ({"expected_links": 8}, "expected_links = 8: counts expected_link, which is not set"),
         ({"expected_link": "infiniband-ndx"}, "is no link of links.json; did you mean 'infiniband-ndr'"),
         ({"expected_link": -1.0}, "expected_link = -1.0: -1.0 is no speed"),
@@ -60,6 +73,31 @@ def test_in_place_is_what_the_collective_does_by_itself(overrides: dict[str, obj
     config = load_case_config(Config, None, overrides)
     assert config.works_in_place is in_place
     assert config.collective != "barrier" or config.size_list == (0,)
+
+
+def test_thresholds_that_have_an_effect_are_taken() -> None:
+    chosen = {"pattern": "pairs", "sizes": "8, 1M", "slow_percent": 20.0, "late_percent": 20.0}
+    assert load_case_config(Config, None, chosen).slow_percent == 20.0
+    barriers = {"pattern": "pairs", "collective": "barrier", "late_percent": 20.0}
+    assert load_case_config(Config, None, barriers).late_percent == 20.0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "nnodes", "nproc", "expected"),
+    [
+        ({"pattern": "pairs"}, 1, 8, "pattern 'pairs' needs 2 hosts or more, found 1"),
+        ({"collective": "send_recv"}, 1, 1, "pattern 'all' makes one of 1 here"),
+        ({"collective": "send_recv", "pattern": "rail"}, 1, 8, "pattern 'rail' makes one of 1 here"),
+        ({"tool": "nccl_tests"}, 2, 8, "tool 'nccl_tests' runs on 1 host"),
+        ({"collective": "send_recv", "pattern": "rail"}, 2, 1, None),
+        ({}, 1, 1, None),
+    ],
+)
+def test_what_so_few_hosts_or_ranks_cannot_do_is_known_before(
+    overrides: dict[str, object], nnodes: int, nproc: int, expected: str | None
+) -> None:
+    found = load_case_config(Config, None, overrides).refusal(nnodes=nnodes, nproc=nproc)
+    assert found is None if expected is None else found is not None and expected in found
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

@@ -121,6 +121,7 @@ def test_the_table_lines_up() -> None:
         "size_bytes": 1 << 20,
         "count": 1 << 18,
         "dtype": "float32",
+        "world_size": 8,
         "time_us": {"min": 1.0, "p50": 2.0, "p95": 3.5},
         "algbw_GBps": 524.288,
         "busbw_GBps": 917.504,
@@ -133,6 +134,7 @@ def test_the_table_lines_up() -> None:
     assert table.row(result | {"wrong_elements": 4}).split()[-1] == "4"
     outside = table.row(result | {"in_place": False, "collective": "gather", "wrong_elements": 0})
     assert outside.split()[3:] == ["none", "0", "2.00", "524.29", "917.50", "0", *not_run]
+    assert outside.split()[:2] == ["1048576", "32768"], "nccl-tests counts the elements of one rank's chunk"
 
 
 def test_the_end_of_the_table_is_nccl_tests() -> None:

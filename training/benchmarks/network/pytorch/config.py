@@ -1,5 +1,6 @@
 """Settings of the network benchmark. Imports no torch: the controller validates case configs with it."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -7,8 +8,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from training.benchmarks.driver.config import CaseConfig
 from training.benchmarks.network.links import link
 from training.benchmarks.network.nccl_tests import PROGRAMS
-from training.benchmarks.network.sizes import parse_sizes
-from training.benchmarks.network.symptoms import LATE_PERCENT
+from training.benchmarks.network.schedule import Host, Round, rounds
+from training.benchmarks.network.sizes import format_size, parse_sizes
+from training.benchmarks.network.symptoms import LATE_PERCENT, LATENCY_BYTES
 
 ENTRY_MODULE = "training.benchmarks.network"
 
@@ -54,7 +56,8 @@ OWN_COLLECTIVE = ("sweep", "nccl_tests")
 
 _IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce")
 _EITHER_WAY = ("all_gather", "reduce_scatter")
-_TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "gather", "scatter", "send_recv", "send_recv_two_way")
+_PAIRWISE = ("send_recv", "send_recv_two_way")
+_TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "gather", "scatter", *_PAIRWISE)
 
 
 class Config(CaseConfig):
@@ -96,8 +99,12 @@ class Config(CaseConfig):
 
     @field_validator("sizes", mode="before")
     @classmethod
-    def _number_is_a_size(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    def _numbers_are_sizes(cls, value: Any) -> Any:
+        """A number or a list is read as if written in a string: `--set sizes=1024,4096` comes here as numbers."""
+        parts = value if isinstance(value, list | tuple) else [value] if isinstance(value, int) else None
+        if not parts or any(isinstance(part, bool) or not isinstance(part, int | str) for part in parts):
+            return value
+        return ",".join(map(str, parts))
 
     @field_validator("sizes")
     @classmethod
@@ -140,6 +147,8 @@ class Config(CaseConfig):
         tool = info.data.get("tool", "sweep")
         if tool.startswith("all_gather_object") and value != "float32":
             raise ValueError(f"tool {tool!r} sends an int32 flag; leave dtype out")
+        if info.data.get("collective") == "barrier" and value != "float32":
+            raise ValueError("a barrier sends nothing and has no element type; leave dtype out")
         return value
 
     @field_validator("in_place")
@@ -152,6 +161,9 @@ class Config(CaseConfig):
             raise ValueError(f"{name} needs an input and an output; allowed: False")
         if value is not None and name == "barrier":
             raise ValueError("a barrier has no buffers; leave in_place out")
+        tool = info.data.get("tool", "sweep")
+        if value is not None and tool.startswith("all_gather_object"):
+            raise ValueError(f"tool {tool!r} has its own buffers; leave in_place out")
         return value
 
     @field_validator("cuda_graph")
@@ -183,6 +195,21 @@ class Config(CaseConfig):
             raise ValueError("only the pattern k_batch has batches; leave batch_hosts out, or set pattern = 'k_batch'")
         return value
 
+    @field_validator("slow_percent", "late_percent")
+    @classmethod
+    def _names_somebody(cls, value: float, info: ValidationInfo) -> float:
+        if value == cls.model_fields[str(info.field_name)].default:
+            return value
+        if info.data.get("pattern") == "all":
+            raise ValueError("the pattern all has no groups to compare; leave it out, or set pattern, as to 'pairs'")
+        sizes = [] if info.data.get("collective") == "barrier" else parse_sizes(info.data.get("sizes", DEFAULT_SIZES))
+        bound = format_size(LATENCY_BYTES)
+        if info.field_name == "slow_percent" and max(sizes, default=0) <= LATENCY_BYTES:
+            raise ValueError(f"bandwidth is judged by sizes above {bound}, and there is none; leave it out")
+        if info.field_name == "late_percent" and min(sizes, default=0) > LATENCY_BYTES:
+            raise ValueError(f"latency is judged by sizes up to {bound}, and there is none; leave it out")
+        return value
+
     @field_validator("nccl_tests")
     @classmethod
     def _tool_runs_them(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -192,9 +219,15 @@ class Config(CaseConfig):
 
     @field_validator("expected_link")
     @classmethod
-    def _link_is_known(cls, value: str | float | None) -> str | float | None:
-        if value is not None:
-            link(value)
+    def _link_is_known(cls, value: str | float | None, info: ValidationInfo) -> str | float | None:
+        if value is None:
+            return value
+        link(value)
+        tool = info.data.get("tool", "sweep")
+        if tool not in SWEEPS:
+            raise ValueError(f"tool {tool!r} compares two ways, not a bandwidth with a link; leave expected_link out")
+        if info.data.get("collective") == "barrier":
+            raise ValueError("a barrier has no bandwidth; leave expected_link out")
         return value
 
     @field_validator("expected_links")
@@ -203,6 +236,33 @@ class Config(CaseConfig):
         if value != 1 and info.data.get("expected_link", "") is None:
             raise ValueError("counts expected_link, which is not set")
         return value
+
+    def refusal(self, *, nnodes: int, nproc: int) -> str | None:
+        """See CaseConfig."""
+        hosts = [
+            Host(node_rank=node, name=str(node), ranks=tuple(range(node * nproc, (node + 1) * nproc)))
+            for node in range(nnodes)
+        ]
+        try:
+            return self.refusal_of(self.rounds_of(hosts), nnodes)
+        except ValueError as error:
+            return str(error)
+
+    def rounds_of(self, hosts: Sequence[Host]) -> tuple[Round, ...]:
+        """The rounds of the pattern on these hosts. Raises ValueError where it cannot be laid over them."""
+        return rounds(self.pattern, hosts, ranks_per_host=self.ranks_per_host, batch_hosts=self.batch_hosts)
+
+    def refusal_of(self, found: Sequence[Round], nnodes: int) -> str | None:
+        """Why these rounds cannot be measured, in words; None if they can."""
+        smallest = min(len(group.ranks) for each in found for group in each.groups)
+        if self.collective in _PAIRWISE and smallest < 2:
+            return (
+                f"collective = {self.collective!r} needs groups of 2 ranks or more;"
+                f" pattern {self.pattern!r} makes one of {smallest} here"
+            )
+        if self.tool == "nccl_tests" and nnodes > 1:
+            return "tool 'nccl_tests' runs on 1 host: over several it needs MPI, which is not used here"
+        return None
 
     @property
     def size_list(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from training.benchmarks.driver.perflog import write_line
 from training.benchmarks.driver.process_group import ProcessGroup
 from training.benchmarks.driver.rank import log_name
 from training.benchmarks.network import table
@@ -56,7 +57,7 @@ class Output:
         if self._is_first:
             device = self._group.device
             name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
-            print(table.header(collective, self._group.placement.world_size, name, convention), flush=True)
+            _show(table.header(collective, self._group.placement.world_size, name, convention))
 
     def step(self, value: Mapping[str, Any]) -> None:
         """Print the rows of one step, as soon as it is measured."""
@@ -64,11 +65,11 @@ class Output:
             return
         groups = value.get("groups")
         if groups is None:
-            print(table.row(value), flush=True)
+            _show(table.row(value))
             return
-        print(f"# repeat {value['repeat']}, {value['round']}")
+        _show(f"# repeat {value['repeat']}, {value['round']}")
         for group in groups:
-            print(f"{table.row(group)}  # {group['group']}", flush=True)
+            _show(f"{table.row(group)}  # {group['group']}")
 
     def finish(
         self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool, advertised: float | None
@@ -80,9 +81,9 @@ class Output:
         if not self._is_first:
             return
         results = [row for value in steps for row in rows_of(value)]
-        print(table.footer(results))
+        _show(table.footer(results))
         for answer in answers:
-            print(f"# {answer}", flush=True)
+            _show(f"# {answer}")
         if self.folder is None:
             return
         write_csv(self.folder / CSV_FILE, results)
@@ -111,6 +112,11 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows:
             cells = [" ".join(row[name]) if name == "hosts" and name in row else row.get(name) for name in _COLUMNS]
             writer.writerow([*cells, *(row["time_us"][name] for name in _TIMES)])
+
+
+def _show(text: str) -> None:
+    """Print whole lines: by hand all ranks share one stdout, and another's PerfLog must not land inside a row."""
+    write_line(sys.stdout, text + "\n")
 
 
 def _log_folder(rank: int) -> Path | None:

@@ -17,9 +17,7 @@ from training.benchmarks.network.pytorch.memory import refuse_too_large
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import MICROSECONDS, Measurement, measure
-from training.benchmarks.network.schedule import Group, Round, rounds
-
-_PAIRWISE = ("send_recv", "send_recv_two_way")
+from training.benchmarks.network.schedule import Group, Round
 
 
 class Sweep:
@@ -29,30 +27,17 @@ class Sweep:
         self._run, self._config = run, run.config
         hosts = line_up(run.group)
         try:
-            self._rounds = rounds(
-                run.config.pattern,
-                hosts,
-                ranks_per_host=run.config.ranks_per_host,
-                batch_hosts=run.config.batch_hosts,
-            )
+            self._rounds = run.config.rounds_of(hosts)
         except ValueError as error:
             raise UnusableSettingsError(str(error)) from error
-        self._check_group_sizes()
+        refusal = run.config.refusal_of(self._rounds, len(hosts))
+        if refusal is None and run.config.cuda_graph and run.group.device.type != "cuda":
+            refusal = f"cuda_graph = True needs backend nccl, this run has {run.group.backend}; leave it out"
+        if refusal is not None:
+            raise UnusableSettingsError(refusal)
         # The largest team needs the most memory, but for the rounding of chunks; the whole world bounds both.
         refuse_too_large(run, self._create(Team.world(run.group)))
         self.total_steps = run.config.repeats * len(self._rounds) * len(run.config.size_list)
-
-    def _check_group_sizes(self) -> None:
-        smallest = min(len(group.ranks) for this_round in self._rounds for group in this_round.groups)
-        if self._config.collective in _PAIRWISE and smallest < 2:
-            raise UnusableSettingsError(
-                f"collective = {self._config.collective!r} needs groups of 2 ranks or more;"
-                f" pattern {self._config.pattern!r} makes one of {smallest} here"
-            )
-        if self._config.cuda_graph and self._run.group.device.type != "cuda":
-            raise UnusableSettingsError(
-                f"cuda_graph = True needs backend nccl, this run has {self._run.group.backend}; leave it out"
-            )
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure everything; yields the value of each step's STEP_END, the same on every rank."""
