@@ -82,7 +82,9 @@ def _renamed(found: Round) -> Iterator[dict[str, Any]]:
 def _with_names(group: dict[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
     node_ranks = group.get("node_ranks")
     known = isinstance(node_ranks, list) and all(rank in names for rank in node_ranks)
-    return {**group, "hosts": [names[rank] for rank in node_ranks]} if known and node_ranks else group
+    if not known or not node_ranks:
+        return group
+    return {**group, "hosts": [names[rank] for rank in node_ranks], "own_hosts": group.get("hosts")}
 
 
 def against_baseline(
@@ -96,6 +98,9 @@ def against_baseline(
         sentences = [f"{file} holds none of this case's measurements: it needs the same case, settings and hosts"]
     elif not sentences:
         sentences = [f"all {len(changes)} measurements are within {percent:g} % of the baseline {file}"]
+    unknown = len(found) - len(changes)
+    if changes and unknown:
+        sentences.append(f"{unknown} more of this case's measurements are not in {file} and were not compared")
     rows = [
         BaselineRow(
             collective=change.now.collective,

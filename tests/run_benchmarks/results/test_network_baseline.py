@@ -55,6 +55,32 @@ def test_what_holds_and_what_cannot_be_compared_is_said() -> None:
     assert measured("PAIRS", [a_round(odd)]) == {}
 
 
+def test_a_pair_is_compared_in_whichever_round_and_order_it_was_measured() -> None:
+    """One host less, or another order of HOSTS, shifts both."""
+    known = measured("PAIRS", [a_round(values(1))])
+    three = [host for host in a_round([]).nodes if host.node_rank < 3]
+    shifted: list[dict[str, Any]] = []
+    for step in values(2, node2=0.5):
+        groups = [
+            {**group, "group": "-".join(reversed(group["hosts"]))}
+            | {name: list(reversed(group[name])) for name in ("hosts", "node_ranks")}
+            for group in step["groups"]
+            if 3 not in group["node_ranks"]
+        ]
+        shifted.append({**step, "round": "pairs 9", "groups": groups})
+    fewer = a_round(shifted).model_copy(update={"nodes": three})
+    found = against_baseline("PAIRS", [fewer], FILE, known, 10)
+    assert len(found.rows) == 3
+    assert len(found.sentences) == 1 and found.sentences[0].startswith("host 10.0.0.2: all its 2 pairs take ")
+
+
+def test_what_only_a_part_of_is_in_the_file_is_said() -> None:
+    found = measured("PAIRS", [a_round(values(1))])
+    known = dict(list(found.items())[:4])
+    said = against_baseline("PAIRS", [a_round(values(2))], FILE, known, 10).sentences
+    assert said[0].startswith("all 4 measurements are within") and said[1].startswith("2 more of this case's")
+
+
 def test_the_report_shows_measured_over_baseline(tmp_path: Path) -> None:
     known = measured("PAIRS", [a_round(values(1))])
     slow = a_round(values(2, node4=0.5))

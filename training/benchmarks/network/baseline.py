@@ -22,7 +22,7 @@ from training.benchmarks.network.samples import median_of
 from training.benchmarks.network.sizes import format_size
 
 MODEL = "network"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 USAGE_EXIT_CODE = 2
 _LOG = "rank0.out.log"
 _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
@@ -73,7 +73,8 @@ def read_run(folder: Path) -> dict[str, Entry]:
 def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
     """The measurements in (case, value of a STEP_END of rank 0), by a key that says what was measured.
 
-    Values of another form (a host may send anything) give none.
+    Where `hosts` were renamed, `own_hosts` are their own names. Values of another form (a host may send anything) give
+    none.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     rows: dict[str, Mapping[str, Any]] = {}
@@ -85,10 +86,20 @@ def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
                 times = float(row["time_us"]["p50"]), float(row["busbw_GBps"])
             except (KeyError, TypeError, ValueError):
                 continue
-            key = " ".join([case, *(f"{name}={row[name]}" for name in _KEY_FIELDS if name in row)])
+            key = " ".join([case, *(f"{name}={value}" for name, value in _identity(row).items())])
             found.setdefault(key, []).append(times)
             rows[key] = row
     return {key: _entry(values, rows[key]) for key, values in found.items()}
+
+
+def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured. A pair is its two hosts, in whichever round and order: other hosts shift both."""
+    found = {name: row[name] for name in _KEY_FIELDS if name in row}
+    hosts = row.get("own_hosts", row.get("hosts"))
+    if row.get("pattern") == "pairs" and isinstance(hosts, list):
+        found.pop("round", None)
+        found["group"] = "-".join(sorted(map(str, hosts)))
+    return found
 
 
 def _entry(values: Sequence[tuple[float, float]], row: Mapping[str, Any]) -> Entry:

@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pyt
     assert not file.exists()
     file.write_text('{"schema_version": 9}')
     assert baseline.main(["compare", str(good), str(file)]) == 2
-    assert "schema_version 9, expected 1" in capsys.readouterr().err
-    file.write_text('{"schema_version": 1, "entries": {}}')
+    assert "schema_version 9, expected 2" in capsys.readouterr().err
+    file.write_text('{"schema_version": 2, "entries": {}}')
     assert baseline.main(["compare", str(good), str(file)]) == 2
     assert "nothing that the baseline holds" in capsys.readouterr().err
