@@ -7,6 +7,10 @@ bin=$1/bin
 what=$2
 summary=()
 failed=0
+# A step that catches a Ctrl-C and leaves by itself, as mypy and pytest do, would else be followed by the next one.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 step() { # step NAME COMMAND...
     local name=$1 begin=$SECONDS verdict=ok
