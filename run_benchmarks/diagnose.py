@@ -61,7 +61,7 @@ class Ladder:
         """Each rung as it is reached, the first that does not hold being the last.
 
         Raises:
-            InterruptedRunError: a signal came between two rungs.
+            InterruptedRunError: a signal came, be it in the middle of a rung.
         """
         backend = self._case.config.backend or self._prepared.resolved.vendor.backend
         rungs: list[tuple[str, Callable[[], tuple[str, ...]]]] = [
@@ -79,8 +79,8 @@ class Ladder:
             try:
                 problems = step()
             except ClusterDynoError as error:
-                self._interruption.check()
                 problems = (str(error),)
+            self._interruption.check()  # what a signal broke off says nothing of the hosts
             yield Rung(name=name, problems=problems)
             if problems:
                 return

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.journal import Journal, JournalError, JournalState, is_controlled
 from run_benchmarks.session import EXIT_FAIL
 
@@ -52,6 +51,9 @@ def follow(folder: Path, out: TextIO) -> int:
 
     Returns:
         the run's exit code, 1 where its controller was killed.
+
+    Raises:
+        JournalError: the run has no log.
     """
     log = folder / "run.log"
     try:
@@ -66,7 +68,7 @@ def follow(folder: Path, out: TextIO) -> int:
                 out.flush()
                 time.sleep(FOLLOW_SECONDS)
     except OSError as error:
-        raise ClusterDynoError(f"{log}: {error.strerror}") from error
+        raise JournalError(f"{log}: no log of a run ({error.strerror})") from error
     return _exit_code(folder)
 
 

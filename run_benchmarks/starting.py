@@ -31,6 +31,7 @@ from run_benchmarks.settings import Settings
 from training.benchmarks.network.baseline import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
+NO_FOLDER = "the result folder cannot be made"
 CONSOLE_FILE = "console.log"
 
 
@@ -56,7 +57,7 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
         folder = new_run_folder(root)
         prepared = prepared.named(folder.name, owner_of(root))
     except OSError as error:
-        complain(f"the result folder cannot be made: {error}")
+        complain(f"{NO_FOLDER}: {error}")
         return EXIT_USAGE
     return _control(prepared, folder, detach=detach, learn=learn)
 
@@ -94,8 +95,12 @@ def diagnose(settings: Settings) -> int:
     prepared = prepare(settings, new_run_id())
     network_case(prepared)
     root = result_root(settings)
-    folder = new_run_folder(root)
-    prepared = prepared.named(folder.name, owner_of(root))
+    try:
+        folder = new_run_folder(root)
+        prepared = prepared.named(folder.name, owner_of(root))
+    except OSError as error:
+        complain(f"{NO_FOLDER}: {error}")
+        return EXIT_USAGE
     start_logging("error", folder / "run.log")
     cleanup = f"{_command(settings)} clean {folder.name}"
     try:
@@ -104,6 +109,9 @@ def diagnose(settings: Settings) -> int:
     except InterruptedRunError as error:
         complain(str(error))
         return EXIT_INTERRUPTED
+    except OSError as error:
+        complain(f"what was found cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
+        return EXIT_FAIL
     finally:
         stop_logging()
 
