@@ -1,4 +1,5 @@
-"""`torchrun --nproc_per_node N -m training.benchmarks.network -- --set sizes=8..64M ...`, a rank of the benchmark;
+"""`torchrun --nproc_per_node N -m training.benchmarks.network -- --set sizes=8..64M ...`, a rank of the benchmark
+(`--output_dir D`: the folder of its CSV, JSON lines and plot, where driver.launch gives it none);
 `python -m training.benchmarks.network baseline ...`, what a good run taught, on the head node without torch.
 """
 

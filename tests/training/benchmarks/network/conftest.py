@@ -30,12 +30,12 @@ class Ended:
 
 @pytest.fixture
 def run_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Runs the benchmark with the settings given by name as the only rank, in the tests' own process."""
+    """Runs the benchmark with these arguments and the settings given by name as the only rank, in this process."""
     for name, value in {**ALONE, "GROUP_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
 
-    def run(**settings: object) -> Ended:
-        arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    def run(*options: str, **settings: object) -> Ended:
+        arguments = [*options] + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         monkeypatch.setattr("sys.argv", ["network", *arguments])
         code: int | str | None = 0
         try:

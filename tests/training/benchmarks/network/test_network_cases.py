@@ -158,9 +158,12 @@ def test_what_cannot_run_here_is_refused(
     assert Event.FINISHED not in {record.event for record in map(parse_line, ended.output.splitlines()) if record}
 
 
-def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended]) -> None:
-    ended = run_alone(backend="gloo", sizes="64K", check="false", dtype="bfloat16")
+def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended], tmp_path: Path) -> None:
+    chosen = {"tool": "all_reduce_bench", "sizes": "64K", "check": "false", "dtype": "bfloat16"}
+    ended = run_alone("--", "--output_dir", str(tmp_path / "by" / "hand"), backend="gloo", **chosen)
     assert ended.code == 0, ended.errors
+    left = sorted(path.name for path in (tmp_path / "by" / "hand").iterdir())
+    assert left == ["network.csv", "network.jsonl", "network.svg"]
     found = [record for record in map(parse_line, ended.output.splitlines()) if record is not None]
     (step,) = [record.value for record in found if record.event is Event.STEP_END]
     assert isinstance(step, dict)
@@ -169,6 +172,13 @@ def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended]) 
     assert step["busbw_GBps"] == 0 and float(str(step["algbw_GBps"])) > 0
     (summary,) = [record.value for record in found if record.event is Event.FINISHED]
     assert isinstance(summary, dict) and summary["correct"] == "not_checked"
+
+
+def test_a_folder_that_cannot_be_made_is_refused(run_alone: Callable[..., Ended], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = run_alone("--output_dir", str(tmp_path / "file" / "folder"), backend="gloo")
+    assert ended.code == 2 and "--output_dir" in ended.errors and "cannot be made" in ended.errors
+    assert not ended.output
 
 
 def test_each_line_of_the_table_is_one_write(

@@ -1,7 +1,9 @@
 """What rank 0 shows and leaves besides PerfLog: the table, and beside its log CSV, JSON lines and a plot."""
 
+import argparse
 import csv
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,14 +45,14 @@ _COLUMNS = (
 class Output:
     """Rank 0's outputs; the other ranks' instance does nothing.
 
-    The folder is the one of the rank's log: where driver.launch redirected stdout to it, else there is none, and a run
-    by hand leaves no files.
+    The folder is the chosen one, else that of the rank's log: where driver.launch redirected stdout to it. A run by
+    hand that chooses none leaves no files.
     """
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: ProcessGroup, chosen: Path | None = None) -> None:
         self._group = group
         self._is_first = group.placement.rank == 0
-        self.folder = _log_folder(group.placement.rank) if self._is_first else None
+        self.folder = (chosen or _log_folder(group.placement.rank)) if self._is_first else None
 
     def header(self, collective: str, convention: str) -> None:
         """Print the lines above the table."""
@@ -117,6 +119,23 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _show(text: str) -> None:
     """Print whole lines: by hand all ranks share one stdout, and another's PerfLog must not land inside a row."""
     write_line(sys.stdout, text + "\n")
+
+
+def chosen_folder(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The folder of `--output_dir` in the command line, None if it is not there, and the other arguments.
+
+    Rank 0 makes the folder; where it cannot, it leaves with exit code 2 before anything is measured.
+    """
+    parser = argparse.ArgumentParser(prog="network", add_help=False, allow_abbrev=False)
+    parser.add_argument("--output_dir", type=Path)
+    options, others = parser.parse_known_args(argv[1:] if argv and argv[0] == "--" else argv)
+    folder: Path | None = options.output_dir
+    if folder is not None and os.environ.get("RANK") == "0":
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--output_dir {folder}: cannot be made: {error}")
+    return folder, others
 
 
 def _log_folder(rank: int) -> Path | None:

@@ -1,5 +1,6 @@
 """The network benchmark's entry: what the case asks for is measured, answered in words, and judged by its data."""
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
-from training.benchmarks.network.pytorch.output import Output, rows_of
+from training.benchmarks.network.pytorch.output import Output, chosen_folder, rows_of
 from training.benchmarks.network.pytorch.sweep import Sweep, worst
 from training.benchmarks.network.pytorch.tools import Comparison
 from training.benchmarks.network.sizes import format_size
@@ -22,9 +23,10 @@ from training.benchmarks.network.sizes import format_size
 def main() -> None:
     """Entry of every rank. Leaves with exit code 1 if received data was wrong, with 2 if the case cannot run here."""
     begin = time.perf_counter()
-    with open_run("network", "pytorch", Config) as run:
+    folder, arguments = chosen_folder(sys.argv[1:])
+    with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
-        output = Output(run.group)
+        output = Output(run.group, folder)
         work = Sweep(run) if config.tool in SWEEPS else Comparison(run)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
