@@ -46,6 +46,7 @@ class Round:
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._phases: dict[str, float] = {}
+        self.left: dict[str, list[RunningTask]] = {}  # by host, once it ran: what may run there still
         self._started_ms = time.time_ns() // 1_000_000
         self._nodes = {node.host: self._node(node) for node in self._plan.nodes}
 
@@ -228,7 +229,12 @@ class Round:
                 node.warnings.append(f"{node.plan.host}: monitor: {output.strip()[-500:]}")
 
         for key, error in for_each(tasks, finish).failed.items():
-            tasks[key][0].warnings.append(f"{key}: not removed: {error}")
+            node, _, task = tasks[key]
+            node.warnings.append(f"{key}: not removed: {error}")
+            self.left.setdefault(node.plan.host, []).append(task)
+        for node in self._nodes.values():
+            if node.lost:
+                self.left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
 
     def _collect(self) -> None:
         port = self._master_port or self._plan.port_from

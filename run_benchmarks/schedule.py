@@ -21,9 +21,10 @@ from run_benchmarks.plan import CasePlan, Plan
 from run_benchmarks.preparation import Prepared
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.round import Round
-from run_benchmarks.runtimes.base import Runtime
+from run_benchmarks.runtimes.base import RunningTask, Runtime
 from run_benchmarks.runtimes.docker import DockerRuntime
 from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.watch import STOP_GRACE_SECONDS
 
 
 class TooFewHostsError(ClusterDynoError):
@@ -48,6 +49,7 @@ class Schedule:
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
         self._past = past
         self._lost: dict[str, str] = {}
+        self._left: dict[str, list[RunningTask]] = {}
         self._image_ids: dict[str, str] = {}
         self._plan = prepared.plan
         docker = self._plan.runtime == "docker"
@@ -127,19 +129,23 @@ class Schedule:
     def _note(self, round_: Round, record: RoundRecord) -> None:
         self._end(record.case, record.round, record.attempt, record.verdict, record.reason)
         self._lost |= round_.lost_hosts()
+        for host, tasks in round_.left.items():
+            self._left.setdefault(host, []).extend(tasks)
         log_round(record)
 
     def _end(self, case: str, index: int, attempt: int, verdict: Verdict, reason: str) -> None:
         self._journal.append(RoundEnded(case=case, round=index, attempt=attempt, verdict=verdict, reason=reason))
 
     def _place(self, case: CasePlan) -> None:
-        """Plan for the hosts that are left: lost ones are asked once more. Raises TooFewHostsError.
+        """Plan for the hosts that are left: lost ones are asked once more, and what runs there still is ended first.
 
         `case` is as the whole run has it, with all the hosts that it may run on.
+
+        Raises:
+            TooFewHostsError: too few are left for it.
         """
-        if not self._lost:
-            return
-        asked = for_each({name: self._hosts[name] for name in self._lost}, answers)
+        self._end_left()
+        asked = for_each({name: self._hosts[name] for name in self._lost.keys() - self._left.keys()}, answers)
         for name in [name for name, answered in asked.succeeded.items() if answered]:
             LOG.info("%s answers again", name)
             del self._lost[name]
@@ -154,6 +160,23 @@ class Schedule:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._prepared.plan_for(left)
             self.provide_images()
+
+    def _end_left(self) -> None:
+        """End what earlier rounds could not, where its host answers: beside it a round would measure something else."""
+
+        def end(name: str) -> bool:
+            if not answers(self._hosts[name]):
+                return False
+            for task in self._left[name]:
+                task.finish(STOP_GRACE_SECONDS)
+            return True
+
+        ended = for_each({name: name for name in self._left}, end)
+        for name, error in ended.failed.items():
+            LOG.warning("%s: what runs there of an earlier round could not be ended: %s", name, error)
+        for name in [name for name, answered in ended.succeeded.items() if answered]:
+            LOG.info("%s: what was left there of an earlier round is removed", name)
+            del self._left[name]
 
 
 def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:

@@ -1,11 +1,14 @@
-"""A round that another controller began: what of its tasks was never started goes, too."""
+"""What of a round's tasks was never started goes, too; what does not go is remembered."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from run_benchmarks.check import HostReport
 from run_benchmarks.context import RunContext
+from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
@@ -40,6 +43,8 @@ class Created:
         """Nothing of it runs."""
 
     def finish(self, grace: float) -> str:
+        if self._name not in self._left:
+            raise TaskError("localhost", "it does not go")
         self._left.remove(self._name)
         return ""
 
@@ -54,7 +59,8 @@ class Runtime(ProcessRuntime):
         return Created(task.name, self._left)
 
 
-def test_tasks_that_were_never_started_are_removed_before_the_round_is_run_again(load: Load, tmp_path: Path) -> None:
+def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
+    """A round of one node whose two tasks were created by another controller."""
     plan = prepare(load(), "run20261121191924").plan
     case = plan.cases[0]
     left = {task.name for node in case.rounds[0].nodes for task in (node.workload, node.monitor)}
@@ -68,7 +74,23 @@ def test_tasks_that_were_never_started_are_removed_before_the_round_is_run_again
         interruption=Interruption("clean"),
         link_limit=5.0,
     )
-    started = RoundStarted(case=case.name, round=1, attempt=1, master_port=29500, hosts=["localhost"])
     assert len(left) == 2
-    assert Round(context, case, case.rounds[0], on_start=lambda _: None).resume(started) is None
-    assert left == set()
+    return Round(context, case, case.rounds[0], on_start=lambda _: None), left
+
+
+def test_tasks_that_were_never_started_are_removed_before_the_round_is_run_again(load: Load, tmp_path: Path) -> None:
+    round_, left = round_and_its_tasks(load, tmp_path)
+    started = RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"])
+    assert round_.resume(started) is None
+    assert left == set() and round_.left == {}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["refuses", "lost"])
+def test_what_could_not_be_ended_is_remembered(load: Load, tmp_path: Path, lost: bool) -> None:
+    """Of a host that is lost both tasks; where it is not, the one that does not go."""
+    round_, left = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    node.monitor, node.workload = Created(node.plan.monitor.name, left), Created("another", left)
+    node.done, node.lost = True, lost
+    round_._stop_all()
+    assert round_.left == {"localhost": [node.workload, node.monitor] if lost else [node.workload]}
