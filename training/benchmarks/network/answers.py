@@ -12,6 +12,14 @@ _SCALE = ((800, "ideal"), (200, "acceptable"), (100.001, "less than acceptable")
 _CLAIM = 23
 
 
+def between_hosts(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The steps that a link between hosts is judged by: of the pattern halves, those across the cut.
+
+    A half may be one host, whose NVLink or memory is faster than any link between hosts.
+    """
+    return [step for step in steps if step["pattern"] != "halves" or str(step["round"]).startswith("across")]
+
+
 def expectation(busbw_gbps: float, expected_link: str | float, count: int) -> tuple[float, str]:
     """(measured / advertised, sentence) of the best busbw, GB/s, against `count` links in one direction."""
     wanted = link(expected_link)

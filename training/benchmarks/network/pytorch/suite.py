@@ -119,7 +119,7 @@ def _answers(run: RunContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[
         return {"object_over_tensor": ratio}, [sentence]
     figures: dict[str, Any] = {}
     sentences: list[str] = []
-    best = max(float(row["busbw_GBps"]) for step in steps for row in rows_of(step))
+    best = max(float(row["busbw_GBps"]) for step in answers.between_hosts(steps) for row in rows_of(step))
     if config.expected_link is not None:
         figures["measured_over_expected"], sentence = answers.expectation(
             best, config.expected_link, config.expected_links
