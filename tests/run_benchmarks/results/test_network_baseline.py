@@ -51,6 +51,7 @@ def test_what_holds_and_what_cannot_be_compared_is_said() -> None:
     odd: list[dict[str, Any]] = [
         {"groups": [3, {"time_us": {"p50": "x"}}]},
         {"groups": [{"node_ranks": [9], "hosts": 4}]},
+        {"time_us": {"p50": 0.0}, "busbw_GBps": 1.0},
     ]
     assert measured("PAIRS", [a_round(odd)]) == {}
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from training.benchmarks.driver.perflog import Event, PerfLogError, parse_line
 from training.benchmarks.network.samples import median_of
@@ -34,7 +34,9 @@ class BaselineError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One measurement: p50 in microseconds (median over its repeats and rounds, with their range), busbw in GB/s.
+    """One measurement: p50 in microseconds (median over its repeats and rounds), busbw in GB/s.
+
+    `low_us` and `high_us` are the range of the repeats' p50; of a single repeat, of its iterations (minimum to p95).
 
     What was measured is in its key; by itself, for people, also here: collective, size, group and its hosts' own names.
     """
@@ -76,14 +78,14 @@ def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
     Where `hosts` were renamed, `own_hosts` are their own names. Values of another form (a host may send anything) give
     none.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[_Times]] = {}
     rows: dict[str, Mapping[str, Any]] = {}
     for case, value in steps:
         groups: Any = value.get("groups")
         for group in groups if isinstance(groups, list) else [value]:
             try:
                 row = {**value, **group}
-                times = float(row["time_us"]["p50"]), float(row["busbw_GBps"])
+                times = _Times.read(row["time_us"], row["busbw_GBps"])
             except (KeyError, TypeError, ValueError):
                 continue
             key = " ".join([case, *(f"{name}={value}" for name, value in _identity(row).items())])
@@ -102,14 +104,34 @@ def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _entry(values: Sequence[tuple[float, float]], row: Mapping[str, Any]) -> Entry:
-    time_us = median_of([time for time, _ in values])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Times:
+    """One repeat: of its iterations p50, minimum and p95 in microseconds, and busbw in GB/s."""
+
+    p50: float
+    low: float
+    high: float
+    busbw: float
+
+    @classmethod
+    def read(cls, time_us: Any, busbw: Any) -> Self:
+        """Raises KeyError, TypeError or ValueError for what is no measurement."""
+        p50 = float(time_us["p50"])
+        if not p50 > 0:
+            raise ValueError(f"p50 = {p50}; allowed: above 0")
+        low, high = float(time_us.get("min", p50)), float(time_us.get("p95", p50))
+        return cls(p50=p50, low=low, high=high, busbw=float(busbw))
+
+
+def _entry(values: Sequence[_Times], row: Mapping[str, Any]) -> Entry:
+    time_us = median_of([each.p50 for each in values])
+    single = len(values) == 1
     hosts = row.get("hosts")
     return Entry(
         p50_us=time_us.value,
-        low_us=time_us.low,
-        high_us=time_us.high,
-        busbw_gbps=median([busbw for _, busbw in values]),
+        low_us=values[0].low if single else time_us.low,
+        high_us=values[0].high if single else time_us.high,
+        busbw_gbps=median([each.busbw for each in values]),
         n=time_us.n,
         collective=str(row.get("variant") or row.get("collective", "")),
         size_bytes=int(row.get("size_bytes", 0)),
@@ -162,8 +184,8 @@ def load(file: Path) -> dict[str, Entry]:
 def compare(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: float) -> list[Change]:
     """Every measurement that both hold, the worst first.
 
-    A regression is slower in the median by more than `percent`, and its fastest repeat is slower than the baseline's
-    slowest: overlapping ranges prove nothing.
+    A regression is slower in the median by more than `percent`, and its range lies above the baseline's: overlapping
+    ranges prove nothing.
     """
     changes = []
     for key in found.keys() & known.keys():

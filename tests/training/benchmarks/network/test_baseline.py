@@ -65,6 +65,17 @@ def test_overlapping_ranges_prove_nothing() -> None:
     assert [change.regression for change in baseline.compare({"a": now}, {"a": then}, 10)] == [False]
 
 
+@pytest.mark.parametrize(("fastest", "regression"), [(105.0, False), (125.0, True)])
+def test_of_a_single_repeat_the_iterations_are_the_range(fastest: float, regression: bool) -> None:
+    """One p50 tells nothing of the noise."""
+
+    def measured(**time_us: float) -> dict[str, baseline.Entry]:
+        return baseline.entries([("ONE", {"collective": "all_reduce", "busbw_GBps": 1.0, "time_us": time_us})])
+
+    then, now = measured(min=90.0, p50=100.0, p95=120.0), measured(min=fastest, p50=140.0, p95=160.0)
+    assert [change.regression for change in baseline.compare(now, then, 10)] == [regression]
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "baseline.json"
     empty = tmp_path / "empty"
