@@ -1,14 +1,18 @@
 """What a training benchmark adds to the shared trainer, and what of it can be checked before a device is taken."""
 
+import argparse
 import pickle
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.serialization import safe_globals
 
 from training.benchmarks.driver.config import ConfigT
 from training.benchmarks.driver.run_context import UnusableSettingsError
@@ -16,6 +20,20 @@ from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
+
+# What DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose functions
+# numpy 1 kept in another module.
+_BESIDE_WEIGHTS: list[Any] = [
+    argparse.Namespace,
+    np.ndarray,
+    np.dtype,
+    *(getattr(np.dtypes, name) for name in np.dtypes.__all__),
+    *(
+        (value.__reduce__()[0], f"numpy.{core}.multiarray.{name}")
+        for value, name in ((np.zeros(0), "_reconstruct"), (np.float64(0), "scalar"))
+        for core in ("core", "_core")
+    ),
+]
 
 
 class DataError(UnusableSettingsError):
@@ -79,6 +97,13 @@ def prepare(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None, kernels: Kernels
 ) -> Prepared:
     """Open data and weights. Raises UnusableSettingsError (DataError for a file), so that no device is taken for it."""
+    if config.compile_backend is not None:
+        with_those_for_debugging = torch.compiler.list_backends(exclude_tags=())
+        if config.compile_backend not in with_those_for_debugging:
+            raise UnusableSettingsError(
+                f"compile_backend = {config.compile_backend!r}: torch {torch.__version__} has no such backend;"
+                f" allowed: None, {', '.join(map(repr, torch.compiler.list_backends()))}"
+            )
     if config.data == "files":
         if data_dir is None:
             raise UnusableSettingsError("data = 'files' needs a data folder: give --data_dir, or data = 'synthetic'")
@@ -100,11 +125,11 @@ def prepare(
 def _weights(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, model: BenchmarkModel, path: Path
 ) -> dict[str, Tensor]:
-    """The file's tensors, mapped into memory, after a look at names and shapes."""
+    """The file's tensors, after a look at names and shapes."""
     if not path.is_file():
         raise DataError(path, "no such file (init_checkpoint)")
     try:
-        state = benchmark.weights_of(config, torch.load(path, map_location="cpu", mmap=True, weights_only=True))
+        state = benchmark.weights_of(config, _saved(path))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {error!r}") from error
@@ -119,3 +144,12 @@ def _weights(
         more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:3])}{more}")
     return {name: found[name] for name in wanted}
+
+
+def _saved(path: Path) -> Any:
+    """What torch.save wrote to a file, on the CPU; nothing in the file is executed.
+
+    Mapped into memory; what torch before 1.6 wrote, as was published in 2020, is no archive and is read.
+    """
+    with safe_globals(_BESIDE_WEIGHTS):
+        return torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
