@@ -53,6 +53,7 @@ def weights(trainer: Trainer) -> dict[str, Tensor]:
 
 def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
     config = config_of(layout["model"], **layout["settings"])
+    torch.compiler.reset()  # no layout is to find the last one's limit of compilations reached
     try:
         trainer = trainer_of(layout["model"], config, group, folder / f"{name}.rank{group.placement.rank}.log")
     except UnusableSettingsError as error:

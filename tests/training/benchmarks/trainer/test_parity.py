@@ -37,6 +37,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = {
         EXACT,
     ),
     "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
+    "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
     "bert_ddp": ("bert", {}, EXACT),
     "bert_fsdp": ("bert", FSDP, EXACT),
     "glm_ddp": ("glm", {}, EXACT),
@@ -67,7 +68,7 @@ TWO_DIMENSIONS: dict[str, dict[str, Any]] = {
 }
 WORKLOAD_SECONDS = 240.0  # some 40 trainings one after the other
 OVERFLOWING_SCALE = 2.0**24
-OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP}
+OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP}
 
 
 def _layouts(folder: Path) -> dict[str, Any]:

@@ -1,13 +1,39 @@
 """Mixed precision: autocast around the forward pass, and a loss scaler for fp16."""
 
 import contextlib
+from types import SimpleNamespace
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+class _Scaler(GradScaler):
+    """Torch's, for gradients that are sharded, sharded in another way, and whole.
+
+    Torch takes no mixture of these at once, and asks the other ranks for the overflows of their shards as the first
+    gradient of all is laid out: ranks would differ in which steps they leave out. Each parameter group of the optimizer
+    is of one kind (optimizers.build).
+    """
+
+    def _unscale_grads_(
+        self, optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
+    ) -> dict[torch.device, Tensor]:
+        is_sharded = False
+        for group in optimizer.param_groups:
+            one = SimpleNamespace(param_groups=[group])
+            for found in super()._unscale_grads_(one, inv_scale, torch.zeros_like(found_inf), allow_fp16).values():  # type: ignore[arg-type]
+                found_inf = torch.maximum(found_inf, found)
+            is_sharded = is_sharded or isinstance(group["params"][0], DTensor)
+        if is_sharded:
+            dist.all_reduce(found_inf, op=dist.ReduceOp.MAX)
+        return {found_inf.device: found_inf}
 
 
 class Precision:
@@ -16,7 +42,7 @@ class Precision:
     def __init__(self, config: TrainingConfig, device: torch.device) -> None:
         self._device = device
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
-        self.scaler = GradScaler(device.type, init_scale=config.init_loss_scale, enabled=config.precision == "fp16")
+        self.scaler = _Scaler(device.type, init_scale=config.init_loss_scale, enabled=config.precision == "fp16")
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = config.tf32
             torch.backends.cudnn.allow_tf32 = config.tf32
