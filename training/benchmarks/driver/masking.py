@@ -7,7 +7,10 @@ from typing import Any
 
 MASK = "***"
 # Of environment variables: their names hold words in any order, and too much masked is better than too little.
-SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(API|ACCESS)_?KEY|PRIVATE", re.IGNORECASE)
+SECRET_VARIABLE = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|(?:^|_)PASS(?:_|$)|_PWD$|CREDENTIAL|AUTH|(?:API|ACCESS)_?KEY|(?:^|_)KEY$|PRIVATE",
+    re.IGNORECASE,
+)
 # Of settings and options: the last word counts, since `tokenizer` and `max_tokens` are none.
 _WORDS = r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key)"
 SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
@@ -16,12 +19,13 @@ SECRET_ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9])({_WORDS}=\\?[\"']?)[^\s\"'&,;
 # Shorter values of telling names are words such as `false` (TOKENIZERS_PARALLELISM), which logs are full of.
 SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+URL_TOKEN = re.compile(rf"(https?://)[^/\s:@]{{{SHORTEST_SECRET},}}@")  # in the place of a user's name
 ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=.*", re.DOTALL)
 
 
 def mask_text(text: str) -> str:
-    """The text with the passwords in its URLs masked."""
-    return URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+    """The text with the passwords in its URLs masked, and tokens that stand there alone."""
+    return URL_TOKEN.sub(rf"\1{MASK}@", URL_PASSWORD.sub(rf"\1:{MASK}@", text))
 
 
 def secret_values(environment: Mapping[str, str], argv: Sequence[str] = ()) -> frozenset[str]:

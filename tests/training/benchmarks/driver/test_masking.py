@@ -28,6 +28,16 @@ def test_urls_and_empty_values() -> None:
     assert mask_config({"hf_token": None}) == {"hf_token": None}
 
 
+@pytest.mark.parametrize("name", ["ssh_passphrase", "DB_PASS", "MYSQL_PWD", "SIGNING_KEY", "KEY", "APIKEY"])
+def test_names_of_variables_that_tell(name: str) -> None:
+    assert mask_environment({name: "s3cret"}) == {name: "***"}
+
+
+@pytest.mark.parametrize("name", ["PWD", "OLDPWD", "NCCL_IB_PKEY", "KEYBOARD", "BYPASS", "COMPASS_DIR"])
+def test_names_of_variables_that_only_look_so(name: str) -> None:
+    assert mask_environment({name: "v"}) == {name: "v"}
+
+
 SECRETS = {"HF_TOKEN": "hf_0123456789", "KEY_PRIVATE": "-----BEGIN\nabcdefgh\n", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -41,6 +51,10 @@ SECRETS = {"HF_TOKEN": "hf_0123456789", "KEY_PRIVATE": "-----BEGIN\nabcdefgh\n",
         ('{"argv": "--api_key=1234", "n": 1}', '{"argv": "--api_key=***", "n": 1}'),
         ('{"argv": "--set api_key=\\"12\\"", "n": 1}', '{"argv": "--set api_key=\\"***\\"", "n": 1}'),
         ("from http://me:pass@proxy/x\n", "from http://me:***@proxy/x\n"),
+        (
+            "from https://ghp_0123456789@host/x, ssh://somebody1@host\n",
+            "from https://***@host/x, ssh://somebody1@host\n",
+        ),
         ("max_tokens=4096 tokens_per_s=12 false\n", "max_tokens=4096 tokens_per_s=12 false\n"),
     ],
 )
