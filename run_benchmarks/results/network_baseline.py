@@ -74,7 +74,7 @@ def _renamed(found: Round) -> Iterator[dict[str, Any]]:
     for step in found.steps:
         groups = step.get("groups")
         if not isinstance(groups, list):
-            yield step
+            yield _with_names(step, names)
             continue
         yield {**step, "groups": [_with_names(group, names) for group in groups if isinstance(group, dict)]}
 

@@ -75,6 +75,12 @@ def test_a_pair_is_compared_in_whichever_round_and_order_it_was_measured() -> No
     assert len(found.sentences) == 1 and found.sentences[0].startswith("host 10.0.0.2: all its 2 pairs take ")
 
 
+def test_all_hosts_bear_the_cluster_config_s_names() -> None:
+    (step,) = steps("all", 2, slowest_member({}), noise=0, seed=1, repeats=1)
+    (entry,) = measured("ALL", [a_round([{**step, **step["groups"][0], "groups": None}])]).values()
+    assert entry.hosts == ("10.0.0.1", "10.0.0.2") and entry.group == "all"
+
+
 def test_what_only_a_part_of_is_in_the_file_is_said() -> None:
     found = measured("PAIRS", [a_round(values(1))])
     known = dict(list(found.items())[:4])
