@@ -13,6 +13,7 @@ from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.host_selection import selected
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, JournalError, controlling, is_controlled
+from run_benchmarks.network_console import show_network
 from run_benchmarks.preparation import (
     Prepared,
     connected,
@@ -191,6 +192,7 @@ def _go_to_the_background(folder: Path) -> bool:
 
 
 def _summary(record: RunRecord, result_dir: Path) -> None:
+    show_network(record, result_dir)
     print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
     LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
     LOG.info("Report: %s", result_dir / "report.html")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from run_benchmarks.results.records import CaseRecord, RoundRecord
+from training.benchmarks.network import table
 from training.benchmarks.network.analysis import Analysis, analyse
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.plot import sweep_svg
@@ -60,6 +61,18 @@ def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
         matrix=_matrix(found) if found is not None and is_matrix else (),
         plot=_plot(record.steps, case.config),
     )
+
+
+def nccl_table(title: str, record: RoundRecord) -> str:
+    """A sweep of all ranks as nccl-tests prints it; empty for another pattern, or where a host sent something else."""
+    steps = [step for step in record.steps if step.get("pattern") == "all"]
+    try:
+        first = steps[0]
+        head = table.header(str(first["collective"]), int(first["world_size"]), title, str(first["convention"]))
+        text = "\n".join((head, *map(table.row, steps), table.footer(steps)))
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
