@@ -25,6 +25,7 @@ from run_benchmarks.stall import stacks
 from run_benchmarks.watch import STOP_GRACE_SECONDS, Watch, stop_workloads
 
 PREPARE_SECONDS = 120.0
+TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
 STACKS_FILE = "stacks.txt"
 
 
@@ -83,15 +84,15 @@ class Round:
                 self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
         return self._end()
 
-    def resume(self, started: RoundStarted) -> RoundRecord | None:
-        """Take over a round that another controller started; None, with nothing left of it, where tasks are gone."""
+    def resume(self, started: RoundStarted) -> RoundRecord:
+        """Take over a round that another controller started; where tasks are gone, collect what they left: ABORTED."""
         self._make_folders()
         self._master_port, self._started_ms = started.master_port, started.time_ms
         try:
             with self._phase("attach"):
                 if not self._attach():
-                    self._stop_all()
-                    return None
+                    self._ended_early = (Verdict.ABORTED, TASKS_GONE)
+                    return self._end()
             with self._phase("run"):
                 elapsed = time.time() - started.time_ms / 1000
                 watch = Watch(self._context, self._case, self._plan.index, self._nodes, elapsed)

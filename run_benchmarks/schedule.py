@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -74,10 +75,12 @@ class Schedule:
         attempt = self._past.attempts.get((case.name, index), 0)
         record, tries = self._take_over(case, index), self._past.failures[case.name, index]
         if record is not None:
-            tries += 1
+            tries += record.verdict in RETRIED
             yield record
-        while record is None or (
-            record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up()
+        while (
+            record is None
+            or record.verdict is Verdict.ABORTED
+            or (record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up())
         ):
             self._interruption.check()
             attempt, tries = attempt + 1, tries + 1
@@ -85,7 +88,7 @@ class Schedule:
             yield record
 
     def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
-        """Finish a round that a killed controller left running; None where there is none or its tasks are gone."""
+        """Finish a round that a killed controller left running, ABORTED where its tasks are gone; None: none was."""
         started = self._past.open
         if started is None or (started.case, started.round) != (case.name, index):
             return None
@@ -94,11 +97,6 @@ class Schedule:
         LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
         round_ = self._round(plan, case.name, index, started.attempt)
         record = round_.resume(started)
-        if record is None:
-            LOG.warning("its tasks are gone; it is run again")
-            reason = "its tasks were gone when the run was resumed"
-            self._end(case.name, index, started.attempt, Verdict.ABORTED, reason)
-            return None
         self._note(round_, record)
         return record
 
@@ -127,14 +125,19 @@ class Schedule:
         return Round(context, case, case.rounds[index - 1], attempt=attempt, on_start=self._journal.append)
 
     def _note(self, round_: Round, record: RoundRecord) -> None:
-        self._end(record.case, record.round, record.attempt, record.verdict, record.reason)
+        self._journal.append(
+            RoundEnded(
+                case=record.case,
+                round=record.round,
+                attempt=record.attempt,
+                verdict=record.verdict,
+                reason=record.reason,
+            )
+        )
         self._lost |= round_.lost_hosts()
         for host, tasks in round_.left.items():
             self._left.setdefault(host, []).extend(tasks)
         log_round(record)
-
-    def _end(self, case: str, index: int, attempt: int, verdict: Verdict, reason: str) -> None:
-        self._journal.append(RoundEnded(case=case, round=index, attempt=attempt, verdict=verdict, reason=reason))
 
     def _place(self, case: CasePlan) -> None:
         """Plan for the hosts that are left: lost ones are asked once more, and what runs there still is ended first.
@@ -189,6 +192,13 @@ def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> lis
         LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
         records.append(record)
     return records
+
+
+def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
+    """The records of every attempt at every round of a run, earlier controllers' included; unreadable ones left out."""
+    for path in sorted(result_dir.glob("*/round*/round.json")):
+        with contextlib.suppress(OSError, ValidationError):
+            yield RoundRecord.model_validate_json(path.read_bytes())
 
 
 def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:

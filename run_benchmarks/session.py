@@ -26,7 +26,7 @@ from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
-from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_rounds, settled
+from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
 from training.benchmarks.driver.masking import mask_argv, mask_config
 from training.benchmarks.network import baseline as network_baseline
 
@@ -173,7 +173,7 @@ class Session:
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
         """Remove the run's folders from the hosts where everything in them is here; say where they stay."""
-        nodes = [node for rounds in self._rounds.values() for record in rounds for node in record.nodes]
+        nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]
         missed = {node.host for node in nodes if node.incomplete or not node.files}
         touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
         for name in sorted(missed & touched.keys()):

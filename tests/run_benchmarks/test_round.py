@@ -15,10 +15,11 @@ from run_benchmarks.interruption import Interruption
 from run_benchmarks.journal import RoundStarted
 from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.preparation import prepare
+from run_benchmarks.results.records import Verdict
 from run_benchmarks.round import Round
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
-from tests.run_benchmarks.conftest import Load
+from tests.run_benchmarks.conftest import TEST, Load
 
 
 class Created:
@@ -61,7 +62,7 @@ class Runtime(ProcessRuntime):
 
 def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
     """A round of one node whose two tasks were created by another controller."""
-    plan = prepare(load(), "run20261121191924").plan
+    plan = prepare(load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"), "run20261121191924").plan
     case = plan.cases[0]
     left = {task.name for node in case.rounds[0].nodes for task in (node.workload, node.monitor)}
     context = RunContext(
@@ -70,7 +71,7 @@ def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
         reports={"localhost": HostReport(host="localhost")},
         runtime=Runtime(left),
         image_ids={},
-        result_dir=tmp_path,
+        result_dir=tmp_path / "result",
         interruption=Interruption("clean"),
         link_limit=5.0,
     )
@@ -78,11 +79,18 @@ def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
     return Round(context, case, case.rounds[0], on_start=lambda _: None), left
 
 
-def test_tasks_that_were_never_started_are_removed_before_the_round_is_run_again(load: Load, tmp_path: Path) -> None:
+def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(load: Load, tmp_path: Path) -> None:
     round_, left = round_and_its_tasks(load, tmp_path)
     started = RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"])
-    assert round_.resume(started) is None
+    (node,) = round_._nodes.values()
+    there = Path(node.plan.log_dir_host)
+    there.mkdir(parents=True)
+    (there / "rank0.out.log").write_text("what there was\n")
+    record = round_.resume(started)
+    assert record.verdict is Verdict.ABORTED and "its tasks were gone" in record.reason
     assert left == set() and round_.left == {}
+    assert list(record.nodes[0].files) == ["rank0.out.log"] and "rank1.out.log" in record.nodes[0].missing
+    assert (round_.folder / "localhost_noderank0/rank0.out.log").read_text() == "what there was\n"
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["refuses", "lost"])

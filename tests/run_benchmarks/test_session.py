@@ -10,6 +10,7 @@ import pytest
 
 from run_benchmarks.attempts import folder_name
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.journal import RoundEnded
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import new_run_id, prepare
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
@@ -90,7 +91,8 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
         folder = tmp_path / "result" / case.folder / folder_name(index, number)
         folder.mkdir(parents=True)
         write_record(folder / "round.json", record)
-        self._end(case.name, index, number, found, record.reason)
+        ended = RoundEnded(case=case.name, round=index, attempt=number, verdict=found, reason=record.reason)
+        self._journal.append(ended)
         return record
 
     monkeypatch.setattr(Schedule, "_attempt", fails)
@@ -100,3 +102,27 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
     assert tried == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
     record = RunRecord.model_validate_json((tmp_path / "result/run.json").read_bytes())
     assert [case.rounds for case in record.cases] == [[verdict, verdict]]
+
+
+def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_was(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        folder = tmp_path / "result" / case.folder / folder_name(index, number)
+        folder.mkdir(parents=True)
+        verdict = Verdict.PASS if number == 2 else Verdict.FAIL
+        record = round_record(folder / "node", verdict=verdict)
+        nodes = [node.model_copy(update={"host": "localhost", "incomplete": number == 1}) for node in record.nodes]
+        record = record.model_copy(update={"nodes": nodes})
+        write_record(folder / "round.json", record)
+        there.mkdir(parents=True, exist_ok=True)
+        return record
+
+    monkeypatch.setattr(Schedule, "_attempt", runs)
+    settings = settings_of(load, tmp_path, "ONE['retries'] = 1")
+    prepared = prepare(settings, new_run_id())
+    there = Path(prepared.plan.log_root_host)
+    (tmp_path / "result").mkdir()
+    with Interruption("clean") as interruption:
+        record = Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
+    assert record.verdict is Verdict.PASS and there.is_dir()
