@@ -238,9 +238,10 @@ def trust(
         if key in recorded:
             print(f"{host}: {host_keys.fingerprint(key)} is recorded")
         elif any(other.get_name() == key.get_name() for other in recorded):
-            complain(
-                f"{host}: shows {host_keys.fingerprint(key)}, but another key is recorded in {cluster.KNOWN_HOSTS}"
-            )
+            complain(f"{host}: shows {host_keys.fingerprint(key)}, another than {cluster.KNOWN_HOSTS} has")
+            failed = True
+        elif key in host_keys.revoked(cluster.KNOWN_HOSTS, host_keys.known_name(host, cluster.SSH_PORT)):
+            complain(f"{host}: {host_keys.fingerprint(key)} is revoked in {cluster.KNOWN_HOSTS}")
             failed = True
         elif yes or typer.confirm(f"{host}: {host_keys.fingerprint(key)}: trust it?"):
             host_keys.record(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT, key)

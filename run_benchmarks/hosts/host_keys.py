@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import os
+import re
 import socket
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import paramiko
@@ -18,6 +21,8 @@ from run_benchmarks.errors import ConnectError, HostKeyError
 
 SCAN_SECONDS = 10.0
 HASHED = "|1|"
+PATTERNS, REVOKED = "patterns", "@revoked"
+WILD = frozenset("*?!")
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -34,6 +39,12 @@ class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Raise HostKeyError; `hostname` is `[name]:port` for another port than 22."""
+        if key in revoked(self._known_hosts, hostname):
+            raise HostKeyError(
+                self._host,
+                f"host key {fingerprint(key)} is marked {REVOKED} in {self._known_hosts}: somebody else may have it. "
+                f"Give the host a new one (ssh-keygen -A there) and record that with `run.py trust`",
+            )
         raise HostKeyError(
             self._host,
             f"unknown host key {fingerprint(key)}: {self._known_hosts} has none for {hostname}. Compare it with the "
@@ -44,29 +55,67 @@ class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
 def load(known_hosts: Path, host: str, port: int) -> paramiko.HostKeys:
     """The file's keys for a host, none where there is no file; as OpenSSH does, lines that are no entries are skipped.
 
+    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is none; certificates are not supported.
+
     Only that host's entries are parsed: each that paramiko holds costs it a pass over all others, and with the keys of
     64 hosts in the file that was most of what a log-in took.
     """
     keys, name = paramiko.HostKeys(), known_name(host, port)
-    try:
-        state = known_hosts.stat()
-    except FileNotFoundError:
-        return keys
-    index = _index(known_hosts, (state.st_ino, state.st_mtime_ns, state.st_size))
-    for words in index.get(name, []) + index.get(HASHED, []):
-        try:
-            entry = HostKeyEntry.from_line(" ".join(words))
-        except (InvalidHostKey, paramiko.SSHException):
-            continue
-        if entry is not None:
+    index, gone = _read(known_hosts), revoked(known_hosts, name)
+    others = index.get(HASHED, []) + index.get(PATTERNS, [])
+    fitting = [[name, *words[1:]] for words in others if _fits(name, words[0])]
+    for entry in _entries(index.get(name, []) + fitting):
+        if entry.key not in gone:
             for written in entry.hostnames:
                 keys.add(written, entry.key.get_name(), entry.key)
     return keys
 
 
+def revoked(known_hosts: Path, name: str) -> list[paramiko.PKey]:
+    """The keys that the file marks as revoked for a host, whose name is as `known_name` has it."""
+    lines = _read(known_hosts).get(REVOKED, [])
+    return [entry.key for entry in _entries(lines) if any(_fits(name, written) for written in entry.hostnames)]
+
+
+def _entries(lines: Iterable[list[str]]) -> Iterator[HostKeyEntry]:
+    for words in lines:
+        with contextlib.suppress(InvalidHostKey, paramiko.SSHException):
+            entry = HostKeyEntry.from_line(" ".join(words))
+            if entry is not None:
+                yield entry
+
+
+def _fits(name: str, names: str) -> bool:
+    """Whether a line's names, parted by commas, with wildcards and negations or hashed, are meant for a host."""
+    fits = False
+    for pattern in names.split(","):
+        plain = re.escape(pattern.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".")
+        if _is_hash(pattern, name) or re.fullmatch(plain, name, re.IGNORECASE):
+            if pattern.startswith("!"):
+                return False
+            fits = True
+    return fits
+
+
+def _is_hash(pattern: str, name: str) -> bool:
+    try:
+        return pattern.startswith(HASHED) and paramiko.HostKeys.hash_host(name, pattern) == pattern
+    except (AssertionError, IndexError, ValueError):  # what paramiko makes of one that is spoilt
+        return False
+
+
+def _read(known_hosts: Path) -> dict[str, list[list[str]]]:
+    try:
+        state = known_hosts.stat()
+    except FileNotFoundError:
+        return {}
+    return _index(known_hosts, (state.st_ino, state.st_mtime_ns, state.st_size))
+
+
 @functools.lru_cache(maxsize=2)
 def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
-    """The words of the file's lines by the names that they begin with; those of hashed names under HASHED.
+    """The words of the file's lines by the names that they begin with; hashed names are under HASHED, those with wildcards
+    under PATTERNS, and lines with a marker under that, without it.
 
     `_state` is the file's inode, time of change and size: another one is another file.
     """
@@ -74,6 +123,10 @@ def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[li
     for line in known_hosts.read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.split()
         if len(words) < 3 or line.startswith("#"):
+            continue
+        if words[0].startswith("@") or WILD.intersection(words[0]):
+            marked = words[0].startswith("@")
+            index[words[0] if marked else PATTERNS].append(words[1:] if marked else words)
             continue
         for name in dict.fromkeys(HASHED if name.startswith(HASHED) else name for name in words[0].split(",")):
             index[name].append(words)

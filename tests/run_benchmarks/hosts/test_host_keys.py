@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import paramiko
 import pytest
 from paramiko.hostkeys import HostKeyEntry
 
-from run_benchmarks.errors import ConnectError
+from run_benchmarks.errors import ConnectError, HostKeyError
 from run_benchmarks.hosts import host_keys
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, public_part
 
@@ -80,7 +81,15 @@ def test_a_failed_recording_leaves_the_file_alone(
 
 @pytest.mark.parametrize(
     "spoil",
-    ["[x ssh-ed25519 A\n", "x ssh-ed25519 AAAA=A=A\n", "only two\n", "x ssh-nonsense AAAA\n", "\xff\xfe\n", "\n#\n"],
+    [
+        "[x ssh-ed25519 A\n",
+        "x ssh-ed25519 AAAA=A=A\n",
+        "only two\n",
+        "x ssh-nonsense AAAA\n",
+        "|1|AAAA|A {key}\n",
+        "\xff\xfe\n",
+        "\n#\n",
+    ],
 )
 def test_hashed_names_and_bad_lines(sshd: SshServer, tmp_path: Path, spoil: str) -> None:
     """As OpenSSH does, a line that is none is passed over; a hashed name is found."""
@@ -89,7 +98,7 @@ def test_hashed_names_and_bad_lines(sshd: SshServer, tmp_path: Path, spoil: str)
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", known], check=True, capture_output=True)
     (tmp_path / "known_hosts.old").unlink()
     assert known.read_text().startswith("|1|")
-    known.write_text(spoil + known.read_text(), encoding="latin-1")
+    known.write_text(spoil.replace("{key}", public_part(sshd.host_key)) + known.read_text(), encoding="latin-1")
     assert host_keys.recorded(known, ADDRESS, sshd.port) == [host_keys.scan(ADDRESS, sshd.port)]
     assert host_keys.recorded(known, ADDRESS, 22) == []
     host = sshd.host(known_hosts=known)
@@ -131,3 +140,37 @@ def test_a_changed_file_is_read_again(sshd: SshServer, tmp_path: Path) -> None:
         assert host_keys.recorded(known, name, 22) == []
         host_keys.record(known, name, 22, key)
         assert host_keys.recorded(known, name, 22) == [key]
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        ("[127.0.*]:{port}", True),
+        ("[127.0.0.?]:*,!other", True),
+        ("node*,[127.*]:{port}", True),
+        ("[127.*]:{port},![127.0.0.1]:*", False),
+        ("127.*", False),
+        ("*", True),
+    ],
+)
+def test_names_with_wildcards(sshd: SshServer, tmp_path: Path, names: str, known: bool) -> None:
+    """As ssh-keygen finds them, and as ssh would."""
+    file = tmp_path / "known_hosts"
+    file.write_text(f"{names.format(port=sshd.port)} {public_part(sshd.host_key)}\n")
+    assert (host_keys.recorded(file, ADDRESS, sshd.port) == [host_keys.scan(ADDRESS, sshd.port)]) is known
+    name = f"[{ADDRESS}]:{sshd.port}"
+    found = subprocess.run(["ssh-keygen", "-F", name, "-f", file], capture_output=True, text=True, check=False)
+    assert bool(found.stdout) is known
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_revoked_key_lets_nobody_in(sshd: SshServer, tmp_path: Path, hashed: bool) -> None:
+    known = tmp_path / "known_hosts"
+    name, key = f"[{ADDRESS}]:{sshd.port}", public_part(sshd.host_key)
+    written = paramiko.HostKeys.hash_host(name) if hashed else "*"
+    known.write_text(f"{name} {key}\n@revoked {written} {key}\n@cert-authority * {key}\n")
+    assert host_keys.recorded(known, ADDRESS, sshd.port) == []
+    with pytest.raises(HostKeyError, match="is marked @revoked in "):
+        sshd.host(known_hosts=known).connect()
+    known.write_text(f"{name} {key}\n@revoked another {key}\n@cert-authority * {key}\n")
+    assert len(host_keys.recorded(known, ADDRESS, sshd.port)) == 1
