@@ -114,8 +114,9 @@ def _read(known_hosts: Path) -> dict[str, list[list[str]]]:
 
 @functools.lru_cache(maxsize=2)
 def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
-    """The words of the file's lines by the names that they begin with; hashed names are under HASHED, those with wildcards
-    under PATTERNS, and lines with a marker under that, without it.
+    """The words of the file's lines by the names that they begin with.
+
+    Hashed names are under HASHED, those with wildcards under PATTERNS, and lines with a marker under that, without it.
 
     `_state` is the file's inode, time of change and size: another one is another file.
     """
