@@ -102,6 +102,16 @@ def test_a_file_that_is_no_hdf5_or_empty_is_named(data_dir: Path) -> None:
         benchmark_of("bert").open_files(_config(), data_dir)
 
 
+@pytest.mark.parametrize("key", ["masked_lm_positions", "masked_lm_ids"])
+def test_a_file_without_any_masked_token_is_named(data_dir: Path, key: str) -> None:
+    """An evaluation would divide by their number."""
+    arrays = _arrays(4, 9)
+    arrays[key][:] = 0
+    _write(data_dir / EVAL, arrays)
+    with pytest.raises(DataError, match=r"part_eval_10k\.hdf5: .* mask no token"):
+        benchmark_of("bert").open_files(_config(), data_dir)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

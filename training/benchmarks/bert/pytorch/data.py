@@ -66,6 +66,8 @@ class BertShards(ShardedSet):
         # The first position of 0 closes the list: what stands behind it is no label.
         is_open = np.cumprod(arrays["masked_lm_positions"] != 0, axis=1)
         arrays["masked_lm_ids"] = arrays["masked_lm_ids"] * is_open
+        if not arrays["masked_lm_ids"].any():
+            raise DataError(path, "'masked_lm_positions' and 'masked_lm_ids' mask no token; expected samples with some")
         return arrays
 
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
