@@ -11,7 +11,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One group's result for one size in one repeat. `rate` is 1 / p50, per second: it orders barriers, too.
+    """One group's result for one size, the one asked for, in one repeat: chunks round it by the ranks. `rate` is 1 / p50, per second: it orders barriers, too.
 
     `peak` is the rate of the fastest iteration, `stalled` how many of the `iterations` stalled.
     """
@@ -92,7 +92,7 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
         hosts=hosts,
         node_ranks=tuple(int(node_rank) for node_rank in group["node_ranks"]),
         world_size=int(group["world_size"]),
-        size_bytes=int(group["size_bytes"]),
+        size_bytes=int(step.get("size_bytes", group["size_bytes"])),
         repeat=int(step["repeat"]),
         rate=1e6 / float(time_us["p50"]),
         peak=1e6 / float(time_us["min"]),

@@ -118,6 +118,18 @@ def test_other_patterns_name_the_group(pattern: str, kind: str, hosts: set[str])
         assert all("node2" in finding.hosts for finding in found.findings)
 
 
+def test_chunks_that_round_a_size_differently_are_one_size() -> None:
+    """Of four batches the last has a host more, and its ranks make another S of the size that was asked for."""
+    asked = 6_291_462 * 4
+    values = steps("k_batch", 9, slowest_member({"node2": 0.5}), noise=0.01, seed=1, size=asked)
+    for step in values:
+        step["size_bytes"] = asked
+        for group in step["groups"]:
+            group["size_bytes"] = asked // 4 // group["world_size"] * group["world_size"] * 4
+    found = look(values)
+    assert len(found.groups) == 4 and [set(each.hosts) for each in found.findings] == [{"node1", "node2"}]
+
+
 def test_the_bisection_is_the_sum_across_the_cut() -> None:
     assert look(steps("halves", 8, HEALTHY, noise=0, seed=0)).bisection_gbps == pytest.approx(40)
 
