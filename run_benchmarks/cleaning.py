@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from run_benchmarks.console import complain
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
+from run_benchmarks.journal import Journal, JournalError, is_controlled
 from run_benchmarks.plan import LABEL, Plan
 from run_benchmarks.preparation import RUN_ID
 from run_benchmarks.runtimes.docker import call
@@ -24,6 +26,28 @@ done
 echo "no code in $3" >&2
 exit 1
 """
+
+
+def check_run(folder: Path, plan: Plan) -> None:
+    """Whether `plan` is where the run in `folder` left something; says so where there is no such folder.
+
+    Raises:
+        JournalError: a controller works on the run, or it was begun with another runtime or another place on the hosts.
+    """
+    if is_controlled(folder):
+        raise JournalError(f"{folder}: a controller works on this run: end that first (Ctrl-C or kill)")
+    if not folder.is_dir():
+        complain(f"warning: there is no {folder}: of a run of another result folder nothing will be found")
+    try:
+        started = Journal(folder).read().started
+    except JournalError:
+        return
+    then = (started.runtime or plan.runtime, started.log_root_host or plan.log_root_host)
+    if then != (plan.runtime, plan.log_root_host):
+        raise JournalError(
+            f"{folder}: begun with RUNTIME {then[0]!r} and {then[1]} on the hosts, from {started.test_conf}; now it is "
+            f"{plan.runtime!r} and {plan.log_root_host}, where nothing of it is found. Clean with the files of then"
+        )
 
 
 def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:

@@ -17,7 +17,7 @@ from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.host_selection import HostSelection, select_hosts, selected
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED
-from run_benchmarks.journal import JournalError, is_controlled, recorded_hosts
+from run_benchmarks.journal import JournalError, recorded_hosts
 from run_benchmarks.plan_view import masked
 from run_benchmarks.preparation import (
     OWNER_FILE,
@@ -271,10 +271,9 @@ def clean(
     """Remove what a run left on the hosts: its containers or processes and its log folders, nobody else's."""
     settings = _settings(context, cluster_conf, test_conf)
     root = result_root(settings)
-    if is_controlled(root / run_id):
-        raise JournalError(f"{root / run_id}: a controller works on this run: end that first (Ctrl-C or kill)")
     owner = owner_of(root) if (root / OWNER_FILE).is_file() else ""
     prepared = prepare(selected(settings, recorded_hosts(root / run_id)), run_id).named(run_id, owner)
+    cleaning.check_run(root / run_id, prepared.plan)
     with connected(prepared.settings.cluster) as hosts:
         result = cleaning.clean(hosts, prepared.plan)
     for host, removed in result.succeeded.items():

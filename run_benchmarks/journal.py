@@ -48,6 +48,7 @@ class RunStarted(_Event):
     `hosts` are those of HOSTS that take part: a resume takes the same, whatever --hosts and --exclude said.
 
     `plan_digest` tells whether the files still say the same; the plan itself holds environment values and stays out.
+    `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where.
     """
 
     event: Literal["run_started"] = "run_started"
@@ -58,6 +59,8 @@ class RunStarted(_Event):
     test_conf: str
     rounds: dict[str, int]
     hosts: list[str] | None = None
+    runtime: str | None = None
+    log_root_host: str | None = None
 
 
 class RoundStarted(_Event):

@@ -86,6 +86,8 @@ class Session:
             test_conf=str(settings.test_file.resolve()),
             rounds={case.name: len(case.rounds) for case in self._plan.cases},
             hosts=list(self._plan.hosts),
+            runtime=self._plan.runtime,
+            log_root_host=self._plan.log_root_host,
         )
 
     def _begin(self) -> None:
