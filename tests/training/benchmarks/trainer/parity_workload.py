@@ -53,6 +53,8 @@ def weights(trainer: Trainer) -> dict[str, Tensor]:
 
 def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
     config = config_of(layout["model"], **layout["settings"])
+    if layout.get("folder_of_each_rank"):
+        config = config.model_copy(update={"checkpoint_dir": f"{folder}/checkpoints{group.placement.rank}"})
     torch.compiler.reset()  # no layout is to find the last one's limit of compilations reached
     try:
         trainer = trainer_of(layout["model"], config, group, folder / f"{name}.rank{group.placement.rank}.log")

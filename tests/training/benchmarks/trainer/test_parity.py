@@ -87,6 +87,7 @@ def _layouts(folder: Path) -> dict[str, Any]:
         settings = settings | {"precision": "fp16", "init_loss_scale": OVERFLOWING_SCALE}
         layouts[name] = {"model": "llama", "settings": settings}
     layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
+    layouts["not_shared"] = {"model": "llama", "settings": {}, "folder_of_each_rank": True}
     for name, settings in TWO_DIMENSIONS.items():
         layouts[name] = {"ranks": 4, "model": "llama", "settings": settings, "steps": FEW_STEPS}
     layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
@@ -287,6 +288,12 @@ def test_a_checkpoint_of_other_settings_or_a_broken_one_is_named(name: str, foun
     assert "is after step 5, the run ends after step 4" in steps
     assert "global_batch_size was 16, is 8" in batch
     assert "step-00000005: broken checkpoint" in found[name]["damaged"]
+
+
+def test_a_checkpoint_folder_that_ranks_do_not_share_is_refused(found: dict[str, Any], folder: Path) -> None:
+    message = found["not_shared"]["refused"]
+    assert message.startswith(f"checkpoint_dir: {folder}/checkpoints0: rank(s) 1 do not see there what rank 0 writes")
+    assert not any((folder / "checkpoints0").iterdir()), "no mark is left"
 
 
 def test_ranks_that_cannot_share_a_layer_are_refused(found: dict[str, Any]) -> None:

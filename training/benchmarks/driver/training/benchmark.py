@@ -132,7 +132,9 @@ def _weights(
         state = benchmark.weights_of(config, _saved(path))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {error!r}") from error
+        # Torch's message on a class that is not allowed is a page; what matters is which.
+        why = str(error).partition("WeightsUnpickler error: ")[2].partition(". Please")[0] or repr(error)
+        raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {why}") from error
     wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
     problems = [f"{name} is missing" for name in wanted if name not in found]
     problems += [

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,28 @@ class Checkpoints:
                 " choose another folder"
             )
         return latest
+
+    def check_shared(self) -> None:
+        """Make sure that all ranks see the same folder, in which rank 0 leaves a mark for a moment; all ranks call it.
+
+        Raises UnusableSettingsError with the ranks that do not: their parts of a checkpoint would lie elsewhere.
+        """
+        names = [uuid.uuid4().hex]
+        dist.broadcast_object_list(names)
+        mark = self._folder / f".mark-{names[0]}"
+        if dist.get_rank() == 0:
+            mark.touch()
+        dist.barrier()
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, mark.exists())
+        if dist.get_rank() == 0:
+            mark.unlink()
+        blind = ", ".join(str(rank) for rank, is_there in enumerate(found) if not is_there)
+        if blind:
+            raise UnusableSettingsError(
+                f"checkpoint_dir: {self._folder}: rank(s) {blind} do not see there what rank 0 writes; expected one"
+                " folder for all ranks, on several hosts in a shared file system"
+            )
 
     def latest(self) -> Path | None:
         """The checkpoint with the highest step, or None."""

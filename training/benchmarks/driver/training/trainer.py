@@ -104,6 +104,7 @@ class Trainer:
         identity = report.identity(self.config, self.schedule, run.group.placement.world_size, prepared)
         checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity)
         latest = checkpoints.open(resume=self.config.resume)
+        checkpoints.check_shared()
         if latest is not None:
             self.step = checkpoints.load(latest, self.model, self.optimizer, self.precision)
         if self.step >= self.schedule.total_steps:
