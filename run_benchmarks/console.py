@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -20,19 +22,43 @@ BANNER = (
     "   a dynamometer for clusters of accelerators\n"
     "=============================================="
 )
-CONSOLE = Console(highlight=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `outliving`: rich's own would end the program here."""
+        raise BrokenPipeError
+
+
+CONSOLE = _Console(highlight=False)
 if not CONSOLE.is_terminal:
-    CONSOLE = Console(highlight=False, width=PIPED_WIDTH)
+    CONSOLE = _Console(highlight=False, width=PIPED_WIDTH)
+
+
+@contextlib.contextmanager
+def outliving() -> Iterator[None]:
+    """Write to the console, be it gone: a closed terminal or pipe (a `tee` that a Ctrl-C ended) must not end a run."""
+    try:
+        yield
+    except OSError:
+        with Path(os.devnull).open("wb") as null:
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except OSError:  # what waits there would fail once more at the end, and change the exit code
+                    with contextlib.suppress(OSError):
+                        os.dup2(null.fileno(), stream.fileno())
 
 
 class _ConsoleHandler(logging.Handler):
     """Writes through rich's console, so that a live line below is redrawn and not torn."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if CONSOLE.is_terminal:
-            CONSOLE.print(self.format(record), markup=False, highlight=False, soft_wrap=True)
-        else:  # rich would replace the form's tabs
-            print(self.format(record), flush=True)
+        with outliving():
+            if CONSOLE.is_terminal:
+                CONSOLE.print(self.format(record), markup=False, highlight=False, soft_wrap=True)
+            else:  # rich would replace the form's tabs
+                print(self.format(record), flush=True)
 
 
 def start_logging(level: str, file: Path | None) -> None:
@@ -68,9 +94,11 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     console = CONSOLE if file is None else Console(file=file, highlight=False, width=160)
-    console.print(table, markup=False)
+    with outliving():
+        console.print(table, markup=False)
 
 
 def complain(message: str) -> None:
     """One readable screen for a user's mistake, on stderr."""
-    print(message, file=sys.stderr)
+    with outliving():
+        print(message, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from run_benchmarks.console import CONSOLE, print_table
+from run_benchmarks.console import CONSOLE, outliving, print_table
 from run_benchmarks.results.network import MODEL, nccl_table, network_view
 from run_benchmarks.results.records import CaseRecord, RoundRecord, RunRecord
 
@@ -28,7 +28,8 @@ def _show_round(case: CaseRecord, record: RoundRecord) -> None:
     title = f"{case.name} round {record.round}"
     text = nccl_table(title, record)
     if text:
-        CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
+        with outliving():
+            CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     view = network_view(case, record)
     if view is None or not 0 < len(view.matrix) <= MATRIX_HOSTS:

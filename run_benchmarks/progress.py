@@ -10,7 +10,7 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from run_benchmarks.console import CONSOLE, LOG
+from run_benchmarks.console import CONSOLE, LOG, outliving
 from training.benchmarks.driver.perflog import Event, PerfLogError, PerfLogRecord, parse_line
 
 LOG_EVERY_SECONDS = 10.0
@@ -36,11 +36,13 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if sys.stdout.isatty():
-            self._live.start()
+            with outliving():
+                self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        with outliving():
+            self._live.stop()
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of rank 0's log, cut anywhere."""

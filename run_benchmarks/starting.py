@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, print_table, start_logging, stop_logging
+from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, outliving, print_table, start_logging, stop_logging
 from run_benchmarks.diagnose import Ladder, network_case
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.host_selection import selected
@@ -120,9 +120,9 @@ def diagnose(settings: Settings) -> int:
 def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
-            print(f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", flush=True)
-            for problem in rung.problems:
-                print(f"        {problem}")
+            said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
+            with outliving():
+                print("\n".join(said), flush=True)
             if rung.problems:
                 return EXIT_FAIL
     finally:
@@ -140,7 +140,8 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineT
         for words in (f"attach {folder.name}", f"status {folder.name}"):
             print(f"  {_command(prepared.settings)} {words}")
         return EXIT_PASS
-    CONSOLE.print(BANNER, markup=False)
+    with outliving():
+        CONSOLE.print(BANNER, markup=False)
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
     cleanup = f"{_command(prepared.settings)} clean {folder.name}"
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +44,41 @@ def test_the_second_signal_leaves_at_once_and_says_what_to_clean(number: signal.
     assert process.returncode == EXIT_INTERRUPTED
     assert f"{number.name} again: leaving at once" in errors and COMMAND in errors
     assert output == ""
+
+
+CONSOLE_GONE = """
+import signal, sys, time
+from pathlib import Path
+from run_benchmarks.console import LOG, print_table, start_logging, stop_logging
+from run_benchmarks.interruption import Interruption
+from run_benchmarks.progress import Progress
+start_logging("info", Path(sys.argv[1]))
+with Interruption("clean") as interruption:
+    with Progress("ONE", 1, 1) as progress:
+        LOG.info("ready")
+        while not interruption.is_set():
+            time.sleep(0.01)
+        time.sleep(0.5)
+    LOG.warning("stopping")
+    print_table("", ("case",), [("ONE",)])
+    LOG.info("everything is removed")
+stop_logging()
+sys.exit(7)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_a_console_that_is_gone_does_not_keep_a_run_from_its_end(kind: str, tmp_path: Path) -> None:
+    """As where a Ctrl-C ends `tee` first, or a terminal is closed."""
+    ours, theirs = pty.openpty() if kind == "terminal" else os.pipe()
+    argv = [sys.executable, "-c", CONSOLE_GONE, str(tmp_path / "run.log")]
+    with subprocess.Popen(argv, stdout=theirs, stderr=theirs, cwd=ROOT, start_new_session=True) as process:
+        os.close(theirs)
+        written = b""
+        while b"ready" not in written:
+            written += os.read(ours, 4096)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 7
+    assert "everything is removed" in (tmp_path / "run.log").read_text()
