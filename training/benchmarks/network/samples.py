@@ -11,9 +11,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One group's result for one size, the one asked for, in one repeat: chunks round it by the ranks. `rate` is 1 / p50, per second: it orders barriers, too.
+    """One group's result for one size in one repeat.
 
-    `peak` is the rate of the fastest iteration, `stalled` how many of the `iterations` stalled.
+    `size_bytes` is the size that was asked for: chunks round it to the number of ranks. `rate` is 1 / p50, per second: it
+    orders barriers, too. `peak` is the rate of the fastest iteration, `stalled` how many of the `iterations` stalled.
     """
 
     pattern: str
