@@ -13,8 +13,8 @@ CONFIDENCE = 0.95
 class Sample:
     """One group's result for one size in one repeat.
 
-    `size_bytes` is the size that was asked for: chunks round it to the number of ranks. `rate` is 1 / p50, per second:
-    it orders barriers, too. `peak` is the rate of the fastest iteration, `stalled` how many of the `iterations` stalled.
+    `size_bytes` is the size that was asked for: chunks round it to the number of ranks. `rate` is 1 / p50, per second,
+    and orders barriers, too. `peak` is the rate of the fastest iteration; `stalled` of the `iterations` stalled.
     """
 
     pattern: str
