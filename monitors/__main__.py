@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monitors import sysinfo
+from monitors import fused, sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
 from monitors.ending import Ending, block_signals
 from monitors.host import CpuSampler, MemorySampler
@@ -63,12 +63,16 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: Sink, ending: En
     accelerator = _open_accelerator(samplers, vendor, options.interval)
     samplers.open(RaplMeter, RaplMeter.log, partial(RaplMeter, options.powercap))
     samplers.open(IpmiMeter, IpmiMeter.log, IpmiMeter)
+    info = sysinfo.collect(accelerator, os.environ)
+    detection = fused.Detection()
     try:
-        sysinfo.write(options.log_dir, sysinfo.collect(accelerator, os.environ))
+        sysinfo.write(options.log_dir, info | {"fused": detection.found})
         Loop(samplers.opened, sink, options.interval).run(ending)
     finally:
+        detection.end()
         for sampler in samplers.opened:
             sampler.close()
+    sysinfo.write(options.log_dir, info | {"fused": detection.found})
 
 
 def _open_accelerator(samplers: "_Samplers", vendor: Vendor, interval: float) -> dict[str, Any]:

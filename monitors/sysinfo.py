@@ -66,7 +66,7 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> d
 
 
 def features() -> dict[str, bool]:
-    """Which optional kernels are installed. Presence only: that they import is the workload's to find out.
+    """Which optional kernels are installed. Presence only: whether they import is what monitors.fused finds out.
 
     apex counts only where it is NVIDIA's: the distribution of that name on PyPI is something else.
     """

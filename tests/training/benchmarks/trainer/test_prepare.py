@@ -93,9 +93,7 @@ class _Harmful:
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     torch.save({"module": _weights(), "more": _Harmful(tmp_path / "executed")}, path)
-    with pytest.raises(
-        DataError, match=r"weights\.pt: no checkpoint of llama .*: Unsupported .{,99}$"
-    ):
+    with pytest.raises(DataError, match=r"weights\.pt: no checkpoint of llama .*: Unsupported .{,99}$"):
         _prepare(init_checkpoint=str(path))
     assert not (tmp_path / "executed").exists()
 

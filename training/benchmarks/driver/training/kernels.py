@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from monitors import fused
 from training.benchmarks.driver.run_context import UnusableSettingsError
-from training.benchmarks.driver.training import fused
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
 
 _HALF = ("bf16", "fp16")

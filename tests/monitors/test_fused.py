@@ -1,10 +1,16 @@
 """Libraries of fused kernels are found by importing them elsewhere: what is broken must not break the run."""
 
+import json
+import os
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
-from training.benchmarks.driver.training import fused
+from monitors import fused
+from tests.cluster.system import wait_until
+from tests.monitors.running import Monitor
 
 
 def _library(folder: Path, name: str, text: str) -> None:
@@ -37,3 +43,24 @@ def test_working_broken_and_dying_libraries_are_told_apart(tmp_path: Path, monke
     assert str(found["dyinglib"]).startswith("unusable: ")
     assert str(found["weblib"]).startswith("unusable: ModuleNotFoundError")
     assert found["nolib"] is None
+
+
+def test_sys_info_tells_which_fused_kernels_import(tmp_path: Path) -> None:
+    libraries, logs = tmp_path / "libraries", tmp_path / "logs"
+    (libraries / "transformer_engine").mkdir(parents=True)
+    logs.mkdir()
+    (libraries / "flash_attn.py").write_text("__version__ = '2.8'\n")
+    (libraries / "apex.py").write_text("raise ImportError('undefined symbol: _ZN3c10')\n")
+    started = libraries / "started"
+    endless = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(1000)\n"
+    (libraries / "transformer_engine" / "__init__.py").write_text(endless)
+    path = os.pathsep.join([str(libraries), os.environ.get("PYTHONPATH", "")])
+    with Monitor(logs, "--max_seconds=100", environment=os.environ | {"PYTHONPATH": path}) as monitor:
+        wait_until(started.exists, timeout=100, what="the import of transformer_engine")
+        monitor.end(by=signal.SIGTERM)
+    assert json.loads((logs / "sys_info.json").read_text())["fused"] == {
+        "flash_attn": "2.8",
+        "apex": "unusable: ImportError: undefined symbol: _ZN3c10",
+        "transformer_engine": "unknown: the round ended while it was imported",
+    }
+    assert not [each for each in psutil.process_iter(["cmdline"]) if "monitors.fused" in (each.info["cmdline"] or [])]

@@ -1,0 +1,86 @@
+"""Which libraries of fused kernels this Python has. Presence proves nothing: each is imported, in its own process.
+
+`python -m monitors.fused NAME...` prints what `detect` finds as JSON, a line for each library.
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+# Distribution and the modules whose import proves it. PyPI's apex is another project: only NVIDIA's has these modules.
+LIBRARIES = {
+    "flash_attn": ("flash_attn",),
+    "apex": ("apex.optimizers", "amp_C"),
+    "transformer_engine": ("transformer_engine.pytorch",),
+}
+UNUSABLE = "unusable"
+UNFINISHED = "unknown: the round ended while it was imported"
+_IMPORT_SECONDS = 120
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def detect(names: Iterable[str]) -> dict[str, str | None]:
+    """Version of each of these LIBRARIES that imports, "unusable: <why>" for one that does not, None for one that is
+    not there.
+    """
+    return {name: _version(name, LIBRARIES[name]) for name in names}
+
+
+def _version(name: str, modules: tuple[str, ...]) -> str | None:
+    if importlib.util.find_spec(name) is None:
+        return None
+    # An import that does not fit this torch may kill its process.
+    imports = ", ".join((name, *modules))
+    code = f"import {imports}\nprint(getattr({name}, '__version__', ''))"
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{UNUSABLE}: importing it took more than {_IMPORT_SECONDS} s"
+    if result.returncode:
+        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
+        return f"{UNUSABLE}: {lines[-1]}"
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return (result.stdout.splitlines() or [""])[-1] or "unknown version"
+
+
+class Detection:
+    """`detect` for all LIBRARIES in a process of the lowest priority, beside whatever else goes on here.
+
+    `found` is what `detect` says of each, as far as that is known.
+    """
+
+    def __init__(self) -> None:
+        there = [name for name in LIBRARIES if importlib.util.find_spec(name) is not None]
+        self.found: dict[str, str | None] = {name: UNFINISHED if name in there else None for name in LIBRARIES}
+        self._process: subprocess.Popen[str] | None = None
+        if there:
+            argv = [sys.executable, "-m", "monitors.fused", *there]
+            self._process = subprocess.Popen(
+                argv, cwd=_ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def end(self) -> None:
+        """Take what is found by now, and end it with the import under way."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for line in self._process.communicate()[0].splitlines():
+            self.found |= json.loads(line)
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    for library in sys.argv[1:]:
+        print(json.dumps(detect([library])), flush=True)
