@@ -186,6 +186,7 @@ def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConf
         # A run is evaluated after its last step, which none comes to here.
         "max_steps": (case.pairs[ranks] + 1) * case.log_freq + 1,
         "eval_interval_samples": None,
+        "eval_start_samples": 0,
         "eval_samples": 8,
         "train_samples": 4096,
         "log_freq": case.log_freq,

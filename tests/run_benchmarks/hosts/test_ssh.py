@@ -220,10 +220,10 @@ def test_what_the_log_in_shell_says_first_does_not_hide_the_group(
     ssh_host: SshHost, remains: Remains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As bash does on stderr where a locale is missing; a slow shell may say the rest after the deadline."""
-    noisy = "echo 'warning: setlocale' >&2; sleep 0.7; " + ssh_streams.WRAPPER
+    noisy = "echo 'warning: setlocale' >&2; sleep 2.3; " + ssh_streams.WRAPPER
     monkeypatch.setattr(ssh_streams, "WRAPPER", noisy)
     with pytest.raises(DeadlineError) as caught:
-        ssh_host.run(["sleep", remains.seconds], deadline=0.4)
+        ssh_host.run(["sleep", remains.seconds], deadline=2.0)
     assert caught.value.output == "warning: setlocale\n"
     assert remains.wait(running=False) == []
 

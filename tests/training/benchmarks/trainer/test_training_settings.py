@@ -58,6 +58,7 @@ def test_the_head_node_needs_no_torch_for_any_config() -> None:
         ({"max_steps": None}, "the run has no end"),
         ({"resume": True}, "resume needs checkpoint_dir"),
         ({"checkpoint_interval_steps": 5}, "checkpoint_interval_steps needs checkpoint_dir"),
+        ({"eval_start_samples": 64}, "eval_start_samples has no effect without eval_interval_samples"),
         ({"checkpoint_dir": "/x"}, "checkpoint_dir has no effect"),
         ({"lr_schedule": "constant"}, "min_lr_ratio has no effect"),
         ({"precision": "fp8"}, "precision = 'fp8'"),

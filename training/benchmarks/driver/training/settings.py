@@ -87,6 +87,12 @@ class TrainingConfig(CaseConfig):
         return self
 
     @model_validator(mode="after")
+    def _evaluations_have_an_interval(self) -> Self:
+        if self.eval_start_samples and self.eval_interval_samples is None:
+            raise ValueError("eval_start_samples has no effect without eval_interval_samples; allowed: 0")
+        return self
+
+    @model_validator(mode="after")
     def _heads_share_the_width(self) -> Self:
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
