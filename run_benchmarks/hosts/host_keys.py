@@ -8,7 +8,6 @@ import functools
 import hashlib
 import os
 import re
-import socket
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from run_benchmarks.errors import ConnectError, HostKeyError
+from run_benchmarks.hosts.dialling import dial
 
 SCAN_SECONDS = 10.0
 HASHED = "|1|"
@@ -143,7 +143,7 @@ def scan(host: str, port: int) -> paramiko.PKey:
     """Ask a host for its key, without logging in. Raises ConnectError."""
     transport = None
     try:
-        transport = paramiko.Transport(socket.create_connection((host, port), timeout=SCAN_SECONDS))
+        transport = paramiko.Transport(dial(host, port, seconds=SCAN_SECONDS))
         transport.start_client(timeout=SCAN_SECONDS)
         return transport.get_remote_server_key()
     except (OSError, EOFError, paramiko.SSHException) as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from run_benchmarks.errors import ConnectError, HostKeyError
+from run_benchmarks.hosts.dialling import dial
 from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint, load
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ def log_in(client: paramiko.SSHClient, endpoint: Endpoint) -> None:
         paramiko.SSHException: anything else, such as a banner that does not come.
     """
     client.set_missing_host_key_policy(RefuseUnknownKey(endpoint.host, endpoint.known_hosts))
+    until = time.monotonic() + CONNECT_SECONDS
     try:
         client.get_host_keys().update(load(endpoint.known_hosts, endpoint.host, endpoint.port))
+        connection = dial(endpoint.host, endpoint.port, seconds=CONNECT_SECONDS)
+        left = max(until - time.monotonic(), 0.1)
         client.connect(
             endpoint.host,
             port=endpoint.port,
@@ -34,9 +38,10 @@ def log_in(client: paramiko.SSHClient, endpoint: Endpoint) -> None:
             key_filename=str(endpoint.key) if endpoint.key else None,
             look_for_keys=endpoint.key is None,
             allow_agent=endpoint.key is None,
-            timeout=CONNECT_SECONDS,
-            banner_timeout=CONNECT_SECONDS,
-            auth_timeout=CONNECT_SECONDS,
+            sock=connection,
+            timeout=left,
+            banner_timeout=left,
+            auth_timeout=left,
         )
     except paramiko.BadHostKeyException as error:
         raise HostKeyError(
@@ -51,11 +56,6 @@ def log_in(client: paramiko.SSHClient, endpoint: Endpoint) -> None:
     except EOFError as error:
         raise ConnectError(endpoint.host, f"port {endpoint.port}: the connection was closed at the log-in") from error
     except OSError as error:
-        raise ConnectError(endpoint.host, f"port {endpoint.port} cannot be reached: {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    """Why no connection came about; paramiko hides it behind one error for all the addresses of a name."""
-    if isinstance(error, NoValidConnectionsError):
-        return "; ".join(sorted({str(each) for each in error.errors.values()}))
-    return str(error) or type(error).__name__
+        raise ConnectError(
+            endpoint.host, f"port {endpoint.port} cannot be reached: {str(error) or type(error).__name__}"
+        ) from error

@@ -1,0 +1,67 @@
+"""A TCP connection within a time limit that holds for the look-up of the name, too: a dead name server takes 10 to 20 s
+to be given up, and no call of the resolver can be cut short.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import queue
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # socket.getaddrinfo's
+
+
+def dial(host: str, port: int, *, seconds: float) -> socket.socket:
+    """A socket connected to `port` of `host`, a name or an address, the first of its addresses that answers.
+
+    Raises:
+        TimeoutError: `seconds` were not enough; says whether the name or the host did not answer.
+        OSError: the name is unknown, or no address lets us connect; with the reason of each.
+    """
+    until = time.monotonic() + seconds
+    reasons: set[str] = set()
+    for family, kind, protocol, _, address in _look_up(host, port, seconds):
+        left = until - time.monotonic()
+        if left <= 0:
+            reasons.add("timed out")
+            break
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(left)
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            reasons.add(str(error) or type(error).__name__)
+        else:
+            return connection
+    kind_of_error = TimeoutError if reasons == {"timed out"} else OSError
+    raise kind_of_error("; ".join(sorted(reasons)))
+
+
+def _look_up(host: str, port: int, seconds: float) -> Sequence[AddressInfo]:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    answers: queue.SimpleQueue[Sequence[AddressInfo] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, name=f"look-up of {host}", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no name server says within {seconds:g} s what address {host} has") from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
