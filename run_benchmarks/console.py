@@ -78,7 +78,8 @@ def start_logging(level: str, file: Path | None) -> None:
 
 
 def stop_logging() -> None:
-    """Close and detach the handlers."""
+    """Close and detach the handlers, as before `start_logging`."""
+    LOG.propagate = True
     for handler in list(LOG.handlers):
         LOG.removeHandler(handler)
         handler.close()

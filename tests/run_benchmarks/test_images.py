@@ -11,10 +11,7 @@ from run_benchmarks.images import Sayer
 from run_benchmarks.interruption import Interruption
 
 
-def test_the_log_has_each_line_of_a_build_and_a_transfer_s_line_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LOG, "propagate", True)
+def test_the_log_has_each_line_of_a_build_and_a_transfer_s_line_once(caplog: pytest.LogCaptureFixture) -> None:
     say = Sayer("node1", Interruption("clean"))
     with caplog.at_level(logging.DEBUG, logger=LOG.name):
         say("Step 1/2", None)
