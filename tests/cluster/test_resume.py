@@ -44,14 +44,16 @@ def kill_in(controller: Controller, case: str) -> Path:
 
 
 @contextmanager
-def another_head_node(controller: Controller) -> Iterator[None]:
-    """run.py as on a head node whose runs and folders have the same names as ours."""
-    owner = controller.logs / OWNER_FILE
+def another_head_node(controller: Controller, run: Path) -> Iterator[None]:
+    """run.py as on a head node whose runs and folders have the same names as ours, and which has none of our files."""
+    owner, hidden = controller.logs / OWNER_FILE, controller.logs / ".ours"
     ours = owner.read_text()
     owner.write_text("0" * len(ours))
+    run.rename(hidden)
     try:
         yield
     finally:
+        hidden.rename(run)
         owner.write_text(ours)
 
 
@@ -68,7 +70,7 @@ def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(contro
     controller.configure_test({"FIRST": SHORT, "SECOND": SOME, "THIRD": SHORT})
     run = kill_in(controller, "SECOND")
     assert len(controller.containers()) == 4
-    with another_head_node(controller):
+    with another_head_node(controller, run):
         assert controller.call("clean", run.name).exit_code == 0
     assert len(controller.containers()) == 4, "another owner's run of the same name was taken for ours"
     first = (run / "FIRST/round1/round.json").read_bytes()
