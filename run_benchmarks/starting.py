@@ -32,7 +32,6 @@ from run_benchmarks.settings import Settings
 from training.benchmarks.network.baseline import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
-NO_FOLDER = "the result folder cannot be made"
 CONSOLE_FILE = "console.log"
 
 
@@ -52,15 +51,22 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
         if problem := refusal(learn.file, models, overwrite=learn.overwrite):
             complain(problem)
             return EXIT_USAGE
-    prepared = prepare(settings, new_run_id())
-    root = result_root(settings)
+    named = _named(prepare(settings, new_run_id()))
+    if named is None:
+        return EXIT_USAGE
+    prepared, folder = named
+    return _control(prepared, folder, detach=detach, learn=learn)
+
+
+def _named(prepared: Prepared) -> tuple[Prepared, Path] | None:
+    """The run, named after a result folder made for it, and that; None, having said why, where none can be made."""
+    root = result_root(prepared.settings)
     try:
         folder = new_run_folder(root)
-        prepared = prepared.named(folder.name, owner_of(root))
+        return prepared.named(folder.name, owner_of(root)), folder
     except OSError as error:
-        complain(f"{NO_FOLDER}: {error}")
-        return EXIT_USAGE
-    return _control(prepared, folder, detach=detach, learn=learn)
+        complain(f"the result folder cannot be made: {error}")
+        return None
 
 
 def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
@@ -95,13 +101,10 @@ def diagnose(settings: Settings) -> int:
     os.umask(UMASK)
     prepared = prepare(settings, new_run_id())
     network_case(prepared)
-    root = result_root(settings)
-    try:
-        folder = new_run_folder(root)
-        prepared = prepared.named(folder.name, owner_of(root))
-    except OSError as error:
-        complain(f"{NO_FOLDER}: {error}")
+    named = _named(prepared)
+    if named is None:
         return EXIT_USAGE
+    prepared, folder = named
     start_logging("error", folder / "run.log")
     cleanup = f"{_command(settings)} clean {folder.name}"
     try:
