@@ -55,9 +55,9 @@ if [ "$what" = all ]; then
         echo "== the cluster tests will be skipped: they need $lacking"
     fi
     # A file stays on one worker: what its tests share is made once.
-    step "unit tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "not cluster"
-    step "cluster tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "cluster and not alone"
-    step "cluster, one by one" "$bin/python" -m pytest --durations 12 -m "cluster and alone"
+    step "unit tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "not cluster and not nightly"
+    step "cluster tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "cluster and not alone and not nightly"
+    step "cluster, one by one" "$bin/python" -m pytest --durations 12 -m "cluster and alone and not nightly"
 fi
 
 echo
