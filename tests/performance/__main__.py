@@ -3,7 +3,8 @@
     python -m tests.performance                  # all
     python -m tests.performance orchestration    # only these; the others' tables stay as they are
 
-Every module of this package with `measure() -> list[Row]` is one. Its table goes between the markers
+Every module of this package with `measure(smoke=False) -> list[Row]` is one; with `smoke` it takes seconds and its
+figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes between the markers
 `<!-- performance:begin -->` and `<!-- performance:end -->`, with the date and the machine it was measured on. A
 measurement that fails leaves its old table and makes the exit code 1.
 """
@@ -15,15 +16,20 @@ import pkgutil
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import tests.performance
 from tests.performance.rows import Row
 from tests.performance.table import describe_machine, read_blocks, render_block, replace_blocks
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-Measure = Callable[[], list[Row]]
+
+
+class Measure(Protocol):
+    """A measurement; with `smoke` at tiny sizes, whose figures mean nothing."""
+
+    def __call__(self, *, smoke: bool = False) -> list[Row]: ...
 
 
 def measurements() -> dict[str, Measure]:

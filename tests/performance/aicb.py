@@ -18,7 +18,7 @@ from tests.performance.peak import run_measured
 from tests.performance.rows import Row
 
 ROOT = Path(__file__).parents[2]
-SAMPLE_ROWS = 50_000
+SAMPLE_ROWS, SMOKE_SAMPLE_ROWS = 50_000, 500
 GPT_175B = (
     *("--frame", "Megatron", "--num_layers", "96", "--hidden_size", "12288", "--num_attention_heads", "96"),
     *("--vocab_size", "50257", "--seq_length", "2048", "--world_size", "4096", "--tensor_model_parallel_size", "8"),
@@ -67,9 +67,11 @@ class _PlainRow:
     count: int = 1
 
 
-def measure() -> list[Row]:
-    per_row = _yardstick_s(SAMPLE_ROWS) / SAMPLE_ROWS
-    return [_row(case, per_row) for case in CASES]
+def measure(*, smoke: bool = False) -> list[Row]:
+    """A row for each case; with `smoke` the first alone."""
+    sample = SMOKE_SAMPLE_ROWS if smoke else SAMPLE_ROWS
+    per_row = _yardstick_s(sample) / sample
+    return [_row(case, per_row) for case in (CASES[:1] if smoke else CASES)]
 
 
 def _row(case: Case, per_row: float) -> Row:

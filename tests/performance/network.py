@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,34 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE, LARGER, SMALL = 1 << 20, 16 << 20, 4 << 10
-LARGE_PAIRS, CONTROL_PAIRS, LARGER_PAIRS = 1200, 300, 110  # of blocks: as many as a minute and a half allow
 ITERATIONS = 20
 # One warm-up iteration that is checked and one that is not, as the shipped cases have both.
 WARMUP = 2
-TIMER_BLOCKS = 30
-SMALL_OPERATIONS = 1000
 GOAL_RATIO, GOAL_US = 1.01, 5.0
 _MARK = "network-performance "
+SMOKE_OPTION = "--smoke"
 
 
-def measure() -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is measured: pairs of blocks (1 MiB, bare loops, 16 MiB), blocks of Timer, operations of 4 KiB."""
+
+    large_pairs: int
+    control_pairs: int
+    larger_pairs: int
+    timer_blocks: int
+    small_operations: int
+
+
+# As many pairs as a minute and a half allow.
+FULL = Effort(large_pairs=1200, control_pairs=300, larger_pairs=110, timer_blocks=30, small_operations=1000)
+SMOKE = Effort(large_pairs=8, control_pairs=8, larger_pairs=8, timer_blocks=2, small_operations=10)
+
+
+def measure(*, smoke: bool = False) -> list[Row]:
     """All figures, from one run of two ranks."""
     argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.performance.network"]
+    argv += [SMOKE_OPTION] * smoke
     result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
     if result.returncode or len(lines) != 1:
@@ -116,7 +132,7 @@ def _bare_loop(buffer: "torch.Tensor") -> "NDArray[np.float64]":
     return np.array(times)
 
 
-def _added(collective: "AllReduce") -> tuple[float, float]:
+def _added(collective: "AllReduce", operations: int) -> tuple[float, float]:
     """(added, operation): medians in microseconds of what the harness's window holds beside and in the operation."""
     from training.benchmarks.network.pytorch import timing
 
@@ -128,7 +144,7 @@ def _added(collective: "AllReduce") -> tuple[float, float]:
         inner.append(time.perf_counter() - begin)
 
     windows = []
-    for _ in range(SMALL_OPERATIONS):
+    for _ in range(operations):
         collective.refill()
         windows.append(timing.cpu_time(operation, collective.team))
     added = statistics.median(window - alone for window, alone in zip(windows, inner, strict=True))
@@ -158,7 +174,7 @@ def _compare(first: Callable[[], float], second: Callable[[], float], pairs: int
     return {"first_us": first_us, "second_us": second_us, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
-def _against_bare_loop(collective: "AllReduce", team: "Team") -> dict[str, Any]:
+def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) -> dict[str, Any]:
     """Harness against bare loop at both sizes, and at the first the bare loop against itself and torch's Timer."""
     import torch.distributed as dist
     from torch.utils.benchmark import Timer
@@ -174,23 +190,24 @@ def _against_bare_loop(collective: "AllReduce", team: "Team") -> dict[str, Any]:
         return timing.statistics(times * timing.MICROSECONDS).p50
 
     collective.prepare(LARGE)
-    large = _compare(harness_p50, bare_p50, LARGE_PAIRS)
-    control = _compare(bare_p50, bare_p50, CONTROL_PAIRS)
+    large = _compare(harness_p50, bare_p50, effort.large_pairs)
+    control = _compare(bare_p50, bare_p50, effort.control_pairs)
     timer = Timer("all_reduce(buffer)", globals={"all_reduce": dist.all_reduce, "buffer": collective.buffer})
     means = []
-    for _ in range(TIMER_BLOCKS):
+    for _ in range(effort.timer_blocks):
         collective.refill()
         dist.barrier()
         means.append(timer.timeit(ITERATIONS).mean)
     timer_us = statistics.median(means) * timing.MICROSECONDS
     collective.prepare(LARGER)
-    larger = _compare(harness_p50, bare_p50, LARGER_PAIRS)
+    larger = _compare(harness_p50, bare_p50, effort.larger_pairs)
     return {"large": large, "control": control, "timer_us": timer_us, "larger": larger}
 
 
 def _main() -> None:
     """One rank of the run that `measure` starts."""
-    priority = _take_priority()
+    effort = SMOKE if SMOKE_OPTION in sys.argv else FULL
+    priority = "normal" if effort is SMOKE else _take_priority()
     import torch
 
     from training.benchmarks.driver.process_group import init
@@ -200,9 +217,9 @@ def _main() -> None:
     with init("gloo", timeout_s=120) as group:
         team = Team.world(group)
         collective = AllReduce(team, torch.float32, seed=42)
-        found = _against_bare_loop(collective, team)
+        found = _against_bare_loop(collective, team, effort)
         collective.prepare(SMALL)
-        added_us, small_us = _added(collective)
+        added_us, small_us = _added(collective, effort.small_operations)
         if group.placement.rank == 0:
             found |= {"priority": priority, "added_us": added_us, "small_us": small_us}
             print(_MARK + json.dumps(found), flush=True)

@@ -2,7 +2,7 @@
 
 The floor is what a person could type at best: for both hosts at once `ssh host docker run ... torchrun`, with the image
 and the code already there, nothing checked, watched or collected. Floor and run.py alternate, medians are compared. The
-payload is our own all_reduce, a fixed number of iterations that takes about PAYLOAD_SECONDS.
+payload is our own all_reduce, a fixed number of iterations that takes about five seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.plan import NodePlan, Plan
@@ -24,29 +25,43 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller
 from tests.performance.peak import run_measured
 from tests.performance.rows import Row
+from training.benchmarks.driver import launch
 
 CASE = "PAYLOAD"
-PAYLOAD_SECONDS = 5.0
-PROBE_ITERATIONS = 500
-REPEATS = 3
-ROUNDS = 4
 GOAL_SECONDS = 3.0
 GOAL_MEMORY_MB = 150.0
 
 
-def measure() -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is measured; `probe_iterations` are those of the first run, which tells how many fill the payload."""
+
+    payload_seconds: float
+    probe_iterations: int
+    repeats: int
+    rounds: int
+
+
+FULL = Effort(payload_seconds=5.0, probe_iterations=500, repeats=3, rounds=4)
+SMOKE = Effort(payload_seconds=0.1, probe_iterations=10, repeats=1, rounds=2)
+
+
+def measure(*, smoke: bool = False) -> list[Row]:
     """Four rows: one round, a further round, the controller's memory, the monitor's share of a core."""
-    with (
-        TestBed(2, images.CACHE / "performance" / "bed", images=True) as bed,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        return _measure(Controller(Path(folder), bed), bed)
+    with TestBed(2, images.CACHE / "performance" / "bed", images=True) as bed:
+        return measure_on(bed, smoke=smoke)
 
 
-def _measure(controller: Controller, bed: TestBed) -> list[Row]:
-    iterations = _calibrate(controller)
+def measure_on(bed: TestBed, *, smoke: bool) -> list[Row]:
+    """The rows of `measure`, on a bed of two hosts with engines and images."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(Controller(Path(folder), bed), bed, SMOKE if smoke else FULL)
+
+
+def _measure(controller: Controller, bed: TestBed, effort: Effort) -> list[Row]:
+    iterations = _calibrate(controller, effort)
     floors, singles, memory, monitors = [], [], [], []
-    for number in range(1, REPEATS + 1):
+    for number in range(1, effort.repeats + 1):
         _configure(controller, iterations, rounds=1)
         plan = _plan(controller)
         floors.append(_timed(lambda plan=plan: _floor(plan, bed)))  # type: ignore[misc]
@@ -55,16 +70,16 @@ def _measure(controller: Controller, bed: TestBed) -> list[Row]:
         memory.append(peak)
         nodes = answer.round_record(CASE)["nodes"]
         monitors += [node["monitor"]["monitor_cpu_percent"] for node in nodes]
-        print(f"  {number}/{REPEATS}: floor {floors[-1]:.1f} s, run.py {singles[-1]:.1f} s", flush=True)
-    _configure(controller, iterations, rounds=ROUNDS)
+        print(f"  {number}/{effort.repeats}: floor {floors[-1]:.1f} s, run.py {singles[-1]:.1f} s", flush=True)
+    _configure(controller, iterations, rounds=effort.rounds)
     several, peak, _ = _run(controller)
     memory.append(peak)
     floor, single = statistics.median(floors), statistics.median(singles)
-    further = (several - single) / (ROUNDS - 1)
+    further = (several - single) / (effort.rounds - 1)
     bare = _bare_interpreter()
     return [
         _row("one round on two hosts, whole run.py", single, floor),
-        _row(f"each further round (of {ROUNDS})", further, floor),
+        _row(f"each further round (of {effort.rounds})", further, floor),
         Row(
             what="controller, peak memory",
             measured=f"{max(memory):.0f} MB",
@@ -100,12 +115,12 @@ def _configure(controller: Controller, iterations: int, rounds: int) -> None:
     controller.configure_test({CASE: {"nproc": 1, "repeat": rounds, "overrides": overrides}})
 
 
-def _calibrate(controller: Controller) -> int:
-    """Iterations of the payload for PAYLOAD_SECONDS; this first run builds and distributes the image, too."""
-    _configure(controller, PROBE_ITERATIONS, rounds=1)
+def _calibrate(controller: Controller, effort: Effort) -> int:
+    """Iterations that fill the payload; this first run builds and distributes the image, too."""
+    _configure(controller, effort.probe_iterations, rounds=1)
     _, _, answer = _run(controller)
     mean_us = float(answer.round_record(CASE)["steps"][0]["time_us"]["mean"])
-    return max(1, round(PAYLOAD_SECONDS / (mean_us / 1e6)))
+    return max(1, round(effort.payload_seconds / (mean_us / 1e6)))
 
 
 def _run(controller: Controller) -> tuple[float, float, Answer]:
@@ -142,9 +157,9 @@ def _floor(plan: Plan, bed: TestBed) -> None:
 def _docker_run(node: NodePlan, plan: Plan) -> str:
     argv = list(node.workload.argv)
     python, split = argv[0], argv.index("--")
-    options = dict(zip(argv[3:split:2], argv[4:split:2], strict=True))
-    torchrun = {**options, "--master_port": str(plan.cases[0].rounds[0].port_from + 100)}
-    torchrun = {name: value for name, value in torchrun.items() if name not in ("--log_dir", "--interface")}
+    options = launch.parse(argv[3:]).torchrun_options
+    torchrun = dict(zip(options[::2], options[1::2], strict=True))
+    torchrun["--master_port"] = str(plan.cases[0].rounds[0].port_from + 100)
     words = ["docker", "run", "--rm", "--network", "host", "--init"]
     words += ["-v", f"{plan.code_dir_host}:{node.workdir}:ro", "-w", node.workdir]
     for name, value in {**node.workload.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "2"}.items():

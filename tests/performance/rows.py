@@ -1,4 +1,4 @@
-"""One row of the README's performance table. Every module of tests/performance offers `measure() -> list[Row]`."""
+"""One row of the README's performance table: what every `measure` of this package returns."""
 
 from dataclasses import dataclass
 

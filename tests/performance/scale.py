@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.check import HostReport, check_hosts
@@ -33,41 +34,61 @@ from tests.cluster.bed import TestBed
 from tests.performance.rows import Row
 from tests.performance.simulated_host import LATENCY_SECONDS, SimulatedHost
 
-MANY, FEW, SIMULATED = 64, 8, 1000
 GOAL_RATIO = 0.7
 GOAL_SIMULATED_SECONDS = 10.0
 GOAL_FLAT = 1.5
-REPEATS = 3
 SETTLE_SECONDS = 2.0
 MEGABYTE = 1e6
 CASE = "SCALE"
 
 
-def measure() -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How many hosts over ssh, how many of them in the small fleet, how many simulated ones, how often."""
+
+    many: int
+    few: int
+    simulated: int
+    repeats: int
+
+
+FULL = Effort(many=64, few=8, simulated=1000, repeats=3)
+SMOKE = Effort(many=2, few=1, simulated=10, repeats=1)
+
+
+def measure(*, smoke: bool = False) -> list[Row]:
     """Rows: check, start, the whole way, cost per host, simulated hosts, what is left of threads and descriptors."""
-    with TestBed(MANY, images.CACHE / "performance" / "scale", engine=False) as bed, tempfile.TemporaryDirectory() as f:
+    effort = SMOKE if smoke else FULL
+    with TestBed(effort.many, images.CACHE / "performance" / "scale", engine=False) as bed:
+        return measure_on(bed, smoke=smoke)
+
+
+def measure_on(bed: TestBed, *, smoke: bool) -> list[Row]:
+    """The rows of `measure`, on a bed of as many hosts."""
+    effort = SMOKE if smoke else FULL
+    with tempfile.TemporaryDirectory() as f:
         folder = Path(f)
-        few = _prepared(bed, FEW, folder / "few")
-        many = _prepared(bed, MANY, folder / "many")
+        few = _prepared(bed, effort.few, folder / "few")
+        many = _prepared(bed, effort.many, folder / "many")
         _whole(few, folder, "warm-up")
         time.sleep(SETTLE_SECONDS)
         baseline = _threads_and_descriptors()
         clush = _clush(bed, folder / "ssh_config")
-        check = [(_timed(lambda: _check(many)), clush(_fact_command(many), "")) for _ in range(REPEATS)]
-        start = [_start_both(many, clush, number) for number in range(REPEATS)]
+        check = [(_timed(lambda: _check(many)), clush(_fact_command(many), "")) for _ in range(effort.repeats)]
+        start = [_start_both(many, clush, number) for number in range(effort.repeats)]
         pssh = _pssh(bed, folder / "ssh_config", _fact_command(many))
-        whole_few = min(_timed(lambda n=n: _whole(few, folder, f"few{n}")) for n in range(REPEATS))  # type: ignore[misc]
-        whole_many = min(_timed(lambda n=n: _whole(many, folder, f"many{n}")) for n in range(REPEATS))  # type: ignore[misc]
+        whole_few = min(_timed(lambda n=n: _whole(few, folder, f"few{n}")) for n in range(effort.repeats))  # type: ignore[misc]
+        whole_many = min(_timed(lambda n=n: _whole(many, folder, f"many{n}")) for n in range(effort.repeats))  # type: ignore[misc]
         time.sleep(SETTLE_SECONDS)
         left = _threads_and_descriptors()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
     return [
-        _against("check", check, pssh),
-        _against("start", start, None),
-        _flat(whole_few, whole_many),
-        _simulated(),
+        _against(f"check {effort.many}", check, pssh),
+        _against(f"start {effort.many}", start, None),
+        _flat(whole_few, whole_many, effort),
+        _simulated(effort.simulated),
         Row(
-            what=f"left of {MANY} connections: threads, descriptors; peak memory",
+            what=f"left of {effort.many} connections: threads, descriptors; peak memory",
             measured=f"{left[0]}, {left[1]}; {peak:.0f} MB",
             baseline=f"{baseline[0]}, {baseline[1]} before",
             ratio=max(left[0] / baseline[0], left[1] / baseline[1]),
@@ -81,7 +102,7 @@ def _against(what: str, pairs: Sequence[tuple[float, float]], pssh: float | None
     ours, theirs = (sorted(each)[len(pairs) // 2] for each in zip(*pairs, strict=True))
     also = "" if pssh is None else f"; pssh {pssh:.1f} s"
     return Row(
-        what=f"{what} {MANY} hosts over ssh",
+        what=f"{what} hosts over ssh",
         measured=f"{ours:.2f} s",
         baseline=f"{theirs:.2f} s: clush, the same command{also}",
         ratio=ours / theirs,
@@ -90,21 +111,21 @@ def _against(what: str, pairs: Sequence[tuple[float, float]], pssh: float | None
     )
 
 
-def _flat(few: float, many: float) -> Row:
-    ratio = (many / MANY) / (few / FEW)
+def _flat(few: float, many: float, effort: Effort) -> Row:
+    ratio = (many / effort.many) / (few / effort.few)
     return Row(
-        what=f"connect, check, push, start, wait, collect, clean: {MANY} hosts",
-        measured=f"{many:.2f} s, {many / MANY * 1e3:.0f} ms a host",
-        baseline=f"{few:.2f} s, {few / FEW * 1e3:.0f} ms a host with {FEW} hosts",
+        what=f"connect, check, push, start, wait, collect, clean: {effort.many} hosts",
+        measured=f"{many:.2f} s, {many / effort.many * 1e3:.0f} ms a host",
+        baseline=f"{few:.2f} s, {few / effort.few * 1e3:.0f} ms a host with {effort.few} hosts",
         ratio=ratio,
-        goal=f"cost per host flat from {FEW} to {MANY} hosts (at most {GOAL_FLAT:g} times)",
+        goal=f"cost per host flat from {effort.few} to {effort.many} hosts (at most {GOAL_FLAT:g} times)",
         met=ratio <= GOAL_FLAT,
     )
 
 
-def _simulated() -> Row:
+def _simulated(count: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
-        names = [f"sim{number}" for number in range(SIMULATED)]
+        names = [f"sim{number}" for number in range(count)]
         prepared = _settings(Path(folder), names, "SSH_USER = 'root'\n")
         answer = LocalHost("localhost").run(_fact_argv(prepared, []), deadline=20).stdout
         answer += "".join(f"resolves\t{name}\n" for name in names) + "own\teth0\n"
@@ -113,11 +134,11 @@ def _simulated() -> Row:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         seconds = _timed(lambda: reports.update(_check_on(hosts, prepared)))
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / MEGABYTE
-    if len(reports) != SIMULATED or any(report.facts is None for report in reports.values()):
+    if len(reports) != count or any(report.facts is None for report in reports.values()):
         raise RuntimeError("the simulated hosts were not all checked")
-    floor = SIMULATED * 2 * LATENCY_SECONDS
+    floor = count * 2 * LATENCY_SECONDS
     return Row(
-        what=f"check {SIMULATED} simulated hosts of {LATENCY_SECONDS * 1e3:g} ms latency",
+        what=f"check {count} simulated hosts of {LATENCY_SECONDS * 1e3:g} ms latency",
         measured=f"{seconds:.1f} s, {grown:+.0f} MB",
         baseline=f"{floor:.0f} s: two round trips to each, one after the other",
         ratio=seconds / floor,
@@ -236,7 +257,7 @@ def _clush(bed: TestBed, config: Path) -> Callable[[str, str], float]:
     hosts = ",".join(host.address for host in bed.hosts)
 
     def run(command: str, stdin: str) -> float:
-        argv = ["clush", "-S", "-q", "-f", str(MANY), "-o", f"-F {config}", "-w", hosts, command]
+        argv = ["clush", "-S", "-q", "-f", str(len(bed.hosts)), "-o", f"-F {config}", "-w", hosts, command]
         return _timed(lambda: _run(argv, stdin))
 
     return run
@@ -244,7 +265,7 @@ def _clush(bed: TestBed, config: Path) -> Callable[[str, str], float]:
 
 def _pssh(bed: TestBed, config: Path, command: str) -> float:
     hosts = [word for host in bed.hosts for word in ("-H", host.address)]
-    argv = ["parallel-ssh", "-p", str(MANY), "-t", "60", "-x", f"-F {config}", *hosts, command]
+    argv = ["parallel-ssh", "-p", str(len(bed.hosts)), "-t", "60", "-x", f"-F {config}", *hosts, command]
     return _timed(lambda: _run(argv, ""))
 
 

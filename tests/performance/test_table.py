@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.performance import __main__ as command
+from tests.performance.__main__ import Measure
 from tests.performance.rows import Row
 from tests.performance.table import BEGIN, END, describe_machine, read_blocks, render_block, replace_blocks
 
@@ -23,7 +24,14 @@ def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def fail() -> list[Row]:
+def returning(*rows: Row) -> Measure:
+    def measure(*, smoke: bool = False) -> list[Row]:
+        return list(rows)
+
+    return measure
+
+
+def fail(*, smoke: bool = False) -> list[Row]:
     raise RuntimeError("no network")
 
 
@@ -55,10 +63,10 @@ def test_a_readme_without_its_markers_is_refused_before_measuring(
 
 
 def test_one_measurement_alone_leaves_the_others_tables(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [ROW], "second": lambda: [ROW, ROW]})
+    monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW, ROW)})
     assert command.main([]) == 0
     before = read_blocks(readme)
-    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [], "second": fail})
+    monkeypatch.setattr(command, "measurements", lambda: {"first": returning(), "second": fail})
     assert command.main(["first"]) == 0
     after = read_blocks(readme)
     assert after["second"] == before["second"] and after["first"] != before["first"]
@@ -67,10 +75,10 @@ def test_one_measurement_alone_leaves_the_others_tables(readme: Path, monkeypatc
 def test_a_failed_measurement_keeps_its_table_and_shows_in_the_exit_code(
     readme: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "measurements", lambda: {"first": lambda: [ROW], "second": lambda: [ROW]})
+    monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW)})
     assert command.main([]) == 0
     before = read_blocks(readme)
-    monkeypatch.setattr(command, "measurements", lambda: {"first": fail, "second": lambda: [ROW, ROW]})
+    monkeypatch.setattr(command, "measurements", lambda: {"first": fail, "second": returning(ROW, ROW)})
     assert command.main([]) == 1
     after = read_blocks(readme)
     assert after["first"] == before["first"] and after["second"] != before["second"]

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,19 +60,20 @@ CASES = {
 }
 CONTROL = "BERT, 2 layers of 64"
 BUILDS, TURN = 32, 5
+SMOKE_OPTION = "--smoke"  # one building, one pair of each case
 GOAL = 1.02
 CONFIDENCE = 0.95
 _MARK = "training-performance "
 
 
-def measure() -> list[Row]:
-    """A row for each case, of one rank and of two under DDP."""
-    return [row for ranks in (1, 2) for row in _measure(ranks)]
+def measure(*, smoke: bool = False) -> list[Row]:
+    """A row for each case, of one rank and of two under DDP; with `smoke` of two alone."""
+    return [row for ranks in ((2,) if smoke else (1, 2)) for row in _measure(ranks, smoke=smoke)]
 
 
-def _measure(ranks: int) -> list[Row]:
+def _measure(ranks: int, *, smoke: bool) -> list[Row]:
     argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    argv += ["-m", "tests.performance.training"]
+    argv += ["-m", "tests.performance.training", *[SMOKE_OPTION] * smoke]
     result = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800, check=False)
     lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
     if result.returncode or len(lines) != 1:
@@ -217,7 +218,7 @@ def _pair(loops: Sequence[Iterator[object]], steps: int, number: int) -> list[fl
     return [total / steps for total in seconds]
 
 
-def _compare(case: Case, group: "ProcessGroup", *, with_trainer: bool) -> dict[str, float]:
+def _compare(case: Case, group: "ProcessGroup", builds: int, *, with_trainer: bool) -> dict[str, float]:
     """The trainer against a bare loop, or else one bare loop against another."""
     import torch
     import torch.distributed as dist
@@ -225,13 +226,13 @@ def _compare(case: Case, group: "ProcessGroup", *, with_trainer: bool) -> dict[s
     ranks = group.placement.world_size
     benchmark, config = _load(case, ranks)
     built = []
-    for _ in range(BUILDS):
+    for _ in range(builds):
         first = _trainer(benchmark, config, group) if with_trainer else _BareLoop(benchmark, config, group)
         loops = (first.steps(), _BareLoop(benchmark, config, group).steps())
         gc.collect()  # what was built before
         _pair(loops, case.log_freq, 0)
         built.append([_pair(loops, case.log_freq, number) for number in range(case.pairs[ranks])])
-    times = torch.tensor(built, dtype=torch.float64)  # (BUILDS, pairs, 2)
+    times = torch.tensor(built, dtype=torch.float64)  # (builds, pairs, 2)
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
     ratios = (times[..., 0] / times[..., 1]).quantile(0.5, dim=1).tolist()
     low, high = median_interval(ratios)
@@ -252,10 +253,12 @@ def _main() -> None:
     from training.benchmarks.driver.process_group import init
 
     torch.set_num_threads(1)
+    smoke = SMOKE_OPTION in sys.argv
     with init("gloo", timeout_s=120) as group:
         found = {}
         for name, case in [*CASES.items(), ("control", CASES[CONTROL])]:
-            found[name] = _compare(case, group, with_trainer=name != "control")
+            effort = replace(case, pairs=dict.fromkeys(case.pairs, 1)) if smoke else case
+            found[name] = _compare(effort, group, 1 if smoke else BUILDS, with_trainer=name != "control")
             if group.placement.rank == 0:
                 print(f"  {group.placement.world_size} ranks, {name}: {_interval(found[name])}", file=sys.stderr)
         if group.placement.rank == 0:

@@ -93,7 +93,7 @@ class Launch:
 def main() -> int:
     """Run the launch that sys.argv describes; returns the exit code. Usage errors leave with 2."""
     faulthandler.enable()
-    launch = _parse(sys.argv[1:])
+    launch = parse(sys.argv[1:])
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     raise_on_signals(when_stuck=lambda number: _leave_stuck(launch, number))
     try:
@@ -112,7 +112,8 @@ def main() -> int:
     return launch.exit_code()
 
 
-def _parse(argv: Sequence[str]) -> Launch:
+def parse(argv: Sequence[str]) -> Launch:
+    """The launch that a command line describes. Usage errors leave with 2."""
     parser = argparse.ArgumentParser(
         prog="python -m training.benchmarks.driver.launch",
         usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] [--launcher torchrun|processes]"

@@ -1,0 +1,39 @@
+"""Every measurement of `make bench` runs to its end at a tiny size: its figures mean nothing there, its code does."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.performance.__main__ import measurements
+from tests.performance.rows import Row
+from tests.performance.table import describe_machine, render_block
+
+FOUND = measurements()
+# Measured on hosts: these take the session's instead of making their own.
+ON_HOSTS = {name for name, measure in FOUND.items() if hasattr(sys.modules[measure.__module__], "measure_on")}
+
+
+def names(*, on_hosts: bool) -> list[str]:
+    return [name for name in FOUND if (name in ON_HOSTS) is on_hosts]
+
+
+def check(name: str, rows: list[Row]) -> None:
+    assert rows
+    assert all(math.isfinite(row.ratio) for row in rows)
+    block = render_block(name, rows, describe_machine())
+    assert all(f"| {row.what} |" in block for row in rows)
+
+
+@pytest.mark.parametrize("name", names(on_hosts=False))
+def test_a_measurement_runs_to_its_end(name: str) -> None:
+    check(name, FOUND[name](smoke=True))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", names(on_hosts=True))
+def test_a_measurement_on_hosts_runs_to_its_end(name: str, testbed: TestBed) -> None:
+    check(name, sys.modules[FOUND[name].__module__].measure_on(testbed, smoke=True))
