@@ -56,7 +56,7 @@ def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
     Raises:
         ConfigError: the plan's run id is not one of ours (it becomes part of a path that is removed).
     """
-    if not RUN_ID.match(plan.run_id):
+    if not RUN_ID.fullmatch(plan.run_id):
         problem = Problem("clean", "RUN_ID", plan.run_id, "the name of a run folder, such as run20261121191924")
         raise ConfigError([problem])
 

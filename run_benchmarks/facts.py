@@ -28,7 +28,8 @@ say kernel "$(uname -srm)"; say hostname "$(uname -n)"
 say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
 deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; shift 7
 for folder in "$deploy" "$log"; do
-  if problem=$(mkdir -p "$folder" 2>&1 && chmod 0750 "$folder" 2>&1 && [ -w "$folder" ]); then
+  # The mode of a folder that is not ours, such as /tmp, stays as it is.
+  if problem=$({ [ -d "$folder" ] || { mkdir -p "$folder" && chmod 0750 "$folder"; }; } 2>&1 && [ -w "$folder" ]); then
     say writable "$folder"; say free "$folder	$(df -Pk "$folder" | awk 'NR==2 {print $4 * 1024}')"
   else say unwritable "$folder	${problem:-no permission to write}"; fi
 done

@@ -31,7 +31,7 @@ from run_benchmarks.resolve import Resolved, resolve
 from run_benchmarks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN_ID = re.compile(r"^run\d{14}$")
+RUN_ID = re.compile(r"run[0-9]{14}")
 OWNER_FILE = ".owner"
 OWNER_BYTES = 4
 FOLDER_MODE = 0o750
@@ -104,7 +104,7 @@ def new_run_folder(root: Path) -> Path:
 
 def run_folder(root: Path, run_id: str) -> Path:
     """The folder of an earlier run. Raises ConfigError where there is none of that name."""
-    if RUN_ID.match(run_id) and (root / run_id).is_dir():
+    if RUN_ID.fullmatch(run_id) and (root / run_id).is_dir():
         return root / run_id
     there = sorted(path.name for path in root.glob("run*") if path.is_dir())
     raise ConfigError([Problem(str(root), "RUN", run_id, f"no run of this name; {nearest(run_id, there)}")])

@@ -7,6 +7,7 @@ CI=true a cluster test that is skipped, for whatever reason, is a failure.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -20,6 +21,16 @@ from tests.cluster.needs import missing
 # Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
 WIRE = "100mbit"
 FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
+
+
+def pytest_configure() -> None:
+    """Let what the tests start find SIGINT and SIGHUP as a terminal gives them, also under nohup or in the background.
+
+    An ignored signal is inherited over fork and exec; a handler that does nothing is not.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -86,3 +86,23 @@ def test_nothing_missing_installs_nothing(
     monkeypatch.setattr(sys, "argv", ["install", f"--venv={venv}", f"--missing={tmp_path / 'w.txt'}"])
     assert program.main() == 0
     assert "nothing to install" in capsys.readouterr().out
+
+
+def test_pip_may_not_replace_what_is_built_against_the_bases_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that asks for another torch must end the build, not take the base's CUDA build away."""
+    (tmp_path / "w.txt").write_text("h5py==3.16.0\n")
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    python = venv / "bin" / "python"
+    python.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -r|-c) echo "$1"; cat "$2"; shift ;; esac; shift; done'
+        f" > {tmp_path}/asked\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(program, "base_distributions", lambda: {**BASE, "h11": "1"})
+    monkeypatch.setattr(sys, "argv", ["install", f"--venv={venv}", f"--missing={tmp_path / 'w.txt'}"])
+    assert program.main() == 0
+    asked = (tmp_path / "asked").read_text()
+    assert asked == "-r\nh5py==3.16.0\n-c\ntorch==2.10.0a0+nv\n"

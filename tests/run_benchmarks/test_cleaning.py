@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.cleaning import check_run
+from run_benchmarks.cleaning import check_run, clean
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.journal import Journal, JournalError, RunStarted, controlling
 from run_benchmarks.plan import Plan
-from run_benchmarks.preparation import prepare
+from run_benchmarks.preparation import prepare, run_folder
 from tests.run_benchmarks.conftest import Load
 
 
@@ -49,3 +51,29 @@ def test_a_run_that_is_worked_on_and_one_that_is_not_there(
     assert capsys.readouterr().err == ""
     check_run(tmp_path / "run20200101000000", plan)
     assert "there is no " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "run",
+        "..",
+        "run20261121191924/..",
+        "run20261121191924\n",
+        "xrun20261121191924",
+        "run2026112119192",
+        "run" + "\u0661" * 14,
+    ],
+)
+def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, tmp_path: Path, name: str) -> None:
+    """It becomes part of a path that is removed."""
+    kept = tmp_path / "kept"
+    kept.touch()
+    hosts = {"localhost": LocalHost("localhost")}
+    with pytest.raises(ConfigError, match="name of a run folder"):
+        clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}))
+    assert kept.exists()
+    (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ConfigError, match="no run of this name"):
+        run_folder(tmp_path, name)

@@ -69,6 +69,14 @@ def test_code_that_is_there_is_seen(questions: Questions) -> None:
     assert ask(questions).has_code
 
 
+def test_the_mode_of_a_folder_that_was_there_stays(questions: Questions) -> None:
+    """A person may deploy to /tmp: with its mode taken away nobody else could work on that host."""
+    Path(questions.deploy).mkdir()
+    Path(questions.deploy).chmod(0o1777)
+    assert questions.deploy in ask(questions).writable
+    assert Path(questions.deploy).stat().st_mode & 0o7777 == 0o1777
+
+
 def test_a_folder_that_cannot_be_made_is_told(questions: Questions, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     facts = ask(replace(questions, log_root=f"{tmp_path}/file/below"))

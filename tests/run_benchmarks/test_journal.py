@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -40,6 +41,25 @@ def test_what_ended_and_what_is_open(tmp_path: Path) -> None:
     assert state.ended == {("A", 1): ENDED} and state.open == SECOND and state.run_ended is None
     assert state.attempts == {("A", 1): 1, ("A", 2): 3}
     assert stat.S_IMODE((tmp_path / "journal.jsonl").stat().st_mode) & 0o137 == 0
+
+
+def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that loses power must find the round that it began."""
+    synced: list[tuple[str, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.stat().st_size if path.is_file() else 0))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = Journal(tmp_path)
+    journal.append(STARTED)
+    first = journal.path.stat().st_size
+    assert synced == [("journal.jsonl", first), (tmp_path.name, 0)], "the line, then the new file's name"
+    journal.append(BEGUN)
+    assert synced[2:] == [("journal.jsonl", journal.path.stat().st_size)] and first < journal.path.stat().st_size
 
 
 def test_a_resumed_run_has_not_ended(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from run_benchmarks.check import HostReport
 from run_benchmarks.context import RunContext
 from run_benchmarks.errors import TaskError
+from run_benchmarks.facts import INFINIBAND, Questions, gather
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
@@ -102,3 +105,41 @@ def test_what_could_not_be_ended_is_remembered(load: Load, tmp_path: Path, lost:
     node.done, node.lost = True, lost
     round_._stop_all()
     assert round_.left == {"localhost": [node.workload, node.monitor] if lost else [node.workload]}
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "has_infiniband", "given"), [(2, True, (INFINIBAND,)), (2, False, ()), (1, True, ())]
+)
+def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
+    load: Load, tmp_path: Path, nnodes: int, has_infiniband: bool, given: tuple[str, ...]
+) -> None:
+    text = f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nPYTHON = {sys.executable!r}\n"
+    text = text.replace('"nproc": 2', f'"nproc": 2, "nnodes": {nnodes}')
+    plan = prepare(load(text, 'HOSTS = ["node1", "node2"]\nSSH_USER = "nobody"\n'), "run20261121191924").plan
+    hosts: dict[str, Host] = {name: LocalHost(name) for name in plan.hosts}
+    folder = str(tmp_path / "facts")
+    asked = Questions(
+        deploy=folder,
+        log_root=folder,
+        code_dir=folder,
+        python=None,
+        packages=(),
+        master=None,
+        names=(),
+        device_globs=(),
+        data=(),
+    )
+    facts = replace(gather(LocalHost("localhost"), asked), has_infiniband=has_infiniband)
+    context = RunContext(
+        plan=plan,
+        hosts=hosts,
+        reports={name: HostReport(host=name, facts=facts) for name in hosts},
+        runtime=Runtime(set()),
+        image_ids={},
+        result_dir=tmp_path / "result",
+        interruption=Interruption("clean"),
+        link_limit=5.0,
+    )
+    round_ = Round(context, plan.cases[0], plan.cases[0].rounds[0], on_start=lambda _: None)
+    round_._master_port = 29500
+    assert [round_._bind(node).devices for node in round_._nodes.values()] == [given] * nnodes

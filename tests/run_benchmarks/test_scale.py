@@ -20,17 +20,20 @@ from run_benchmarks.settings import load_settings
 from tests.performance.simulated_host import SimulatedHost
 
 COUNT = 1000
-QUESTIONS = Questions(
-    deploy="/tmp",
-    log_root="/tmp",
-    code_dir="/",
-    python=None,
-    packages=(),
-    master=None,
-    names=(),
-    device_globs=(),
-    data=(),
-)
+
+
+def questions(folder: Path) -> Questions:
+    return Questions(
+        deploy=str(folder / "deploy"),
+        log_root=str(folder / "logs"),
+        code_dir="/",
+        python=None,
+        packages=(),
+        master=None,
+        names=(),
+        device_globs=(),
+        data=(),
+    )
 
 
 class Recording(LocalHost):
@@ -76,7 +79,7 @@ def test_a_thousand_hosts_are_checked_by_a_bounded_number_of_threads(
     (tmp_path / "test_conf.py").write_text("\n".join(lines) + "\n")
     prepared = prepare(load_settings(tmp_path / "cluster_conf.py", tmp_path / "test_conf.py"), "run20261121191924")
     recording = Recording("localhost")
-    gather(recording, QUESTIONS)
+    gather(recording, questions(tmp_path))
     hosts: dict[str, Host] = {name: Counted(name, recording.answer) for name in names}
     gc.collect()
     threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))

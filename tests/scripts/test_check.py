@@ -1,4 +1,7 @@
-"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it."""
+"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it.
+
+A shell cannot catch a signal that was ignored when it began: tests/conftest.py sees to that under nohup.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,11 @@ def test_no_step_follows_one_that_catches_a_signal(sent: signal.Signals, exit_co
             os.killpg(check.pid, signal.SIGKILL)
     assert check.returncode == exit_code
     assert rest.count("caught") == 1 and "begun" not in rest and "== ruff format" not in rest
+
+
+def test_the_tests_pass_where_signals_are_ignored(tmp_path: Path) -> None:
+    """As under nohup, and in the background of a shell without job control."""
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "no_step_follows"]
+    command = ["env", "--ignore-signal=INT,HUP", *tests, f"--basetemp={tmp_path / 'inner'}"]
+    result = subprocess.run(command, cwd=CHECK.parents[1], capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

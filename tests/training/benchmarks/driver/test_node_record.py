@@ -25,6 +25,24 @@ def test_a_record_is_written_whole_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [NODE_EXIT_FILE]
 
 
+def test_a_record_that_cannot_be_finished_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller reads the file while a node may still write it, and on a disk that may be full."""
+    before = node_exit([])
+    before.write(tmp_path)
+    real = Path.write_text
+
+    def half(path: Path, text: str, encoding: str) -> int:
+        real(path, text[: len(text) // 2], encoding=encoding)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        node_exit([failure(7, None)]).write(tmp_path)
+    assert NodeExit.read(tmp_path) == before
+
+
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         NodeExit.read(tmp_path)

@@ -20,6 +20,7 @@ from training.benchmarks.driver.perflog import (
     check_sequence,
     format_record,
     parse_line,
+    write_line,
 )
 
 FLAGPERF = Path(__file__).parents[3] / "data" / "flagperf"
@@ -242,3 +243,13 @@ def test_a_submit_info_without_value_passes_only_when_lenient() -> None:
     assert check_sequence(log, strict=False) == []
     assert check_sequence(without(Event.FINISHED), strict=False) == []
     assert check_sequence(without(Event.TRAIN_END), strict=False) != []
+
+
+def test_a_line_is_written_whole_where_the_system_takes_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    with (tmp_path / "log").open("w", encoding="utf-8") as stream:
+        write_line(stream, "zwölf Boxkämpfer jagen Viktor\n")
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "zwölf Boxkämpfer jagen Viktor\n"
