@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import docker.errors
 import requests
@@ -14,9 +12,11 @@ import requests
 from container.engine_images import find
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
-from run_benchmarks.facts import HostFacts, Questions, gather
+from run_benchmarks.facts import Questions, gather
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.machines import note_shared_machines
 from run_benchmarks.plan import CasePlan, Plan
 from run_benchmarks.planner import deploy_path
 from run_benchmarks.settings import Settings
@@ -31,49 +31,6 @@ CLOCK_FAIL_SECONDS = 5.0
 PORTS_TRIED = 200
 PACKAGES = ("pydantic", "psutil")
 PACKAGES_OF_TORCHRUN = ("torch", "numpy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing a host lacks (`failure`) or that a person should know (`warning`)."""
-
-    host: str
-    subject: str
-    found: str
-    expected: str
-    action: str
-    severity: Literal["failure", "warning"] = "failure"
-
-    def __str__(self) -> str:
-        return f"{self.host}: {self.subject}: found {self.found}; expected {self.expected}; {self.action}"
-
-
-@dataclass(kw_only=True)
-class HostReport:
-    """What the check learnt of one host. `facts` is None where it could not be reached.
-
-    `images` has the id of each image its cases need, by tag; None where the host lacks it.
-    """
-
-    host: str
-    facts: HostFacts | None = None
-    docker_version: str | None = None
-    images: dict[str, str | None] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the host cannot take part."""
-        return any(finding.severity == "failure" for finding in self.findings)
-
-    def add(
-        self, subject: str, found: str, expected: str, action: str, severity: Literal["failure", "warning"] = "failure"
-    ) -> None:
-        """Note a finding on this host."""
-        finding = Finding(
-            host=self.host, subject=subject, found=found, expected=expected, action=action, severity=severity
-        )
-        self.findings.append(finding)
 
 
 def free_port(listening: frozenset[int], start: int) -> int | None:
@@ -91,7 +48,9 @@ def check_hosts(
 ) -> dict[str, HostReport]:
     """Connect to all hosts at once and examine each; nothing is changed on them but our own folders."""
     result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor), on_done=on_done)
-    return {name: result.succeeded[name] for name in hosts}
+    reports = {name: result.succeeded[name] for name in hosts}
+    note_shared_machines(reports)
+    return reports
 
 
 def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> HostReport:

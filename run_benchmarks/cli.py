@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from run_benchmarks import cleaning, run_status, starting
-from run_benchmarks.check import HostReport, check_hosts
+from run_benchmarks.check import check_hosts
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.console import complain, print_table
 from run_benchmarks.errors import ConfigError, ConnectError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.host_selection import HostSelection, select_hosts, selected
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED

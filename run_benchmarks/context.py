@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from run_benchmarks.check import HostReport
 from run_benchmarks.errors import HostError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import NodePlan, Plan

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from run_benchmarks.check import HostReport, check_hosts, free_port
+from run_benchmarks.check import check_hosts, free_port
 from run_benchmarks.context import RunContext
 from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.transfer import push

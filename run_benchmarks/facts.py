@@ -11,6 +11,7 @@ from run_benchmarks.hosts.base import Host
 
 SECONDS = 20.0
 INFINIBAND = "/dev/infiniband"
+NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
 # (blank-separated), then "--", names to resolve, "--", device globs, "--", data folders.
 SCRIPT = r"""
@@ -41,7 +42,13 @@ if [ -n "$python" ]; then
 fi
 for network in /sys/class/net/*; do
   if [ -d "$network" ]; then say network "${network##*/}"; fi
-done
+  if read -r mac <"$network/address"; then say mac "$mac"; fi
+done 2>/dev/null
+for id in /etc/machine-id /proc/sys/kernel/random/boot_id; do
+  if read -r value <"$id"; then say "${id##*/}" "$value"; fi
+done 2>/dev/null
+say netns "$(readlink /proc/self/ns/net 2>/dev/null)"
+if read -r _ key _ </etc/ssh/ssh_host_ed25519_key.pub; then say host_key "$key"; fi 2>/dev/null
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 names=
@@ -72,6 +79,21 @@ say clock_ns "$(date +%s%N)"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What tells one machine from another; "" where the host does not say.
+
+    `boot_id` is of the running kernel, `netns` of the network namespace in it, `machine_id` of the installation (clones
+    share it), `host_key` sshd's public key in base64, `macs` the hardware addresses of its interfaces.
+    """
+
+    boot_id: str = ""
+    netns: str = ""
+    machine_id: str = ""
+    host_key: str = ""
+    macs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostFacts:
     """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds."""
 
@@ -98,6 +120,7 @@ class HostFacts:
     devices: tuple[str, ...]
     data: frozenset[str]
     listening: frozenset[int]
+    identity: Identity = Identity()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +193,13 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         devices=tuple(many("device")),
         data=frozenset(many("data")),
         listening=frozenset(int(port, 16) for port in many("listening")),
+        identity=Identity(
+            boot_id=one.get("boot_id", ""),
+            netns=one.get("netns", ""),
+            machine_id=one.get("machine-id", ""),
+            host_key=one.get("host_key", ""),
+            macs=frozenset(mac for mac in many("mac") if mac and mac != NO_MAC),
+        ),
     )
 
 

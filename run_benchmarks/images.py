@@ -17,9 +17,9 @@ import requests
 from container.distribute import transfer
 from container.engine_images import BaseState, DistributeError, base_state, build, outdated, pull
 from container.image import ImageSpec, ImageSpecError
-from run_benchmarks.check import HostReport
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import TaskError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import Interruption

@@ -9,10 +9,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from run_benchmarks.attempts import folder_name
-from run_benchmarks.check import HostReport
 from run_benchmarks.console import LOG
 from run_benchmarks.context import RunContext, answers
 from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.images import provide_images

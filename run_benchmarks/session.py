@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from run_benchmarks.check import HostReport, check_hosts
+from run_benchmarks.check import check_hosts
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.transfer import push

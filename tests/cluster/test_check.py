@@ -94,3 +94,25 @@ def test_missing_devices_and_data_are_named(controller: Controller, testbed: Tes
     text = " ".join(answer.output.split())
     assert answer.exit_code == 3, answer.output
     assert "device files" in text and "/data/not/there" in text
+
+
+def test_two_names_of_one_host_are_refused_with_both_names(controller: Controller, testbed: TestBed) -> None:
+    """An address and a second one of the same interface, as a machine with two networks has."""
+    host = testbed.hosts[0]
+    second = host.address.rsplit(".", 1)[0] + ".240"
+    host.exec(["ip", "address", "add", f"{second}/24", "dev", "eth0"])
+    host.exec(["sh", "-c", f"sed 's/^ListenAddress .*/ListenAddress {second}/' /etc/ssh/sshd_config > /tmp/second"])
+    host.exec(["/usr/sbin/sshd", "-o", "PidFile=/run/second.pid", "-f", "/tmp/second"])
+    key = next(line for line in testbed.known_hosts.read_text().splitlines() if host.address in line)
+    known_hosts = controller.cluster_conf.with_name("known_hosts")
+    known_hosts.write_text(testbed.known_hosts.read_text() + f"{second} {key.split(maxsplit=1)[1]}\n")
+    controller.configure_cluster(HOSTS=[host.address, second], KNOWN_HOSTS=str(known_hosts))
+    try:
+        answer = controller.call()
+    finally:
+        host.exec(["sh", "-c", f"kill $(cat /run/second.pid); ip address delete {second}/24 dev eth0"])
+    assert answer.exit_code == 3, answer.output
+    text = " ".join(answer.output.split())
+    assert f"{second}: machine: found the machine that {host.address} is, too (boot-id" in text
+    assert f"write one of the two names, {host.address} or {second}, in HOSTS" in text
+    assert controller.containers() == []

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.check import HostReport, check_hosts
+from run_benchmarks.check import check_hosts
 from run_benchmarks.facts import SCRIPT
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.check import HostReport
 from run_benchmarks.context import RunContext
 from run_benchmarks.errors import TaskError
 from run_benchmarks.facts import INFINIBAND, Questions, gather
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from run_benchmarks import schedule
-from run_benchmarks.check import HostReport
 from run_benchmarks.errors import LinkLostError
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.journal import Journal, JournalState, RunStarted

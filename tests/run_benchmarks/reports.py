@@ -1,0 +1,43 @@
+"""Reports of the check as a sound host gives them, for tests that change one thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from run_benchmarks.facts import HostFacts
+from run_benchmarks.findings import HostReport
+
+
+def facts(**changes: Any) -> HostFacts:
+    """The facts of a host on which nothing is wrong, changed by `changes`."""
+    values: dict[str, Any] = {
+        "kernel": "Linux 6.1 x86_64",
+        "hostname": "node",
+        "user": "bench",
+        "uid": 1000,
+        "gid": 1000,
+        "clock_offset": 0.0,
+        "clock_error": 0.0,
+        "writable": frozenset(),
+        "unwritable": {},
+        "free": {},
+        "has_code": True,
+        "has_docker_client": True,
+        "python": "3.11.2",
+        "missing_packages": (),
+        "no_python": None,
+        "networks": frozenset({"eth0"}),
+        "has_infiniband": False,
+        "has_powercap": False,
+        "resolves": frozenset(),
+        "interface": "eth0",
+        "devices": (),
+        "data": frozenset(),
+        "listening": frozenset(),
+    }
+    return HostFacts(**values | changes)
+
+
+def a_report(name: str, **changes: Any) -> HostReport:
+    """The report of that host."""
+    return HostReport(host=name, facts=facts(**changes))
