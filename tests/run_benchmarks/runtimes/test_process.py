@@ -22,6 +22,7 @@ from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session import ROOT
 from training.benchmarks.driver import supervise
+from training.benchmarks.driver.process_tree import start_ticks
 
 GRACE = 0.5
 # Ignores SIGTERM, as do two children: one in its group, one that left session, group and parent.
@@ -260,11 +261,11 @@ def test_a_zombie_of_a_supervisor_has_ended(tmp_path: Path) -> None:
         limit = time.monotonic() + 10
         while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.monotonic() < limit:
             time.sleep(0.02)
-        record = {"pid": process.pid, "start_ticks": supervise.start_ticks(process.pid)}
+        record = {"pid": process.pid, "start_ticks": start_ticks(process.pid)}
         (tmp_path / "supervisor.json").write_text(json.dumps(record))
         assert supervise.find(tmp_path) is None
     with subprocess.Popen(["sleep", "600"]) as process:
-        record = {"pid": process.pid, "start_ticks": supervise.start_ticks(process.pid)}
+        record = {"pid": process.pid, "start_ticks": start_ticks(process.pid)}
         (tmp_path / "supervisor.json").write_text(json.dumps(record))
         assert supervise.find(tmp_path) is not None
         supervise.stop(tmp_path, 5)

@@ -26,7 +26,6 @@ from training.benchmarks.driver.rank_watch import RankWatch, now_ms
 RANK_MODULE = "training.benchmarks.driver.rank"
 TORCH_VERSION = None
 ERROR_FILE_ENV = "TORCHELASTIC_ERROR_FILE"
-_POLL_S = 0.05
 
 
 class StartError(Exception):
@@ -93,8 +92,8 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
     kills_before = group.kills() if group else 0
     noticed_ms: dict[int, int] = {}
     with _ranks(arguments) as processes:
-        while any(process.poll() is None for process in processes) and not any(p.returncode for p in processes):
-            time.sleep(_POLL_S)
+        while any(process.returncode is None for process in processes) and not any(p.returncode for p in processes):
+            _wait_for_one(processes)
         noticed_ms = {process.pid: now_ms() for process in processes if process.returncode}
     watch.stop()
     failures = [
@@ -106,6 +105,18 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
         return []
     found = ordered(failures)
     return found if group is None else explained(found, group, group.kills() - kills_before)
+
+
+def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Sleep until a child of ours ends, and take note of every rank that has; a signal's handler runs meanwhile.
+
+    Where this is the first process of a container, what it adopted ends here, too.
+    """
+    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    if ended is not None and ended.si_pid not in {process.pid for process in processes}:
+        os.waitpid(ended.si_pid, 0)
+    for process in processes:
+        process.poll()
 
 
 @contextlib.contextmanager

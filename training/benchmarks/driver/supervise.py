@@ -6,7 +6,9 @@
 
 `start` returns once the command runs. A supervisor stays behind as the reaper of everything the command starts (Linux's
 child subreaper), collects its output in S/output.log and writes S/exit.json when it ends, having killed what was left.
+It sleeps until a signal wakes it: what it costs depends neither on time nor on what else runs on the host.
 S/supervisor.json names the supervisor by pid and start time, so that a later `stop` never signals a stranger.
+S/alive is a FIFO that it alone holds open for writing: who reads it waits for the supervisor's end, whatever ends that.
 `trace` hands SIGUSR1 to the command, which is asked to write down where it stands.
 """
 
@@ -14,23 +16,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import psutil
+from training.benchmarks.driver.process_tree import (
+    become_reaper,
+    descendants,
+    is_running,
+    kill_below,
+    start_ticks,
+    wait_until_gone,
+)
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-POLL_SECONDS = 0.05
+ALIVE = "alive"
+DEFAULT_GRACE = 10.0
 KILL_SECONDS = 5.0  # what a supervisor gets beyond the grace to kill the rest of its tree
+KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -40,22 +49,37 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
+class _Signals:
+    """The signals of a supervisor as something to wait for; made in the main thread, once."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda _number, _frame: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def wait(self, seconds: float | None) -> bytes:
+        """The numbers of those that came, at once or within so many seconds (None: however long it takes)."""
+        ready, _, _ = select.select([self._reader], [], [], seconds)
+        return os.read(self._reader, 4096) if ready else b""
+
+
 class Supervisor:
     """Runs one command and owns every process that comes of it."""
 
     def __init__(self, state: Path, request: dict[str, Any]) -> None:
         self._state = state
         self._request = request
-        self._stop_at: float | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._kill_at: float | None = None  # monotonic; set while the command has its grace to end
+        self._stopping = False
+        self._status: int | None = None  # of the command once it has ended, in waitpid's form
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Run the command to its end, or until a signal, and record the exit code; `on_ready`: it can be found now."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-        signal.signal(signal.SIGTERM, self._on_stop)
-        signal.signal(signal.SIGUSR1, self._on_trace)
+        become_reaper()
+        self._signals = _Signals()
+        _hold_open(self._state / ALIVE)
         write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
         on_ready()
         exit_code = self._run_command()
@@ -78,50 +102,52 @@ class Supervisor:
             except OSError as error:
                 output.write(f"cannot be started: {error}\n".encode())
                 return 127
-        self._child = child
-        while child.poll() is None:
-            self._reap_orphans(child.pid)
-            if self._stop_at is not None:
-                self._stop(child)
-            time.sleep(POLL_SECONDS)
-        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        while self._status is None:
+            seconds = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+            self._take(self._signals.wait(seconds), child.pid)
+        child.returncode = code = os.waitstatus_to_exitcode(self._status)
+        return code if code >= 0 else 128 - code
 
-    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._stop_at is None:
-            grace = 10.0
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                grace = float(json.loads((self._state / "stop.json").read_text(encoding="utf-8"))["grace"])
-            self._stop_at = time.monotonic() + grace
+    def _take(self, numbers: bytes, command: int) -> None:
+        """Act on the signals that came. The command's pid is its own until it is reaped here, last."""
+        if signal.SIGUSR1 in numbers:
+            os.kill(command, signal.SIGUSR1)
+        if signal.SIGTERM in numbers and not self._stopping:
+            os.kill(command, signal.SIGTERM)
+            self._stopping, self._kill_at = True, time.monotonic() + self._grace()
+        elif self._kill_at is not None and time.monotonic() >= self._kill_at:
+            os.kill(command, signal.SIGKILL)
+            self._kill_at = None
+        self._reap(command)
 
-    def _on_trace(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._child is not None:
-            self._child.send_signal(signal.SIGUSR1)
+    def _grace(self) -> float:
+        try:
+            return float(json.loads((self._state / "stop.json").read_text(encoding="utf-8"))["grace"])
+        except (OSError, ValueError, KeyError):
+            return DEFAULT_GRACE
 
-    def _stop(self, child: subprocess.Popen[bytes]) -> None:
-        assert self._stop_at is not None
-        child.terminate()
-        while child.poll() is None and time.monotonic() < self._stop_at:
-            time.sleep(POLL_SECONDS)
-        if child.poll() is None:
-            child.kill()
-
-    def _reap_orphans(self, main: int) -> None:
-        """Collect adopted processes that ended; the command itself is left for its Popen."""
-        for process in psutil.Process().children():
-            if process.pid != main:
-                with contextlib.suppress(psutil.Error, ChildProcessError):
-                    if process.status() == psutil.STATUS_ZOMBIE:
-                        os.waitpid(process.pid, os.WNOHANG)
+    def _reap(self, command: int) -> bool:
+        """Take note of every child that has ended, born or adopted; whether any is left."""
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == command:
+                    self._status = ended[1]
+        except ChildProcessError:
+            return False
+        return True
 
     def _kill_descendants(self) -> None:
-        while children := psutil.Process().children(recursive=True):
-            for process in children:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            time.sleep(POLL_SECONDS)
+        """End what is left; whose parent is killed becomes a child of ours and wakes us when it ends."""
+        while self._reap(0):
+            kill_below(os.getpid())
+            self._signals.wait(KILL_AGAIN_SECONDS)
+
+
+def _hold_open(path: Path) -> None:
+    """Make a FIFO and hold its writing end until this process ends; without one where the file system has none."""
+    with contextlib.suppress(OSError):
+        os.mkfifo(path, 0o640)
+        os.open(path, os.O_RDWR)
 
 
 def start(state: Path) -> None:
@@ -149,50 +175,37 @@ def _tell(pipe: int) -> None:
     os.close(pipe)
 
 
-def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot (proc(5), stat, field 22), whatever the clock is set to."""
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
-
-
-def find(state: Path) -> psutil.Process | None:
-    """The supervisor, where it still runs; another process that got its pid is not it, nor is its zombie.
-
-    In a container whose first process reaps nobody it stays a zombie for good.
-    """
+def find(state: Path) -> tuple[int, int] | None:
+    """Pid and start time (ticks) of the supervisor, where it still runs; what got its pid later is not it."""
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
-        process = psutil.Process(record["pid"])
-        same = start_ticks(process.pid) == record["start_ticks"]
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except (OSError, ValueError, KeyError, psutil.Error):
+        pid, ticks = int(record["pid"]), int(record["start_ticks"])
+    except (OSError, ValueError, KeyError):
         return None
+    return (pid, ticks) if is_running(pid, ticks) else None
 
 
 def stop(state: Path, grace: float) -> None:
     """Stop the supervised tree and wait until it is gone; nothing where it has ended."""
-    process = find(state)
-    if process is None:
+    found = find(state)
+    if found is None:
         return
+    pid, ticks = found
     write_json(state / "stop.json", {"grace": grace})
-    with contextlib.suppress(psutil.Error):
-        process.terminate()
-    limit = time.monotonic() + grace + KILL_SECONDS
-    while find(state) is not None:
-        if time.monotonic() >= limit:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for victim in [*process.children(recursive=True), process]:
-                    with contextlib.suppress(psutil.Error):
-                        victim.kill()
-            return
-        time.sleep(POLL_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    if not wait_until_gone(pid, ticks, grace + KILL_SECONDS):
+        for victim in [*descendants(pid), pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
 
 
 def trace(state: Path) -> None:
     """Send SIGUSR1 to the supervised command; nothing where it has ended."""
-    process = find(state)
-    if process is not None:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGUSR1)
+    found = find(state)
+    if found is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found[0], signal.SIGUSR1)
 
 
 def main() -> None:
@@ -200,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="supervise", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("action", choices=("start", "stop", "trace"))
     parser.add_argument("--state", type=Path, required=True, help="folder of the supervised tree; `start` makes it")
-    parser.add_argument("--grace", type=float, default=10.0, help="seconds between SIGTERM and SIGKILL")
+    parser.add_argument("--grace", type=float, default=DEFAULT_GRACE, help="seconds between SIGTERM and SIGKILL")
     arguments = parser.parse_args()
     if arguments.action == "start":
         start(arguments.state)

@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.training.benchmarks.driver.launching import (
@@ -50,6 +52,10 @@ def test_a_signal_takes_every_rank_down(tmp_path: Path) -> None:
         wait_until(lambda: all(log.exists() and "a child" in log.read_text() for log in logs), "both ranks run")
         ranks = rank_pids(process)
         assert len(ranks) == 2
+        sleeps = psutil.Process(process.pid).num_ctx_switches
+        before = sleeps().voluntary
+        time.sleep(0.5)
+        assert sleeps().voluntary == before, "the launcher looks now and then instead of being woken"
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
