@@ -65,15 +65,16 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
         report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
         return report
     cases = [case for case in plan.cases if host.name in case.hosts]
+    possible = [case for case in plan.cases if host.name in case.allowed_hosts]
     try:
-        report.facts = gather(host, _questions(settings, plan, vendor, cases))
+        report.facts = gather(host, _questions(settings, plan, vendor, cases, possible))
     except ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
         return report
     _check_paths(report, settings, plan)
     _check_clock(report)
     _check_devices(report, vendor, cases)
-    _check_data(report, cases)
+    _check_data(report, possible)
     _check_network(report, settings, plan, cases)
     if plan.runtime == "docker":
         _check_docker(report, host, cases)
@@ -82,7 +83,10 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
     return report
 
 
-def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan]) -> Questions:
+def _questions(
+    settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan], possible: list[CasePlan]
+) -> Questions:
+    """What to ask a host that runs `cases`, and may have to stand in for a lost one in those of `possible`."""
     names = _partners(cases)
     python = None
     packages: list[str] = []
@@ -101,7 +105,7 @@ def _questions(settings: Settings, plan: Plan, vendor: Vendor, cases: list[CaseP
         master=names[0] if names else None,
         names=names,
         device_globs=vendor.device_files,
-        data=sorted({case.data_dir_host for case in cases if case.data_dir_host}),
+        data=sorted({case.data_dir_host for case in possible if case.data_dir_host}),
     )
 
 
@@ -153,12 +157,14 @@ def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) ->
 
 
 def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
+    """Missing data keeps a host out of the case that needs them, and out of no other."""
     facts = report.facts
     assert facts is not None
     for case in cases:
         if case.data_dir_host and case.data_dir_host not in facts.data:
             action = f"copy the data there or change data_dir_host of case {case.name}"
-            report.add("data", f"no readable {case.data_dir_host}", "the case's data on every host", action)
+            found, expected = f"no readable {case.data_dir_host}", "the case's data on every host"
+            report.bar(case.name, "data", found, expected, action, is_planned=report.host in case.hosts)
 
 
 def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: list[CasePlan]) -> None:

@@ -196,7 +196,7 @@ def check(
     if findings:
         rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
-    raise typer.Exit(EXIT_CHECK if any(report.failed for report in reports.values()) else EXIT_PASS)
+    raise typer.Exit(EXIT_CHECK if any(finding.severity == "failure" for finding in findings) else EXIT_PASS)
 
 
 def _host_rows(reports: dict[str, HostReport]) -> list[tuple[str, ...]]:

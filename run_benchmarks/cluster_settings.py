@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from run_benchmarks.setting_types import Port, Seconds
+from run_benchmarks.setting_types import Count, Port, Seconds
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
@@ -37,6 +37,7 @@ class ClusterConf(BaseModel):
     MASTER_PORT: Annotated[Port, Field(ge=1024)] = 29500
     NETWORK_INTERFACE: str = Field("auto", pattern=r"^[A-Za-z0-9_.@-]{1,15}$")
     LINK_LIMIT: Annotated[Seconds, Field(ge=5)] = 120.0
+    MIN_HOSTS: Count | None = None
 
     @field_validator("HOSTS")
     @classmethod
@@ -51,6 +52,14 @@ class ClusterConf(BaseModel):
         if local and len(hosts) > 1:
             raise ValueError(f"{local[0]!r} means nothing to the other hosts: write the name by which they reach it")
         return hosts
+
+    @field_validator("MIN_HOSTS")
+    @classmethod
+    def _no_more_than_there_are(cls, least: int | None, info: ValidationInfo) -> int | None:
+        there = len(info.data.get("HOSTS", ()))
+        if least is not None and there and least > there:
+            raise ValueError(f"at most {there}, the number of HOSTS")
+        return least
 
     @field_validator("SSH_KEY", "KNOWN_HOSTS")
     @classmethod

@@ -10,7 +10,7 @@ from run_benchmarks.facts import HostFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing a host lacks (`failure`) or that a person should know (`warning`)."""
+    """One thing a host lacks (`failure`) or that a person should know (`warning`). `case`: it matters to that alone."""
 
     host: str
     subject: str
@@ -18,6 +18,7 @@ class Finding:
     expected: str
     action: str
     severity: Literal["failure", "warning"] = "failure"
+    case: str | None = None
 
     def __str__(self) -> str:
         return f"{self.host}: {self.subject}: found {self.found}; expected {self.expected}; {self.action}"
@@ -27,7 +28,8 @@ class Finding:
 class HostReport:
     """What the check learnt of one host. `facts` is None where it could not be reached.
 
-    `images` has the id of each image its cases need, by tag; None where the host lacks it.
+    `barred` has, by case, why the host cannot take part in that one. `images` has the id of each image its cases need,
+    by tag; None where the host lacks it.
     """
 
     host: str
@@ -35,11 +37,32 @@ class HostReport:
     docker_version: str | None = None
     images: dict[str, str | None] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    barred: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
-        """Whether the host cannot take part."""
-        return any(finding.severity == "failure" for finding in self.findings)
+        """Whether the host cannot take part in any case."""
+        return any(finding.severity == "failure" and finding.case is None for finding in self.findings)
+
+    @property
+    def reason(self) -> str:
+        """Why it failed: its failures in a line."""
+        failures = [each for each in self.findings if each.severity == "failure" and each.case is None]
+        return "; ".join(f"{each.subject}: {each.found}" for each in failures)
+
+    def bar(self, case: str, subject: str, found: str, expected: str, action: str, *, is_planned: bool) -> None:
+        """Keep the host out of one case: a failure of that case where it was to run there, a warning for a spare."""
+        finding = Finding(
+            host=self.host,
+            subject=subject,
+            found=found,
+            expected=expected,
+            action=action,
+            severity="failure" if is_planned else "warning",
+            case=case,
+        )
+        self.findings.append(finding)
+        self.barred[case] = f"{self.host}: {subject}: {found}"
 
     def add(
         self, subject: str, found: str, expected: str, action: str, severity: Literal["failure", "warning"] = "failure"

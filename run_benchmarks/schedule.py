@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -33,7 +33,10 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class Schedule:
-    """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began."""
+    """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began.
+
+    `left_out` has the hosts that failed the check, and why: no round runs there.
+    """
 
     def __init__(
         self,
@@ -45,14 +48,15 @@ class Schedule:
         *,
         journal: Journal,
         past: JournalState,
+        left_out: Mapping[str, str] | None = None,
     ) -> None:
         self._prepared, self._hosts, self._reports = prepared, hosts, reports
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self._past = past
+        self._past, self._left_out = past, dict(left_out or {})
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
         self._image_ids: dict[str, str] = {}
-        self._plan = prepared.plan
+        self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         docker = self._plan.runtime == "docker"
         self._runtime: Runtime = DockerRuntime(LOG.warning) if docker else ProcessRuntime()
 
@@ -152,10 +156,14 @@ class Schedule:
         for name in [name for name, answered in asked.succeeded.items() if answered]:
             LOG.info("%s answers again", name)
             del self._lost[name]
-        left = tuple(name for name in self._prepared.plan.hosts if name not in self._lost)
+        barred = {
+            name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
+        }
+        unusable = {**barred, **self._left_out, **self._lost}
+        left = self._usable(unusable)
         there = [name for name in case.allowed_hosts if name in left]
         if len(there) < case.nnodes:
-            lost = "; ".join(trouble for name, trouble in self._lost.items() if name in case.allowed_hosts)
+            lost = "; ".join(trouble for name, trouble in unusable.items() if name in case.allowed_hosts)
             raise TooFewHostsError(
                 f"it needs {case.nnodes} hosts and {len(there)} of its {len(case.allowed_hosts)} are left: {lost}"
             )
@@ -163,6 +171,9 @@ class Schedule:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._prepared.plan_for(left)
             self.provide_images()
+
+    def _usable(self, unusable: Container[str]) -> tuple[str, ...]:
+        return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
 
     def _end_left(self) -> None:
         """End what earlier rounds could not, where its host answers: beside it a round would measure something else."""

@@ -47,6 +47,7 @@ class Session:
         self._started_ms = time.time_ns() // 1_000_000
         self._reports: Mapping[str, HostReport] = {}
         self._addresses: dict[str, str] = {}
+        self._left_out: dict[str, str] = {}
         self._problem = ""
         self._exit_code: int | None = None
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
@@ -119,12 +120,27 @@ class Session:
         self._addresses = {name: host.address for name, host in hosts.items()}
         self._interruption.check()
         log_findings(self._reports)
-        failed = [name for name, report in self._reports.items() if report.failed]
-        if failed:
-            LOG.error("Check hosts in the cluster......[FAILED] (%s)", ", ".join(failed))
-            raise CheckError(f"{len(failed)} of {len(hosts)} hosts failed the check: {', '.join(failed)}")
-        LOG.info("Check hosts in the cluster......[SUCCESS]")
+        self._leave_out({name: f"{name}: {report.reason}" for name, report in self._reports.items() if report.failed})
         LOG.info("Check configs of all test cases: %s......[SUCCESS]", ", ".join(case.name for case in plan.cases))
+
+    def _leave_out(self, failed: dict[str, str]) -> None:
+        """Go on without the hosts that failed the check where MIN_HOSTS of those that take part passed.
+
+        Raises:
+            CheckError: too few passed.
+        """
+        names, there = ", ".join(failed), len(self._plan.hosts)
+        if not failed:
+            LOG.info("Check hosts in the cluster......[SUCCESS]")
+            return
+        least = self._prepared.settings.cluster.MIN_HOSTS
+        if least is None or there - len(failed) < min(least, there):
+            LOG.error("Check hosts in the cluster......[FAILED] (%s)", names)
+            why = "" if least is None else f"; {there - len(failed)} passed, MIN_HOSTS is {least}"
+            raise CheckError(f"{len(failed)} of {there} hosts failed the check: {names}{why}")
+        LOG.warning("Check hosts in the cluster......[SUCCESS] on %d of %d", there - len(failed), there)
+        LOG.warning("Left out, since MIN_HOSTS is %d: %s", least, names)
+        self._left_out = failed
 
     def _run_cases(self, hosts: Mapping[str, Host]) -> None:
         plan = self._plan
@@ -138,6 +154,7 @@ class Session:
             self._interruption,
             journal=self._journal,
             past=self._past,
+            left_out=self._left_out,
         )
         schedule.provide_images()
         self._interruption.check()
@@ -164,7 +181,7 @@ class Session:
         lacking = {
             name: host
             for name, host in hosts.items()
-            if (facts := self._reports[name].facts) is not None and not facts.has_code
+            if name not in self._left_out and (facts := self._reports[name].facts) is not None and not facts.has_code
         }
         if lacking:
             LOG.debug("Push code %s to %s", self._plan.code_digest, ", ".join(lacking))
@@ -220,6 +237,7 @@ class Session:
                 **{name: importlib.metadata.version(name) for name in PACKAGES},
             },
             hosts=[self._host_record(report) for report in self._reports.values()],
+            left_out=self._left_out,
             cases=cases,
         )
 

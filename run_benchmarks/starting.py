@@ -198,5 +198,7 @@ def _go_to_the_background(folder: Path) -> bool:
 def _summary(record: RunRecord, result_dir: Path) -> None:
     show_network(record, result_dir)
     print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    for reason in record.left_out.values():
+        LOG.warning("Left out of this run: %s", reason)
     LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
     LOG.info("Report: %s", result_dir / "report.html")

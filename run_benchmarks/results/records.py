@@ -135,7 +135,7 @@ class HostRecord(_Record):
 
 
 class RunRecord(_Record):
-    """The whole run."""
+    """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS)."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -150,6 +150,7 @@ class RunRecord(_Record):
     git_revision: str | None
     versions: dict[str, str]
     hosts: list[HostRecord]
+    left_out: dict[str, str] = {}
     cases: list[CaseRecord]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller
+from tests.cluster.controller import PROCESS, Controller
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -116,3 +116,17 @@ def test_two_names_of_one_host_are_refused_with_both_names(controller: Controlle
     assert f"{second}: machine: found the machine that {host.address} is, too (boot-id" in text
     assert f"write one of the two names, {host.address} or {second}, in HOSTS" in text
     assert controller.containers() == []
+
+
+def test_a_run_goes_on_without_a_dead_host_where_min_hosts_are_left(controller: Controller, testbed: TestBed) -> None:
+    dead, alive = _dead_address(testbed), testbed.hosts[1].address
+    controller.configure_cluster(HOSTS=[dead, alive], MIN_HOSTS=1)
+    short: dict[str, object] = {"config": "config_CPUx1x2", "overrides": {"sizes": "8", "iterations": 1}}
+    controller.configure_test({"ONE": {**short, "nnodes": 1}, "BOTH": short}, **PROCESS)
+    answer = controller.call()
+    assert answer.exit_code == 1, answer.output
+    record = answer.run_record()
+    assert [case["verdict"] for case in record["cases"]] == ["pass", "skipped"], answer.output
+    assert answer.round_record("ONE")["nodes"][0]["host"] == alive
+    assert "cannot be reached" in record["left_out"][dead] and "cannot be reached" in record["cases"][1]["reason"]
+    assert f"Left out of this run: {dead}: ssh: port 22 cannot be reached" in answer.output
