@@ -32,7 +32,7 @@ def main() -> None:
                 dist.all_reduce(torch.ones(1))
             if step == config.after and run.group.placement.rank == config.rank:
                 _break(run)
-            time.sleep(0.02)
+            time.sleep(config.pause)
         run.logger.log(Event.TRAIN_END)
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin})
 

@@ -17,5 +17,6 @@ class Config(CaseConfig):
     unless: str | None = Field(None, description="file that keeps it from breaking; the first time makes it")
     steps: int = Field(50, ge=1, description="steps of all ranks")
     after: int = Field(25, ge=1, description="the step at whose end the rank breaks")
+    pause: float = Field(0.02, ge=0, description="how long a step sleeps, in seconds")
     together: bool = Field(True, description="whether a step is an all_reduce, by which peers learn of a dead rank")
     lines: int = Field(60, ge=0, description="lines that the rank writes before it breaks")
