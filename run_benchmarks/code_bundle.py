@@ -13,14 +13,26 @@ PARTS = ("training", "monitors", "vendors")
 # No .env: the variables of a case reach its task through the plan, and may be secrets.
 SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model"})
 HASH_LENGTH = 16
+EMPTY_FOLDER = "folder"
 
 
 @dataclass(frozen=True)
 class CodeBundle:
-    """A snapshot of the host-side packages; `digest` names the folder it is unpacked to."""
+    """A snapshot of the host-side packages; `digest` names the folder it is unpacked to.
+
+    `manifest` has a line for each file, as `sha256sum -b` writes it, and one for each empty folder, sorted by bytes:
+    what code_folder.LISTING finds in an unpacked folder. `digest` is the beginning of its sha256.
+    """
 
     digest: str
     archive: bytes
+    manifest: str
+
+    @property
+    def names(self) -> list[str]:
+        """The files in it, relative to the repository."""
+        lines = (line.partition(" *./") for line in self.manifest.splitlines())
+        return [name for kind, _, name in lines if kind != EMPTY_FOLDER]
 
     def open(self) -> io.BytesIO:
         """The archive as a fresh stream."""
@@ -34,6 +46,7 @@ def bundle(root: Path, mount_points: tuple[str, ...] = ()) -> CodeBundle:
     Docker cannot make a mount point inside a read-only mount.
     """
     buffer = io.BytesIO()
+    listing = [f"{EMPTY_FOLDER} *./{name}" for name in mount_points if not _has_inner(name, mount_points)]
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for mount_point in sorted(mount_points):
             entry = tarfile.TarInfo(mount_point)
@@ -44,8 +57,18 @@ def bundle(root: Path, mount_points: tuple[str, ...] = ()) -> CodeBundle:
             entry = tarfile.TarInfo(path.relative_to(root).as_posix())
             entry.size, entry.mode = len(data), 0o644
             tar.addfile(entry, io.BytesIO(data))
-    archive = buffer.getvalue()
-    return CodeBundle(hashlib.sha256(archive).hexdigest()[:HASH_LENGTH], archive)
+            listing.append(f"{hashlib.sha256(data).hexdigest()} *./{entry.name}")
+    manifest = "".join(f"{line}\n" for line in sorted(listing, key=str.encode))
+    return CodeBundle(manifest_digest(manifest), buffer.getvalue(), manifest)
+
+
+def manifest_digest(manifest: str) -> str:
+    """The name of the code that a manifest lists."""
+    return hashlib.sha256(manifest.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def _has_inner(name: str, mount_points: tuple[str, ...]) -> bool:
+    return any(other.startswith(f"{name}/") for other in mount_points)
 
 
 def _files(root: Path) -> Iterator[Path]:

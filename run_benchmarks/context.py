@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from run_benchmarks.code_bundle import CodeBundle
 from run_benchmarks.errors import HostError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
@@ -22,6 +23,7 @@ class RunContext:
     """What every round of a run shares. `link_limit`: seconds for which a host may be out of reach during a round."""
 
     plan: Plan
+    code: CodeBundle
     hosts: Mapping[str, Host]
     reports: Mapping[str, HostReport]
     runtime: Runtime
@@ -41,6 +43,7 @@ class Node:
     workload: RunningTask | None = None
     monitor: RunningTask | None = None
     done: bool = False
+    code_digest: str | None = None
     lost: bool = False
     warnings: list[str] = field(default_factory=list)
 

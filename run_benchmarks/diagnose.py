@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from run_benchmarks.check import check_hosts, free_port
+from run_benchmarks.code_folder import bring
 from run_benchmarks.context import RunContext
 from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.transfer import push
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import NodePlan, Plan
@@ -152,10 +152,8 @@ class Ladder:
         """Code, images and folders, where they are lacking."""
         hosts = {name: self._hosts[name] for name in self._names}
 
-        def bring(host: Host) -> None:
-            push(host, self._prepared.code.open(), plan.code_dir_host, deadline=PREPARE_SECONDS)
-
-        for_each(hosts, bring).raise_first()
+        code, path = self._prepared.code, plan.code_dir_host
+        for_each(hosts, lambda host: bring(host, code, path, deadline=PREPARE_SECONDS)).raise_first()
         if plan.runtime == "docker":
             resolved = self._prepared.resolved
             self._image_ids = provide_images(plan, resolved, self._hosts, self._reports, self._interruption)
@@ -199,6 +197,7 @@ class Ladder:
         )
         context = RunContext(
             plan=plan,
+            code=prepared.code,
             hosts=self._hosts,
             reports=self._reports,
             runtime=self._runtime,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from run_benchmarks.code_folder import LISTED, LISTING
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Host
 
@@ -14,7 +15,9 @@ INFINIBAND = "/dev/infiniband"
 NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
 # (blank-separated), then "--", names to resolve, "--", device globs, "--", data folders.
-SCRIPT = r"""
+SCRIPT = (
+    LISTING
+    + r"""
 PROBE='
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -34,7 +37,13 @@ for folder in "$deploy" "$log"; do
     say writable "$folder"; say free "$folder	$(df -Pk "$folder" | awk 'NR==2 {print $4 * 1024}')"
   else say unwritable "$folder	${problem:-no permission to write}"; fi
 done
-if [ -d "$code" ]; then say code present; fi
+if [ -d "$code" ]; then
+  listing=$(code_listing "$code" 2>/dev/null)
+  say code "$(code_digest "$listing")"
+  if [ "$(code_digest "$listing")" != "${code##*/}" ]; then
+    printf '%s\n' "$listing" | head -n LISTED | awk '{print "code_file\t" $0}'
+  fi
+fi
 if command -v docker >/dev/null 2>&1; then say docker "$(command -v docker)"; fi
 if [ -n "$python" ]; then
   if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
@@ -75,7 +84,8 @@ shift
 for folder in "$@"; do if [ -r "$folder" ]; then say data "$folder"; fi; done
 cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}'
 say clock_ns "$(date +%s%N)"
-"""
+""".replace("LISTED", str(LISTED))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +105,11 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds."""
+    """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds.
+
+    `code` is the digest of what the code's folder holds, None where there is none; `code_listing`, where it is another
+    than the folder's name, the beginning of what is there.
+    """
 
     kernel: str
     hostname: str
@@ -107,7 +121,8 @@ class HostFacts:
     writable: frozenset[str]
     unwritable: dict[str, str]
     free: dict[str, int]
-    has_code: bool
+    code: str | None
+    code_listing: tuple[str, ...]
     has_docker_client: bool
     python: str | None
     missing_packages: tuple[str, ...]
@@ -125,7 +140,7 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What to ask every host."""
+    """What to ask every host. `code_dir` bears the name of the code's digest."""
 
     deploy: str
     log_root: str
@@ -180,7 +195,8 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         writable=frozenset(many("writable")),
         unwritable=table("unwritable"),
         free={folder: int(float(size)) for folder, size in table("free").items()},
-        has_code="code" in one,
+        code=one.get("code"),
+        code_listing=tuple(many("code_file")),
         has_docker_client="docker" in one,
         python=(one.get("python") or "").split(" ")[0] or None,
         missing_packages=tuple((one.get("python") or "").split(" ")[1:]),

@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -155,18 +154,3 @@ def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
         yield hosts
     finally:
         for_each(hosts, lambda host: host.close())
-
-
-def git_revision() -> str | None:
-    """The repository's commit, with `-dirty` for local changes; None outside a repository."""
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from run_benchmarks import code_folder
 from run_benchmarks.attempts import attempt_plan, folder_name
 from run_benchmarks.collect import collect_node
 from run_benchmarks.context import Node, RunContext
@@ -46,6 +47,7 @@ class Round:
         self.folder = context.result_dir / case.folder / folder_name(plan.index, attempt)
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
+        self._resumed = False
         self._phases: dict[str, float] = {}
         self.left: dict[str, list[RunningTask]] = {}  # by host, once it ran: what may run there still
         self._started_ms = time.time_ns() // 1_000_000
@@ -87,7 +89,7 @@ class Round:
     def resume(self, started: RoundStarted) -> RoundRecord:
         """Take over a round that another controller started; where tasks are gone, collect what they left: ABORTED."""
         self._make_folders()
-        self._master_port, self._started_ms = started.master_port, started.time_ms
+        self._master_port, self._started_ms, self._resumed = started.master_port, started.time_ms, True
         try:
             with self._phase("attach"):
                 if not self._attach():
@@ -164,6 +166,7 @@ class Round:
         def prepare(node: Node) -> None:
             is_master = node.plan.host == self._plan.master
             port_from = self._plan.port_from if is_master else None
+            self._put_code_right(node, seconds)
             port = prepare_node(node, self._context.plan, port_from=port_from, deadline=seconds)
             self._master_port = port if is_master else self._master_port
 
@@ -179,6 +182,29 @@ class Round:
         )
         self._started_ms = started.time_ms
         self._on_start(started)
+
+    def _put_code_right(self, node: Node, seconds: float) -> None:
+        """Bring the code again where its folder was changed since the check, or the host came back with another."""
+        code, path = self._context.code, self._context.plan.code_dir_host
+        node.host.connect()
+        if found := code_folder.compare(node.host, code, path):
+            node.warnings.append(code_folder.in_words(node.plan.host, found))
+            code_folder.bring(node.host, code, path, deadline=seconds)
+
+    def _note_changed_code(self, node: Node) -> None:
+        """A round whose code was edited while it ran measured something else: it fails. Further files are a warning."""
+        found = code_folder.compare(node.host, self._context.code, self._context.plan.code_dir_host)
+        facts = self._context.reports[node.plan.host].facts
+        if self._resumed and facts is not None:
+            found = found or code_folder.differences(self._context.code, facts.code_listing)
+        node.code_digest = None if found else self._context.code.digest
+        if any(not difference.startswith(code_folder.ADDED) for difference in found):
+            problem = f"its code was changed during the round: {code_folder.few(found)}"
+            node.outcome.error = node.outcome.error or problem
+        elif found:
+            node.warnings.append(
+                f"{node.plan.host}: files came into its code during the round: {code_folder.few(found)}"
+            )
 
     def _launch(self) -> None:
         """Monitors run before any workload starts; workloads start together once every host is ready."""
@@ -245,6 +271,7 @@ class Round:
                 node.outcome.incomplete = True
                 raise LinkLostError(node.plan.host, "out of reach")
             collect_node(node.host, node.plan, node.outcome, self._case.framework, port)
+            self._note_changed_code(node)
 
         for host, error in for_each(self._nodes, collect).failed.items():
             node = self._nodes[host]

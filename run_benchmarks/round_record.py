@@ -60,6 +60,7 @@ def _node_record(node: Node, context: RunContext, master_port: int | None) -> No
         image_id=context.image_ids.get(node.plan.image or ""),
         interface=exit_record.interface if exit_record else None,
         clock_offset_seconds=round(node.outcome.clock_offset, 4),
+        code_digest=node.code_digest,
         files=node.outcome.files,
         missing=node.outcome.missing(),
         incomplete=node.outcome.incomplete,

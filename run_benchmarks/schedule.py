@@ -117,6 +117,7 @@ class Schedule:
     def _round(self, plan: Plan, name: str, index: int, attempt: int) -> Round:
         context = RunContext(
             plan=plan,
+            code=self._prepared.code,
             hosts=self._hosts,
             reports=self._reports,
             runtime=self._runtime,

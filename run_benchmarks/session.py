@@ -10,23 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from run_benchmarks.check import check_hosts
+from run_benchmarks.code_folder import bring, differences, in_words
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.transfer import push
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, RunEnded, RunStarted
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import ROOT as ROOT
-from run_benchmarks.preparation import Prepared, connected, git_revision
+from run_benchmarks.preparation import Prepared, connected
 from run_benchmarks.preparation import new_run_id as new_run_id
 from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import mean_metrics
 from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
+from run_benchmarks.revision import revision
 from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
 from training.benchmarks.driver.masking import mask_argv, mask_config
 from training.benchmarks.network import baseline as network_baseline
@@ -34,6 +35,7 @@ from training.benchmarks.network import baseline as network_baseline
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 PUSH_SECONDS = 120.0
 CLEAN_SECONDS = 60.0
+MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 
 
@@ -52,6 +54,8 @@ class Session:
         self._exit_code: int | None = None
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
         self._skipped: dict[str, str] = {}
+        self._code_differences: dict[str, list[str]] = {}
+        self._revision = revision(ROOT, set(prepared.code.names))
         # Read at the start: the file may be replaced meanwhile.
         file = prepared.settings.test.BASELINE
         self._baseline = network_baseline.load(file) if file else {}
@@ -181,14 +185,22 @@ class Session:
         lacking = {
             name: host
             for name, host in hosts.items()
-            if name not in self._left_out and (facts := self._reports[name].facts) is not None and not facts.has_code
+            if name not in self._left_out
+            and (facts := self._reports[name].facts) is not None
+            and facts.code != self._plan.code_digest
         }
         if lacking:
             LOG.debug("Push code %s to %s", self._plan.code_digest, ", ".join(lacking))
+        listings = {name: facts.code_listing for name in lacking if (facts := self._reports[name].facts) is not None}
+        self._code_differences = {
+            name: differences(self._prepared.code, found) for name, found in listings.items() if found
+        }
+        for name, found in self._code_differences.items():
+            LOG.warning("%s", in_words(name, found))
         seconds = self._interruption.seconds_left(PUSH_SECONDS)
         for_each(
             lacking,
-            lambda host: push(host, self._prepared.code.open(), self._plan.code_dir_host, deadline=seconds),
+            lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
         ).raise_first()
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
@@ -231,7 +243,8 @@ class Session:
             runtime=self._plan.runtime,
             vendor=self._plan.vendor,
             code_digest=self._plan.code_digest,
-            git_revision=git_revision(),
+            git_revision=self._revision.name,
+            git_changes=list(self._revision.changes),
             versions={
                 "python": sys.version.split()[0],
                 **{name: importlib.metadata.version(name) for name in PACKAGES},
@@ -296,6 +309,7 @@ class Session:
             devices=list(facts.devices) if facts else [],
             interface=facts.interface if facts else None,
             clock_offset_seconds=round(facts.clock_offset, 4) if facts else 0.0,
+            code_differences=self._code_differences.get(report.host, [])[:MAX_NAMED],
         )
 
 

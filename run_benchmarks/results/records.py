@@ -58,7 +58,8 @@ class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
     `missing`: files that it has to bring and did not, and what else is known to be on its host alone; `incomplete`: not
-    everything there could be brought.
+    everything there could be brought. `code_digest`: of its code as it was found there before and after the round;
+    None where it could not be asked.
     """
 
     host: str
@@ -71,6 +72,7 @@ class NodeRecord(_Record):
     image_id: str | None
     interface: str | None
     clock_offset_seconds: float
+    code_digest: str | None = None
     files: dict[str, CollectedFile]
     missing: list[str]
     incomplete: bool = False
@@ -121,7 +123,7 @@ class CaseRecord(_Record):
 
 
 class HostRecord(_Record):
-    """A host as the check found it."""
+    """A host as the check found it. `code_differences`: how its copy of the code differed before it was put right."""
 
     name: str
     address: str
@@ -132,10 +134,14 @@ class HostRecord(_Record):
     devices: list[str]
     interface: str | None
     clock_offset_seconds: float
+    code_differences: list[str] = []
 
 
 class RunRecord(_Record):
-    """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS)."""
+    """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS).
+
+    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -148,6 +154,7 @@ class RunRecord(_Record):
     vendor: str
     code_digest: str
     git_revision: str | None
+    git_changes: list[str] = []
     versions: dict[str, str]
     hosts: list[HostRecord]
     left_out: dict[str, str] = {}

@@ -31,7 +31,8 @@ cat exit.json
 # Arguments: state folder, code folder, interpreter, grace.
 FINISH = """
 cd "$1" 2>/dev/null || exit 0
-[ -e exit.json ] || PYTHONPATH=$2 "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
+export PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1
+[ -e exit.json ] || "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
 cat output.log
 cd / && rm -rf "$1"
 """
@@ -59,6 +60,7 @@ class _Tree:
         argv = [
             "env",
             f"PYTHONPATH={self._node.workdir}",
+            "PYTHONDONTWRITEBYTECODE=1",  # a cache beside the code would be a difference from it
             self._task.argv[0],
             *SUPERVISE,
             *words,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks.code_bundle import bundle
 from run_benchmarks.errors import HostError
 from run_benchmarks.facts import HostFacts, Questions, gather
 from run_benchmarks.hosts.base import Completed
@@ -60,13 +61,26 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
     assert facts.networks == {name for _, name in socket.if_nameindex()}
     assert facts.devices == (str(tmp_path / "device0"), str(tmp_path / "device1"))
     assert facts.data == {str(tmp_path / "data with space")}
-    assert not facts.has_code
+    assert facts.code is None and facts.code_listing == ()
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o750
 
 
-def test_code_that_is_there_is_seen(questions: Questions) -> None:
-    Path(questions.code_dir).mkdir(parents=True)
-    assert ask(questions).has_code
+def test_code_is_known_by_its_content(questions: Questions, tmp_path: Path) -> None:
+    """A folder of the right name proves nothing."""
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "units.py").write_text("GB = 1e9\n")
+    code = bundle(tmp_path)
+    code_dir = tmp_path / "it's code" / code.digest
+    questions = replace(questions, code_dir=str(code_dir))
+    code_dir.mkdir(parents=True)
+    facts = ask(questions)
+    assert facts.code not in (None, code.digest) and facts.code_listing == ("folder *.",)
+    shutil.copytree(tmp_path / "training", code_dir / "training")
+    facts = ask(questions)
+    assert (facts.code, facts.code_listing) == (code.digest, ())
+    (code_dir / "training" / "units.py").write_text("GB = 1e6\n")
+    facts = ask(questions)
+    assert facts.code != code.digest and facts.code_listing[0].endswith(" *./training/units.py")
 
 
 def test_the_mode_of_a_folder_that_was_there_stays(questions: Questions) -> None:

@@ -65,11 +65,14 @@ class Runtime(ProcessRuntime):
 
 def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
     """A round of one node whose two tasks were created by another controller."""
-    plan = prepare(load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"), "run20261121191924").plan
+    settings = load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n")
+    prepared = prepare(settings, "run20261121191924")
+    plan = prepared.plan
     case = plan.cases[0]
     left = {task.name for node in case.rounds[0].nodes for task in (node.workload, node.monitor)}
     context = RunContext(
         plan=plan,
+        code=prepared.code,
         hosts={"localhost": LocalHost("localhost")},
         reports={"localhost": HostReport(host="localhost")},
         runtime=Runtime(left),
@@ -115,7 +118,9 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
 ) -> None:
     text = f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nPYTHON = {sys.executable!r}\n"
     text = text.replace('"nproc": 2', f'"nproc": 2, "nnodes": {nnodes}')
-    plan = prepare(load(text, 'HOSTS = ["node1", "node2"]\nSSH_USER = "nobody"\n'), "run20261121191924").plan
+    settings = load(text, 'HOSTS = ["node1", "node2"]\nSSH_USER = "nobody"\n')
+    prepared = prepare(settings, "run20261121191924")
+    plan = prepared.plan
     hosts: dict[str, Host] = {name: LocalHost(name) for name in plan.hosts}
     folder = str(tmp_path / "facts")
     asked = Questions(
@@ -132,6 +137,7 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
     facts = replace(gather(LocalHost("localhost"), asked), has_infiniband=has_infiniband)
     context = RunContext(
         plan=plan,
+        code=prepared.code,
         hosts=hosts,
         reports={name: HostReport(host=name, facts=facts) for name in hosts},
         runtime=Runtime(set()),

@@ -23,9 +23,11 @@ SECRET = "hf_0123456789"
 @pytest.fixture
 def record(load: Load, tmp_path: Path) -> RoundRecord:
     """Of a round on this machine whose second rank's log was cut off in its last line; written and read again."""
-    plan = prepare(load(TEST), "run20261121191924").plan
+    prepared = prepare(load(TEST), "run20261121191924")
+    plan = prepared.plan
     context = RunContext(
         plan=plan,
+        code=prepared.code,
         hosts={"localhost": LocalHost("localhost")},
         reports={},
         runtime=ProcessRuntime(),

@@ -26,7 +26,7 @@ def questions(folder: Path) -> Questions:
     return Questions(
         deploy=str(folder / "deploy"),
         log_root=str(folder / "logs"),
-        code_dir="/",
+        code_dir="/no/such/code",
         python=None,
         packages=(),
         master=None,

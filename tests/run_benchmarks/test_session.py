@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.attempts import folder_name
+from run_benchmarks.code_folder import bring
+from run_benchmarks.console import LOG
+from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import RoundEnded
 from run_benchmarks.plan import CasePlan
@@ -17,6 +21,7 @@ from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, writ
 from run_benchmarks.schedule import Schedule, TooFewHostsError
 from run_benchmarks.session import Session
 from run_benchmarks.settings import Settings
+from run_benchmarks.watch import Watch
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import round_record
 
@@ -126,3 +131,51 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
     with Interruption("clean") as interruption:
         record = Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
     assert record.verdict is Verdict.PASS and there.is_dir()
+
+
+def test_a_number_is_of_the_code_that_is_named(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The host's copy is edited before the run, between two rounds, and in the second."""
+    settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '1M', 'iterations': 1}\nONE['repeat'] = 2")
+    prepared = prepare(settings, new_run_id())
+    there, name = Path(prepared.plan.code_dir_host), "training/benchmarks/network/bandwidth.py"
+    bring(LocalHost("localhost"), prepared.code, str(there), deadline=30)
+    original = (there / name).read_text()
+
+    def edit() -> None:
+        edited = original.replace("GB = 1e9", "GB = 1e6")
+        assert edited != original == (there / name).read_text()
+        (there / name).write_text(edited)
+
+    attempt, watch = Schedule._attempt, Watch.run
+    rounds: list[int] = []
+
+    def between(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        if index == 2:
+            edit()
+        rounds.append(index)
+        return attempt(self, case, index, number)
+
+    def meanwhile(self: Watch) -> tuple[Verdict, str] | None:
+        ended = watch(self)
+        if rounds == [1, 2]:
+            edit()
+        return ended
+
+    monkeypatch.setattr(Schedule, "_attempt", between)
+    monkeypatch.setattr(Watch, "run", meanwhile)
+    edit()
+    with caplog.at_level(logging.WARNING, logger=LOG.name):
+        record = run(settings, tmp_path / "result")
+    said = f"localhost: its code was not that of this run and was put right: changed: {name}"
+    assert caplog.messages.count(said) == 2
+    assert record.hosts[0].code_differences == [f"changed: {name}"]
+    first, second = (
+        RoundRecord.model_validate_json((tmp_path / f"result/ONE/round{index}/round.json").read_bytes())
+        for index in (1, 2)
+    )
+    assert (first.verdict, first.nodes[0].code_digest) == (Verdict.PASS, prepared.code.digest)
+    assert first.metrics["max_busbw_GBps"] < 100 and second.metrics["max_busbw_GBps"] < 100
+    assert (second.verdict, second.nodes[0].code_digest) == (Verdict.FAIL, None)
+    assert f"its code was changed during the round: changed: {name}" in second.reason and said in second.warnings

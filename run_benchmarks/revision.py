@@ -1,0 +1,61 @@
+"""Which commit the code is of, and in what it differs from it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+# What decides a result: what the hosts run, the controller, and what images are made of.
+FOLDERS = ("training", "monitors", "vendors", "run_benchmarks", "container", "requirements")
+WORDS = {"?": "untracked", "!": "ignored by git", "D": "deleted"}
+GIT_SECONDS = 30
+MAX_NAMED = 50
+
+
+@dataclass(frozen=True)
+class Revision:
+    """`name` is the commit, with `-dirty` where `changes` has something; None outside a repository."""
+
+    name: str | None
+    changes: tuple[str, ...] = ()
+
+
+def revision(root: Path, bundled: Collection[str]) -> Revision:
+    """The revision of the repository at `root`.
+
+    Args:
+        bundled: files that the hosts get, relative to `root`: they count also where git is told to ignore them.
+    """
+    name = _git(root, "describe", "--always", "--abbrev=40")
+    status = _git(
+        root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=traditional", "--", "."
+    )
+    if name is None or status is None:
+        return Revision(None)
+    changes = _changes(status.split("\0"), bundled)
+    more = [f"and {len(changes) - MAX_NAMED} more"] if len(changes) > MAX_NAMED else []
+    return Revision(f"{name.strip()}-dirty" if changes else name.strip(), (*changes[:MAX_NAMED], *more))
+
+
+def _changes(entries: Collection[str], bundled: Collection[str]) -> list[str]:
+    """Of `git status`'s entries, those that may decide a result: a tracked file anywhere, others where they count."""
+    found = []
+    for entry in entries:
+        state, path = entry[:2], entry[3:]
+        counts = path in bundled if state == "!!" else state != "??" or path.split("/")[0] in FOLDERS
+        if path and counts:
+            word = WORDS.get(state[0]) or WORDS.get(state[1]) or "changed"
+            found.append(f"{word}: {path}")
+    return sorted(found)
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
