@@ -1,8 +1,11 @@
-# make run    a virtual environment, what run.py needs, and the shipped benchmark on this machine
-# make test   everything set up and every check and test run, as .ci/run does
-# make bench  the measurements of tests/performance, written into README.md
-# make lint   style, types and import contracts only
-# make clean  test hosts, caches and the virtual environment away; results stay
+# make run      a virtual environment, what run.py needs, and the shipped benchmark on this machine
+# make test     everything set up and every check and test run, as .ci/run does
+# make quick    style, types, import contracts, and the tests that need neither torch nor hosts: minutes
+# make nightly  make test with many more samples, the tests that take long, and mutants that tests have to notice
+# make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
+# make bench    the measurements of tests/performance, written into README.md
+# make lint     style, types and import contracts only
+# make clean    test hosts, caches and the virtual environment away; results stay
 #
 # VENV=.venv      where the virtual environment is
 # PYTHON=python3  the Python it is made with; without it the newest-tested one of 3.11 or later is looked for
@@ -20,7 +23,7 @@ DEV_FILES := $(RUN_FILES) requirements/dev.txt
 
 export PIP_ARGS
 
-.PHONY: help run test bench lint clean
+.PHONY: help run test quick nightly matrix bench lint clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -31,7 +34,20 @@ run: $(VENV)/.installed-run
 test:
 	tests/cluster/setup.sh
 	$(MAKE) --no-print-directory $(VENV)/.installed-dev
-	scripts/check.sh $(VENV) all
+	scripts/check.sh $(VENV) test
+
+quick: $(VENV)/.installed-dev
+	scripts/check.sh $(VENV) quick
+
+nightly:
+	tests/cluster/setup.sh
+	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	scripts/check.sh $(VENV) nightly
+
+matrix:
+	tests/cluster/setup.sh
+	$(MAKE) --no-print-directory $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.matrix $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	scripts/check.sh $(VENV) lint

@@ -1,5 +1,11 @@
 #!/usr/bin/env bash
-# Runs every check and test, one after the other, and says at the end which failed: check.sh VENV lint|all.
+# Runs checks and tests, one after the other, and says at the end which failed: check.sh VENV lint|quick|test|nightly.
+#
+# lint     style, types, import contracts
+# quick    lint, and the tests that need neither torch nor hosts
+# test     lint, and every test that proves the product: what CI runs
+# nightly  the same with many more samples, the tests that take long, and the mutants of tests/mutants.toml
+#
 # Exit code 0 only if all passed. A failing step does not keep the others from running.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -33,31 +39,49 @@ finished() { # finished PID FILE: wait for a background command and print what i
     return $code
 }
 
-lacking=
-if [ "$what" = all ] && lacking=$("$bin/python" -m tests.cluster needs); then
+tests() { # tests NAME MARKERS OPTIONS...: a file stays on one worker, what its tests share is made once
+    local name=$1 markers=$2
+    shift 2
+    step "$name" "$bin/python" -m pytest --dist loadfile --no-loadscope-reorder --durations 12 -m "$markers" "$@"
+}
+
+make_images_meanwhile() { # sets being_made and written, or lacking where this machine cannot have hosts
+    lacking=$("$bin/python" -m tests.cluster needs) || return
     written=$(mktemp)
     set -m # a process group of its own, which a Ctrl-C here can be passed on to
     images >"$written" 2>&1 &
     being_made=$!
     set +m
     trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -f "$written"' EXIT
-fi
+}
 
+is_whole=
+[ "$what" = test ] || [ "$what" = nightly ] && is_whole=yes
+[ -z "$is_whole" ] || make_images_meanwhile
 step "ruff check" "$bin/ruff" check .
 step "ruff format" "$bin/ruff" format --check .
 step "mypy" "$bin/mypy"
 step "import contracts" "$bin/lint-imports"
-if [ "$what" = all ]; then
+if [ "$what" = quick ]; then
+    tests "quick tests" "not cluster and not nightly" -n 2 --no-torch
+fi
+if [ "$what" = nightly ]; then
+    export CLUSTERDYNO_NIGHTLY=1
+fi
+if [ -n "$is_whole" ]; then
     if [ -n "${being_made:-}" ]; then
         step "images" finished "$being_made" "$written"
     else
         echo
         echo "== the cluster tests will be skipped: they need $lacking"
     fi
-    # A file stays on one worker: what its tests share is made once.
-    step "unit tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "not cluster and not nightly"
-    step "cluster tests" "$bin/python" -m pytest -n 2 --dist loadfile --durations 12 -m "cluster and not alone and not nightly"
-    step "cluster, one by one" "$bin/python" -m pytest --durations 12 -m "cluster and alone and not nightly"
+    # Three workers on two cores: tests of faults wait most of their time, those of workloads compute.
+    tests "tests" "not alone and not nightly" -n 3 --check-budgets
+    tests "tests, one by one" "alone and not nightly" -n 0
+fi
+if [ "$what" = nightly ]; then
+    tests "nightly tests" "nightly" -n 2 --timeout 3600
+    step "mutants" "$bin/python" -m tests.mutants
 fi
 
 echo

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import budgets, tiers
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
@@ -23,7 +25,46 @@ WIRE = "100mbit"
 FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
 
 
-def pytest_configure() -> None:
+# What begins so needs torch, in the tests' process or in ranks that they start.
+_BENCHMARKS = "tests/training/benchmarks"
+TORCH_PATHS = (
+    "tests/performance/",
+    "tests/run_benchmarks/test_session.py",
+    "tests/run_benchmarks/test_time_limit.py",
+    *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
+    *(
+        f"{_BENCHMARKS}/driver/test_{name}.py"
+        for name in ("agent", "documentation", "launch", "process_group", "processes", "rank")
+    ),
+)
+NO_TORCH_OPTION = "--no-torch"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of make quick and make test."""
+    parser.addoption(NO_TORCH_OPTION, action="store_true", help="leave out what needs torch, and refuse to import it")
+    parser.addoption(
+        budgets.OPTION, action="store_true", help="name the files that take longer than tests/budgets.toml"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the budgets, keep torch out where that is asked for, and mend inherited signals."""
+    plugin = budgets.Budgets(budgets.read(), checks=config.getoption(budgets.OPTION))
+    config.pluginmanager.register(plugin, "budgets")
+    if config.getoption(NO_TORCH_OPTION):
+        sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
+    tiers.load_profile()
+    _restore_signals()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a file is not even imported: with NO_TORCH_OPTION what is one of TORCH_PATHS."""
+    path = f"{collection_path.relative_to(config.rootpath).as_posix()}{'/' * collection_path.is_dir()}"
+    return True if config.getoption(NO_TORCH_OPTION) and path.startswith(TORCH_PATHS) else None
+
+
+def _restore_signals() -> None:
     """Let what the tests start find SIGINT and SIGHUP as a terminal gives them, also under nohup or in the background.
 
     An ignored signal is inherited over fork and exec; a handler that does nothing is not.

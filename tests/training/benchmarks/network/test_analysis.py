@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import samples
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.analysis import Analysis, analyse
 from training.benchmarks.network.samples import median_of
 
-SEEDS = range(25)
+SEEDS = samples(6, 100)
 SLOW_PERCENT = 15.0
 HEALTHY = slowest_member({})
 
@@ -94,7 +95,7 @@ def test_a_host_whose_fastest_iteration_is_as_fast_as_ever_is_not_slow(pattern: 
 @pytest.mark.parametrize("pattern", ["pairs", "each", "k_batch", "rail"])
 def test_bursts_of_interference_blame_nobody(pattern: str, count: int) -> None:
     """One in ten measurements, wherever it falls, is two to ten times slower."""
-    for seed in range(100):
+    for seed in samples(25, 400):
         draw = random.Random(seed)
         values = steps(pattern, count, HEALTHY, noise=0.03, seed=seed)
         for group in (group for step in values for group in step["groups"]):

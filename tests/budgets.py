@@ -1,0 +1,74 @@
+"""Seconds that each test file may take, the order that follows from them, and what took longer.
+
+A pytest plugin of tests/conftest.py. The files with the largest budgets begin, so that no worker is left with a long
+one at the end. `--check-budgets` (make test has it) names each file that took longer than its budget, and fails the
+session where one took more than FACTOR times as long: a machine that is merely busy passes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("budgets.toml")
+FACTOR = 3.0
+OPTION = "--check-budgets"
+
+
+class Budgets:
+    """Budgets in seconds by test file (relative to the repository), and what each file has taken so far."""
+
+    def __init__(self, seconds: dict[str, float], *, checks: bool) -> None:
+        self._seconds, self._checks = seconds, checks
+        self._taken: defaultdict[str, float] = defaultdict(float)
+
+    def of(self, file: str) -> float:
+        """The budget of a file: its own, or the default."""
+        return self._seconds.get(file, self._seconds["default"])
+
+    def over(self, factor: float = 1.0) -> dict[str, float]:
+        """Seconds of each file that took more than `factor` times its budget, the worst first."""
+        found = {file: taken for file, taken in self._taken.items() if taken > factor * self.of(file)}
+        return dict(sorted(found.items(), key=lambda item: item[1] / self.of(item[0]), reverse=True))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """The files with the largest budgets first; a file's tests keep their order."""
+        items.sort(key=lambda item: -self.of(_file(item.nodeid)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the seconds of setup, call and teardown."""
+        self._taken[_file(report.nodeid)] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name what took too long."""
+        if not self._checks:
+            return
+        for file, taken in self.over().items():
+            terminalreporter.write_line(f"over budget: {file}: {taken:.0f} s of {self.of(file):g} s ({FILE.name})")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail where a file took more than FACTOR times its budget."""
+        if self._checks and session.exitstatus == pytest.ExitCode.OK and self.over(FACTOR):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def read(file: Path = FILE) -> dict[str, float]:
+    """The budgets of a file, in seconds.
+
+    Raises:
+        ValueError: one is no positive number, or `default` is missing.
+    """
+    table = tomllib.loads(file.read_text(encoding="utf-8"))["seconds"]
+    wrong = [name for name, seconds in table.items() if not isinstance(seconds, int | float) or seconds <= 0]
+    if wrong or "default" not in table:
+        raise ValueError(f"{file}: wants positive seconds for {', '.join(wrong) or 'default'}")
+    return {name: float(seconds) for name, seconds in table.items()}
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]

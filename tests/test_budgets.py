@@ -1,0 +1,54 @@
+"""The budgets of the test files: the order of the files, and what happens to one that takes too long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.budgets import FILE, OPTION, read
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import pytest
+from tests.budgets import OPTION, Budgets
+
+def pytest_addoption(parser):
+    parser.addoption(OPTION, action="store_true")
+
+def pytest_configure(config):
+    seconds = {{"default": 0.2, "test_slow.py": 0.4}}
+    config.pluginmanager.register(Budgets(seconds, checks=config.getoption(OPTION)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sleeps", "said", "exit_code"),
+    [(0.0, "", 0), (0.5, "over budget: test_slow.py: ", 0), (1.3, "over budget: test_slow.py: ", 1)],
+    ids=["within", "over", "far over"],
+)
+def test_a_file_that_takes_too_long(tmp_path: Path, sleeps: float, said: str, exit_code: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_quick.py").write_text("def test_it(): pass\n")
+    (tmp_path / "test_slow.py").write_text(f"import time\ndef test_it(): time.sleep({sleeps})\n")
+    argv = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    result = subprocess.run([*argv, OPTION], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == exit_code, result.stdout
+    assert said in result.stdout and ("over budget" in result.stdout) is bool(said)
+    assert result.stdout.index("test_slow.py::") < result.stdout.index("test_quick.py::"), "the longest first"
+
+
+def test_each_file_of_the_table_is_there() -> None:
+    assert [name for name in read() if name != "default" and not (ROOT / name).is_file()] == []
+
+
+def test_a_table_without_default_or_with_no_number_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / FILE.name
+    for text in ("[seconds]\n", "[seconds]\ndefault = 1\nx = 'a'\n", "[seconds]\ndefault = -1\n"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="wants positive seconds"):
+            read(file)

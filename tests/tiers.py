@@ -1,0 +1,28 @@
+"""How thorough the tests are: make nightly draws many more samples than make test.
+
+Whether a test belongs to make nightly alone is said by its marker `nightly`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+VARIABLE = "CLUSTERDYNO_NIGHTLY"
+NIGHTLY = os.environ.get(VARIABLE) == "1"
+EXAMPLES_FACTOR = 10
+
+
+def samples(usual: int, nightly: int) -> range:
+    """The seeds 0, 1, 2, ... of a test that draws its input: so many in make test, so many in make nightly."""
+    return range(nightly if NIGHTLY else usual)
+
+
+def load_profile() -> None:
+    """Let hypothesis draw EXAMPLES_FACTOR times as many examples in make nightly, unless a test sets its own number."""
+    default = settings.default
+    assert default is not None
+    settings.register_profile("nightly", max_examples=EXAMPLES_FACTOR * default.max_examples)
+    if NIGHTLY:
+        settings.load_profile("nightly")
