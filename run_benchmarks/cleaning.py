@@ -10,9 +10,10 @@ from run_benchmarks.console import complain
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
-from run_benchmarks.journal import Journal, JournalError, is_controlled
+from run_benchmarks.journal import Journal, JournalError
 from run_benchmarks.plan import LABEL, Plan
 from run_benchmarks.preparation import RUN_ID
+from run_benchmarks.run_lock import is_controlled
 from run_benchmarks.runtimes.docker import call
 
 SECONDS = 60.0
@@ -35,7 +36,7 @@ def check_run(folder: Path, plan: Plan) -> None:
         JournalError: a controller works on the run, or it was begun with another runtime or another place on the hosts.
     """
     if is_controlled(folder):
-        raise JournalError(f"{folder}: a controller works on this run: end that first (Ctrl-C or kill)")
+        raise JournalError(f"{folder}: a controller works on this run: end that first: `run.py stop {folder.name}`")
     if not folder.is_dir():
         complain(f"warning: there is no {folder}: of a run of another result folder nothing will be found")
     try:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from run_benchmarks import cleaning, run_status, starting
+from run_benchmarks import cleaning, run_status, starting, stopping
 from run_benchmarks.check import check_hosts
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.console import complain, print_table
@@ -160,6 +160,19 @@ def attach(
     """Show a run's log as it grows, and leave with the run's exit code; Ctrl-C leaves the run alone."""
     root = result_root(_settings(context, cluster_conf, test_conf))
     raise typer.Exit(run_status.follow(run_folder(root, run_id), sys.stdout))
+
+
+@app.command()
+def stop(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: AfterCluster = None,
+    test_conf: AfterTest = None,
+    now: Annotated[bool, typer.Option("--now", help="at once, leaving what runs on the hosts to `clean`")] = False,
+) -> None:
+    """End a run that is worked on, as SIGTERM does: what runs on the hosts is stopped, what there is is kept."""
+    root = result_root(_settings(context, cluster_conf, test_conf))
+    raise typer.Exit(stopping.stop(run_folder(root, run_id), sys.stdout, at_once=now))
 
 
 @app.command()

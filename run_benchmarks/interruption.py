@@ -1,4 +1,8 @@
-"""What ends a run early: Ctrl-C, SIGTERM and SIGHUP (a second one leaves at once), and the run's own time limit."""
+"""What ends a run early: Ctrl-C, SIGTERM and SIGHUP (a second one leaves at once), and the run's own time limit.
+
+A signal that was ignored when this process began stays ignored: nohup asks so for SIGHUP, a shell without job control
+for the SIGINT of what it starts in the background. SIGTERM is always heard: it is how a run is stopped.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from run_benchmarks.console import complain
@@ -17,11 +22,14 @@ EXIT_INTERRUPTED = 130
 
 
 class Interruption:
-    """Whether the run has to end. Use as a context manager in the main thread: it installs the handlers."""
+    """Whether the run has to end. Use as a context manager in the main thread: it installs the handlers.
 
-    def __init__(self, cleanup_command: str) -> None:
+    `on_stop` is told the reason when the first signal comes.
+    """
+
+    def __init__(self, cleanup_command: str, on_stop: Callable[[str], None] = lambda _reason: None) -> None:
         self._event = threading.Event()
-        self._cleanup_command = cleanup_command
+        self._cleanup_command, self._on_stop = cleanup_command, on_stop
         self._previous: dict[signal.Signals, object] = {}
         self.reason = ""
         self.time_limit_reason = ""
@@ -29,6 +37,8 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         for number in SIGNALS:
+            if number is not signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._previous[number] = signal.signal(number, self._handle)
         return self
 
@@ -45,6 +55,7 @@ class Interruption:
             os._exit(EXIT_INTERRUPTED)
         self.reason = f"interrupted by {name}"
         self._event.set()
+        self._on_stop(self.reason)
         complain(f"{name}: stopping cleanly, keeping what there is; once more to leave at once")
 
     def is_set(self) -> bool:

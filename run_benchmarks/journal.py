@@ -1,18 +1,14 @@
 """journal.jsonl in a run's folder: what was begun and what ended, on the disk before anybody relies on it.
 
 A controller that is killed leaves it; `run.py resume` goes on from it, `run.py status` reads it. Each line is one
-event. run.lock beside it is held (flock) by the controller that works on the run; the kernel frees it, whatever ends
-that.
+event. run.lock beside it is held by the controller that works on the run (run_benchmarks.run_lock).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,10 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 
-JOURNAL_FILE, LOCK_FILE = "journal.jsonl", "run.lock"
+JOURNAL_FILE = "journal.jsonl"
 MODE = 0o640
 RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
-LOCK_PATIENCE_SECONDS = 0.5  # who only looks whether the lock is held has it for a moment
 
 
 class JournalError(ClusterDynoError):
@@ -187,38 +182,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def controlling(folder: Path) -> Iterator[None]:
-    """Hold the run's lock. Raises JournalError where another controller works on it."""
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, MODE)
-    until = time.monotonic() + LOCK_PATIENCE_SECONDS
-    try:
-        while not _try_lock(descriptor):
-            if time.monotonic() >= until:
-                raise JournalError(f"{folder}: a controller works on this run; see `run.py status {folder.name}`")
-            time.sleep(LOCK_PATIENCE_SECONDS / 10)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def is_controlled(folder: Path) -> bool:
-    """Whether a controller works on the run now."""
-    try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return not _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

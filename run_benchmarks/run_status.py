@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from run_benchmarks.journal import Journal, JournalError, JournalState, is_controlled
+from run_benchmarks.journal import Journal, JournalError, JournalState
+from run_benchmarks.run_lock import is_controlled
 from run_benchmarks.session import EXIT_FAIL
 
 COLUMNS = ("run", "state", "rounds ended", "now", "begun")
@@ -55,9 +57,17 @@ def follow(folder: Path, out: TextIO) -> int:
     Raises:
         JournalError: the run has no log.
     """
+    follow_log(folder, out)
+    return _exit_code(folder)
+
+
+def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
+    """The same without the exit code; `from_now`: without what the log has already. Raises JournalError."""
     log = folder / "run.log"
     try:
         with log.open(encoding="utf-8", errors="replace") as file:
+            if from_now:
+                file.seek(0, os.SEEK_END)
             going_on = True
             while going_on:
                 going_on = is_controlled(folder)
@@ -69,7 +79,6 @@ def follow(folder: Path, out: TextIO) -> int:
                 time.sleep(FOLLOW_SECONDS)
     except OSError as error:
         raise JournalError(f"{log}: no log of a run ({error.strerror})") from error
-    return _exit_code(folder)
 
 
 def _exit_code(folder: Path) -> int:

@@ -12,7 +12,7 @@ from run_benchmarks.diagnose import Ladder, network_case
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.host_selection import selected
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
-from run_benchmarks.journal import Journal, JournalError, controlling, is_controlled
+from run_benchmarks.journal import Journal, JournalError
 from run_benchmarks.network_console import show_network
 from run_benchmarks.preparation import (
     Prepared,
@@ -27,6 +27,7 @@ from run_benchmarks.preparation import (
 from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.run_lock import controlling, is_controlled
 from run_benchmarks.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
 from run_benchmarks.settings import Settings
 from training.benchmarks.network.baseline import BaselineError, save
@@ -108,7 +109,11 @@ def diagnose(settings: Settings) -> int:
     start_logging("error", folder / "run.log")
     cleanup = f"{_command(settings)} clean {folder.name}"
     try:
-        with controlling(folder), Interruption(cleanup) as interruption, connected(prepared.settings.cluster) as hosts:
+        with (
+            controlling(folder) as lock,
+            Interruption(cleanup, lock.note_stopping) as interruption,
+            connected(prepared.settings.cluster) as hosts,
+        ):
             return _climb(Ladder(prepared, hosts, folder, interruption))
     except InterruptedRunError as error:
         complain(str(error))
@@ -140,7 +145,7 @@ def _command(settings: Settings) -> str:
 def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
-        for words in (f"attach {folder.name}", f"status {folder.name}"):
+        for words in (f"attach {folder.name}", f"status {folder.name}", f"stop {folder.name}"):
             print(f"  {_command(prepared.settings)} {words}")
         return EXIT_PASS
     with outliving():
@@ -148,7 +153,7 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineT
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
     cleanup = f"{_command(prepared.settings)} clean {folder.name}"
     try:
-        with controlling(folder), Interruption(cleanup) as interruption:
+        with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
             session = Session(prepared, folder, interruption, sys.argv)
             record = session.run()
         _summary(record, folder)

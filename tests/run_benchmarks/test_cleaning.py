@@ -9,9 +9,10 @@ import pytest
 from run_benchmarks.cleaning import check_run, clean
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.journal import Journal, JournalError, RunStarted, controlling
+from run_benchmarks.journal import Journal, JournalError, RunStarted
 from run_benchmarks.plan import Plan
 from run_benchmarks.preparation import prepare, run_folder
+from run_benchmarks.run_lock import controlling
 from tests.run_benchmarks.conftest import Load
 
 

@@ -17,11 +17,10 @@ from run_benchmarks.journal import (
     RoundStarted,
     RunEnded,
     RunStarted,
-    controlling,
-    is_controlled,
 )
 from run_benchmarks.preparation import ROOT, new_run_folder, owner_of
 from run_benchmarks.results.records import Verdict
+from run_benchmarks.run_lock import controlling, is_controlled
 
 STARTED = RunStarted(run_id="run1", pid=1, plan_digest="d", cluster_conf="c", test_conf="t", rounds={"A": 2})
 BEGUN = RoundStarted(case="A", round=1, attempt=1, master_port=29500, hosts=["h1"])
@@ -91,7 +90,7 @@ def test_no_journal_and_no_run(tmp_path: Path) -> None:
 
 def test_the_lock_is_held_by_one_and_freed_by_a_kill(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from run_benchmarks.journal import controlling\n"
+        "import sys, time; from pathlib import Path; from run_benchmarks.run_lock import controlling\n"
         "with controlling(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
     )
     assert not is_controlled(tmp_path)
