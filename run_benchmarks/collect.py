@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Callable
 
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.transfer import pull
+from run_benchmarks.masked_files import mask_files
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.results.records import CollectedFile, write_lines, write_text
+from run_benchmarks.results.records import CollectedFile, write_text
 from training.benchmarks.driver.masking import mask_argv, mask_environment, mask_output, secret_values
 
 COLLECT_SECONDS = 600.0
-BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no text
 
 
-def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: str, master_port: int) -> None:
+def collect_node(
+    host: Host,
+    node: NodePlan,
+    outcome: NodeOutcome,
+    framework: str,
+    master_port: int,
+    *,
+    limits: CollectLimits | None = None,
+    warn: Callable[[str], None] = LOG.warning,
+) -> None:
     """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
-    `outcome` gets what arrived sound (as it was on the host, or as it is kept, with secrets masked) and what did not.
+    `outcome` gets what arrived sound (as it was on the host, or as it is kept, with secrets masked) and what did not;
+    `warn` is told what was left out or cut.
 
     Raises:
         HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
@@ -35,8 +44,8 @@ def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: st
     outcome.incomplete = True
     files: dict[str, str] = {}
     try:
-        files = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS)
-        outcome.incomplete = False
+        pulled = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS, limits=limits, warn=warn)
+        files, outcome.incomplete = pulled.files, pulled.incomplete
     except CollectError as error:
         files, outcome.left_behind = error.files, error.missing
         raise
@@ -48,27 +57,6 @@ def collect_node(host: Host, node: NodePlan, outcome: NodeOutcome, framework: st
             name: CollectedFile(size=(outcome.folder / name).stat().st_size, sha256=masked.get(name, digest))
             for name, digest in files.items()
         }
-
-
-def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
-    """Mask secrets in every text file below `folder`; sha256 by name of those that had any.
-
-    A file is read line by line and replaced whole, and only where that changes it.
-    """
-    masked = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
-        with path.open("rb") as file:
-            is_text = b"\0" not in file.read(BINARY_BYTES)
-        if not is_text:
-            continue
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-            has_secret = any(mask_output(line, secrets) != line for line in lines)
-        if has_secret:
-            with path.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-                write_lines(path, (mask_output(line, secrets) for line in lines))
-            with path.open("rb") as file:
-                masked[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return masked
 
 
 def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:

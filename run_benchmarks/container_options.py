@@ -56,6 +56,7 @@ class ContainerOptions(BaseModel):
     ipc: str | None = None
     shm_size: int | None = None
     memory: int | None = None
+    pids_limit: int | None = None
     privileged: bool = False
 
 
@@ -99,6 +100,12 @@ def _word(text: str) -> str:
     return text
 
 
+def _pids(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise ValueError(f"--pids-limit takes a number of processes and threads of at least 1, not {text!r}")
+    return int(text)
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"--privileged takes =true, =false or nothing, not {text!r}")
@@ -120,6 +127,7 @@ VALUED: dict[str, tuple[str, bool, Callable[[str], object]]] = {
     "-e": ("environment", True, _environment),
     "--ipc": ("ipc", False, _word),
     "--shm-size": ("shm_size", False, parse_size),
+    "--pids-limit": ("pids_limit", False, _pids),
     "--memory": ("memory", False, parse_size),
     "-m": ("memory", False, parse_size),
 }

@@ -10,6 +10,7 @@ from run_benchmarks.code_bundle import CodeBundle
 from run_benchmarks.errors import HostError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import NodePlan, Plan
 from run_benchmarks.results.judge import NodeOutcome
@@ -20,7 +21,10 @@ HEARTBEAT_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What every round of a run shares. `link_limit`: seconds for which a host may be out of reach during a round."""
+    """What every round of a run shares. `link_limit`: seconds for which a host may be out of reach during a round.
+
+    `collect_limits`: how much of a node's files is brought.
+    """
 
     plan: Plan
     code: CodeBundle
@@ -31,6 +35,7 @@ class RunContext:
     result_dir: Path
     interruption: Interruption
     link_limit: float
+    collect_limits: CollectLimits = field(default_factory=CollectLimits)
 
 
 @dataclass(kw_only=True)

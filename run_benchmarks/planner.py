@@ -164,10 +164,15 @@ def _node_plan(
 
 
 def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
-    """The vendor's or user's options; a --shm-size in them wins over SHM_SIZE only where that is not set."""
-    if resolved.options.shm_size is not None and "SHM_SIZE" not in settings.test.model_fields_set:
-        return resolved.options
-    return resolved.options.model_copy(update={"shm_size": settings.test.SHM_SIZE})
+    """The vendor's or user's options; one that a setting has, too, wins over it only where that is not set."""
+    written, options = settings.test.model_fields_set, resolved.options
+    ours = {"shm_size": "SHM_SIZE", "pids_limit": "PIDS_LIMIT"}
+    update = {
+        field: getattr(settings.test, key)
+        for field, key in ours.items()
+        if getattr(options, field) is None or key in written
+    }
+    return options.model_copy(update=update)
 
 
 def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, code_dir: str) -> dict[str, str]:

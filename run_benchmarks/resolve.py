@@ -33,6 +33,7 @@ DOCKER_ONLY = (
     "FLAGPERF_PATH_CONTAINER",
     "FLAGPERF_LOG_PATH_CONTAINER",
     "SHM_SIZE",
+    "PIDS_LIMIT",
     "BASE_IMAGE",
     "WHEELHOUSE",
     "IMAGE",
@@ -227,6 +228,8 @@ def _container_warnings(settings: Settings) -> list[str]:
         return warnings
     if options.shm_size is not None and "SHM_SIZE" in written:
         warnings.append("--shm-size of ACCE_CONTAINER_OPT has no effect: SHM_SIZE is set")
+    if options.pids_limit is not None and "PIDS_LIMIT" in written:
+        warnings.append("--pids-limit of ACCE_CONTAINER_OPT has no effect: PIDS_LIMIT is set")
     if options.ipc is not None and (options.shm_size is not None or "SHM_SIZE" in written):
         warnings.append(f"the shared memory size has no effect with --ipc {options.ipc} of ACCE_CONTAINER_OPT")
     if options.privileged:

@@ -14,6 +14,7 @@ from run_benchmarks.context import Node, RunContext
 from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.incoming.capture import LEFT_OUT
 from run_benchmarks.journal import RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome
@@ -252,6 +253,10 @@ class Round:
             output = task.finish(STOP_GRACE_SECONDS)
             if what == "workload":
                 node.outcome.output = output
+                if LEFT_OUT.search(output):
+                    node.warnings.append(
+                        f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out"
+                    )
             elif output.strip():
                 node.warnings.append(f"{node.plan.host}: monitor: {output.strip()[-500:]}")
 
@@ -270,7 +275,15 @@ class Round:
             if node.lost:
                 node.outcome.incomplete = True
                 raise LinkLostError(node.plan.host, "out of reach")
-            collect_node(node.host, node.plan, node.outcome, self._case.framework, port)
+            collect_node(
+                node.host,
+                node.plan,
+                node.outcome,
+                self._case.framework,
+                port,
+                limits=self._context.collect_limits,
+                warn=node.warnings.append,
+            )
             self._note_changed_code(node)
 
         for host, error in for_each(self._nodes, collect).failed.items():

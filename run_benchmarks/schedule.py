@@ -15,6 +15,7 @@ from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.journal import RETRIED, Journal, JournalState, RoundEnded
@@ -58,7 +59,8 @@ class Schedule:
         self._image_ids: dict[str, str] = {}
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         docker = self._plan.runtime == "docker"
-        self._runtime: Runtime = DockerRuntime(LOG.warning) if docker else ProcessRuntime()
+        kept = prepared.settings.test.MAX_OUTPUT_BYTES
+        self._runtime: Runtime = DockerRuntime(LOG.warning, kept) if docker else ProcessRuntime(kept)
 
     def provide_images(self) -> None:
         """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
@@ -115,6 +117,7 @@ class Schedule:
         return record
 
     def _round(self, plan: Plan, name: str, index: int, attempt: int) -> Round:
+        test = self._prepared.settings.test
         context = RunContext(
             plan=plan,
             code=self._prepared.code,
@@ -125,6 +128,7 @@ class Schedule:
             result_dir=self._result_dir,
             interruption=self._interruption,
             link_limit=self._prepared.settings.cluster.LINK_LIMIT,
+            collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
         return Round(context, case, case.rounds[index - 1], attempt=attempt, on_start=self._journal.append)

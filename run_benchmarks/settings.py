@@ -15,7 +15,7 @@ from run_benchmarks.case_settings import CaseSettings, parse_case_key
 from run_benchmarks.cluster_settings import ClusterConf
 from run_benchmarks.conf_file import nearest, read_names, validate
 from run_benchmarks.errors import ConfigError, Problem
-from run_benchmarks.setting_types import Options, Seconds, Size
+from run_benchmarks.setting_types import Count, Options, Seconds, Size
 from training.benchmarks.network import baseline
 
 CASE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
@@ -40,6 +40,10 @@ class TestConf(BaseModel):
     FLAGPERF_LOG_PATH_CONTAINER: str = "/workspace/result"
     FLAGPERF_LOG_LEVEL: Literal["debug", "info", "warning", "error"] = "info"
     SHM_SIZE: Size = 8 << 30
+    PIDS_LIMIT: Count = 32768
+    MAX_COLLECT_BYTES: Size = 16 << 30
+    MAX_COLLECT_FILES: Count = 20_000
+    MAX_OUTPUT_BYTES: Annotated[Size, Field(ge=4 << 10, le=8 << 20)] = 1 << 20
     CLEAR_CACHES: bool = False
     BASE_IMAGE: str | None = None
     WHEELHOUSE: Path | None = None

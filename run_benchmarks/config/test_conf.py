@@ -19,6 +19,11 @@ TIME_LIMIT = 3600
 # A round in which no rank writes anything for so many seconds is stopped, with the stacks of its ranks.
 # STALL_LIMIT = 1800
 
+# How much of one node's files is brought in a round, and of what its tasks themselves print.
+# MAX_COLLECT_BYTES = "16G"
+# MAX_COLLECT_FILES = 20000
+# MAX_OUTPUT_BYTES = "1M"
+
 # Clean the hosts' page cache before each round (needs root there).
 CLEAR_CACHES = False
 
@@ -30,6 +35,7 @@ CLEAR_CACHES = False
 # ACCE_CONTAINER_OPT = " --gpus all"         # default: the vendor's
 # ACCE_VISIBLE_DEVICE_ENV_NAME = "CUDA_VISIBLE_DEVICES"
 # SHM_SIZE = "32G"
+# PIDS_LIMIT = 32768                         # processes and threads of one container
 # BASE_IMAGE = "nvcr.io/nvidia/pytorch:25.12-py3"
 # PIP_SOURCE = "https://pypi.org/simple"
 # IMAGE_OPTIONS = {"flash_attn": "2.8.3"}    # what else the vendor's template can build in

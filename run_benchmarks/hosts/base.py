@@ -9,8 +9,9 @@ from typing import IO, Protocol
 
 from docker import APIClient
 
+from run_benchmarks.hosts.incoming.capture import Capture as Capture
+
 DOCKER_SECONDS = 60
-MAX_CAPTURED_BYTES = 32 << 20
 CANCELLED = 128 + 9
 POLL_SECONDS = 0.05
 
@@ -82,21 +83,3 @@ class Host(Protocol):
         Its calls end after `timeout` seconds; one that streams may be silent for so long. While a call waits, `check`
         is called now and then, and what it raises ends the call.
         """
-
-
-class Capture:
-    """Collects a stream up to a limit, keeping its end, so that no flood of output fills the memory."""
-
-    def __init__(self, limit: int = MAX_CAPTURED_BYTES) -> None:
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._limit = limit
-
-    def add(self, chunk: bytes) -> None:
-        self._chunks.append(chunk)
-        self._size += len(chunk)
-        while self._size - len(self._chunks[0]) > self._limit:
-            self._size -= len(self._chunks.pop(0))
-
-    def text(self) -> str:
-        return b"".join(self._chunks).decode("utf-8", errors="replace")

@@ -23,7 +23,8 @@ OWN_CLOCK_SECONDS = 2
 # `timeout` leads the process group and kills it. The shell under it makes a killed command show as 128+n; paramiko
 # would show -1, like a lost link.
 WRAPPER = 'echo "__group $PPID" >&2; "$@"; exit $?'
-GROUP_MARK = re.compile(rb"^__group (\d+)\n", re.MULTILINE)
+GROUP_MARK = re.compile(rb"^__group (\d{1,10})\n", re.MULTILINE)
+MARK_BYTES = 1 << 16  # what a log-in shell may say before the mark; after more, there is none
 
 
 class MarkedStderr(Capture):
@@ -32,20 +33,31 @@ class MarkedStderr(Capture):
     def __init__(self) -> None:
         super().__init__()
         self.group: int | None = None
-        self._head = b""
+        self._before: bytearray | None = bytearray()  # until the mark is found, or nobody looks for it any more
 
     def add(self, chunk: bytes) -> None:
-        if self.group is None:
-            self._head += chunk
-            mark = GROUP_MARK.search(self._head)
-            if mark is None:
-                return
+        """See Capture.add."""
+        if self._before is None:
+            super().add(chunk)
+            return
+        looked_at = self._before.rfind(b"\n") + 1  # the mark is a line
+        self._before += chunk
+        mark = GROUP_MARK.search(self._before, looked_at)
+        if mark is not None:
             self.group = int(mark[1])
-            chunk, self._head = self._head[: mark.start()] + self._head[mark.end() :], b""
-        super().add(chunk)
+            del self._before[mark.start() : mark.end()]
+        if mark is not None or len(self._before) > MARK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        before, self._before = self._before, None
+        super().add(bytes(before or b""))
 
     def text(self) -> str:
-        return super().text() + self._head.decode("utf-8", errors="replace")
+        """See Capture.text."""
+        if self._before is not None:
+            self._flush()
+        return super().text()
 
 
 def self_bounded(argv: Sequence[str], deadline: float) -> str:

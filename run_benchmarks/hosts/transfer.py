@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
-import shutil
-import tarfile
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from run_benchmarks.errors import CollectError, DeadlineError, HostError, LinkLostError, tail
+from run_benchmarks.errors import CollectError, HostError, tail
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.capture import LEFT_OUT
+from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.hosts.incoming.names import as_listed, shown
+from run_benchmarks.hosts.incoming.reception import Reception
 
-SPOOL_BYTES = 16 << 20
-FILE_MODE = 0o750
+NAMES_SHOWN = 20  # of files, in one message
 # Unpack beside the destination and rename: whoever sees the folder sees it whole. The loser of a race yields.
 PUSH = """
 set -eu
@@ -28,15 +27,36 @@ tar -xf - -C "$tmp"
 chmod 0755 "$tmp"
 [ -e "$1" ] || mv -T "$tmp" "$1" 2>/dev/null || [ -d "$1" ]
 """
+# Small files go first, so that a large one which a limit cuts is the last. GNU tar would send a hard link as a link and
+# take a backslash in a name for an escape; busybox knows no such options.
 PULL = """
 cd "$1" || exit
 find . -type f ! -name "*.lock" -exec sha256sum -b {} + >&2
-summed=$?
-tar --exclude="*.lock" -cf - . && exit "$summed"
+code=$?
+gnu="--hard-dereference --no-unquote"
+tar $gnu --version >/dev/null 2>&1 || gnu=
+for size in "-size -2049" "-size +2048 -size -131073" "-size +131072"; do
+  find . ! -type d ! -name "*.lock" $size -exec tar $gnu -cf - {} + || code=$?
+done
+exit "$code"
 """
 # sha256sum writes a leading backslash where it escapes line ends and backslashes in the name.
 MANIFEST_LINE = re.compile(r"^(\\?)([0-9a-f]{64}) [ *]\./(.+)$")
 ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """What came of a folder.
+
+    Attributes:
+        files: sha256 by relative path, as computed on the host and found equal here; of a file that a limit cut, that
+            of the part which is kept.
+        incomplete: a file was cut or left out, which its host alone has whole.
+    """
+
+    files: dict[str, str]
+    incomplete: bool
 
 
 def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -> None:
@@ -44,43 +64,79 @@ def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -
     host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline)
 
 
-def pull(host: Host, source: str, destination: Path, *, deadline: float) -> dict[str, str]:
+def pull(
+    host: Host,
+    source: str,
+    destination: Path,
+    *,
+    deadline: float,
+    limits: CollectLimits | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Pulled:
     """Bring every file below `source`, lock files aside, into `destination` (made, mode 0750) and check it.
 
-    Returns:
-        sha256 by relative path, as computed on the host and found equal here.
+    The stream is unpacked as it comes, beside the destination; what is in the place of a file or its folders there is
+    replaced. Links, devices and the like are left out; `warn` is told each, and what a limit cut.
 
     Raises:
         CollectError: files are missing or differ (they are named; the sound ones stay), be it that the transfer broke
-            off, or the archive holds a member that would leave the folder (nothing of it is kept then).
+            off, that what came is no archive, or that it cannot be kept here.
     """
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
-    broken: HostError | None = None
-    with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as spool:
-        try:
-            completed = host.run(
-                ["sh", "-c", PULL, "sh", source],
-                on_stdout=lambda chunk: _write(host.name, spool, chunk),
-                deadline=deadline,
-                check=False,
-            )
-            listing, exit_code = completed.stderr, completed.exit_code
-        except (DeadlineError, LinkLostError) as error:
-            broken, listing, exit_code = error, error.output, 1
-        expected, complaints = _manifest(listing)
-        if spool.tell():
-            spool.seek(0)
-            _extract(host.name, spool, destination, torn=expected if broken else None)
-    sound = {name: digest for name, digest in expected.items() if _sha256(destination / name) == digest}
-    wrong = sorted(expected.keys() - sound.keys())
+    try:
+        with Reception(destination, limits or CollectLimits()) as reception:
+            listing, exit_code, broken = reception.receive(host, ["sh", "-c", PULL, "sh", source], deadline)
+            return _settle(host.name, source, reception, listing, exit_code, broken, warn)
+    except OSError as error:
+        raise CollectError(host.name, f"its files cannot be kept on the head node: {error}") from error
+
+
+def _settle(
+    host: str,
+    source: str,
+    reception: Reception,
+    listing: str,
+    exit_code: int,
+    broken: HostError | None,
+    warn: Callable[[str], None],
+) -> Pulled:
+    """Compare what came with the host's list, keep what is to be kept, say the rest."""
+    expected, complaints = _manifest(listing)
+    came, cut, left_out = reception.digests, reception.cut, reception.left_out
+    sound = {name: digest for name, digest in expected.items() if name not in cut and came.get(name) == digest}
+    kept_cut = {name: came[name] for name in cut}
+    not_sound = expected.keys() - sound.keys() - cut - {as_listed(name) for name in left_out}
+    beyond = sorted(not_sound - came.keys()) if reception.enough else []
+    wrong = sorted(not_sound - set(beyond))
+    torn = broken is not None or reception.refused is not None
+    reception.keep([*sound, *kept_cut] if torn else came)
+    if LEFT_OUT.search(listing):
+        complaints.insert(0, "its list of files is longer than what is taken of one")
+        exit_code = exit_code or 1
+    for name, why in left_out.items():
+        warn(f"{host}: {shown(name)} is left out: {why}")
+    if reception.enough:
+        of = f"; of {shown(min(cut))} the beginning is kept" if cut else ""
+        rest = f"; not brought: {_names(beyond)}" if beyond else ""
+        warn(f"{host}: {reception.enough}{of}{rest}")
+    if unlisted := sorted(came.keys() - expected.keys() - cut) if not torn else []:
+        warn(f"{host}: came without a checksum of the host: {_names(unlisted)}")
     if wrong:
-        complaints.insert(0, f"these files arrived incomplete or not at all: {', '.join(wrong)}")
+        complaints.insert(0, f"these files arrived incomplete or not at all: {_names(wrong)}")
+    if reception.refused is not None:
+        complaints.insert(0, f"its archive was refused: {reception.refused}")
     if broken is not None:
         complaints.insert(0, f"the transfer broke: {broken}")
-    if wrong or exit_code != 0:
+    if wrong or torn or exit_code != 0:
         reason = tail("\n".join(complaints)) or f"exit code {exit_code}"
-        raise CollectError(host.name, f"{source}: {reason}", files=sound, missing=wrong) from broken
-    return expected
+        raise CollectError(host, f"{source}: {reason}", files=sound | kept_cut, missing=wrong + beyond) from broken
+    incomplete = bool(cut or beyond or expected.keys() & {as_listed(name) for name in left_out})
+    return Pulled(files=sound | kept_cut, incomplete=incomplete)
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(map(shown, names[:NAMES_SHOWN])) + more
 
 
 def _manifest(text: str) -> tuple[dict[str, str], list[str]]:
@@ -95,50 +151,3 @@ def _manifest(text: str) -> tuple[dict[str, str], list[str]]:
         name = re.sub(r"\\[\\nr]", lambda escape: ESCAPES[escape[0]], match[3]) if match[1] else match[3]
         digests[name] = match[2]
     return digests, others
-
-
-def _write(host: str, spool: IO[bytes], chunk: bytes) -> None:
-    try:
-        spool.write(chunk)
-    except OSError as error:
-        raise CollectError(host, f"its files cannot be kept on the head node: {error}") from error
-
-
-def _extract(host: str, archive: IO[bytes], destination: Path, *, torn: Mapping[str, str] | None) -> None:
-    """Unpack beside the destination first, so that a refused member leaves nothing behind.
-
-    Of an archive that was cut off, those files are kept whose sha256 is that in `torn`.
-    """
-    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".incoming-") as staging:
-        try:
-            with tarfile.open(fileobj=archive, mode="r|") as tar:
-                tar.extractall(staging, filter=_for_us)
-        except (tarfile.TarError, OSError) as error:
-            if torn is None or isinstance(error, tarfile.FilterError):
-                raise CollectError(host, f"its archive was refused: {error}") from error
-        if torn is not None:
-            for path in [path for path in Path(staging).rglob("*") if path.is_file()]:
-                if _sha256(path) != torn.get(path.relative_to(staging).as_posix()):
-                    path.unlink()
-        for item in Path(staging).iterdir():
-            target = destination / item.name
-            if item.is_dir() and target.is_dir():
-                shutil.copytree(item, target, dirs_exist_ok=True)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    target.unlink()
-                item.rename(target)
-
-
-def _for_us(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """Of a member that may be unpacked, a form that others than its owner and the group cannot read."""
-    safe = tarfile.data_filter(member, folder)
-    return safe if safe.mode is None else safe.replace(mode=safe.mode & FILE_MODE, deep=False)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""

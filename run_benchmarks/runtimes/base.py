@@ -10,6 +10,8 @@ from run_benchmarks.container_options import Volume
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan import NodePlan, Task
 
+MAX_OUTPUT_BYTES = 1 << 20  # of what a task itself writes; its ranks' output goes into files
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:

@@ -16,30 +16,33 @@ from run_benchmarks.container_options import ContainerOptions
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan import NodePlan, Task
-from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
+from run_benchmarks.runtimes.container_output import read_output
 
 ValueT = TypeVar("ValueT")
+# Whatever the engine's default is: it can be read back, and does not fill the host's disk.
+LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
 
 
 class DockerRuntime:
     """Creates containers with what a task needs and nothing more (docs/security.md).
 
-    `warn` is told what a host would not grant.
+    `warn` is told what a host would not grant; of a task's output about `output_bytes` are kept.
     """
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
+    def __init__(self, warn: Callable[[str], None], output_bytes: int = MAX_OUTPUT_BYTES) -> None:
+        self._warn, self._output_bytes = warn, output_bytes
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create."""
-        container = _Container(host, node, task, bound, self._warn)
+        container = _Container(host, node, task, bound, self._warn, self._output_bytes)
         container.create()
         return container
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
         """See Runtime.attach."""
-        return _Container(host, node, task, None, self._warn)
+        return _Container(host, node, task, None, self._warn, self._output_bytes)
 
 
 def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
@@ -54,9 +57,16 @@ def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
 
 class _Container:
     def __init__(
-        self, host: Host, node: NodePlan, task: Task, bound: Bound | None, warn: Callable[[str], None]
+        self,
+        host: Host,
+        node: NodePlan,
+        task: Task,
+        bound: Bound | None,
+        warn: Callable[[str], None],
+        output_bytes: int,
     ) -> None:
         self._host, self._node, self._task, self._bound, self._warn = host, node, task, bound, warn
+        self._output_bytes = output_bytes
 
     def create(self) -> None:
         """Create the container."""
@@ -137,11 +147,11 @@ class _Container:
         """See RunningTask.finish."""
         self.stop(grace)
         name, client = self._task.name, self._host.docker()
-        output = b""
+        output = ""
         with _ignore_gone():
-            output = self._call(f"reading the output of {name}", lambda: bytes(client.logs(name)))
+            output = self._call(f"reading the output of {name}", lambda: read_output(client, name, self._output_bytes))
         self._remove()
-        return output.decode("utf-8", errors="replace")
+        return output
 
     def _remove(self) -> None:
         name, client = self._task.name, self._host.docker()
@@ -188,6 +198,8 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         memswap_limit=options.memory,  # the same: no swap beside it, or the limit would not bound
         ulimits=[docker.types.Ulimit(name=u.name, soft=u.soft, hard=u.hard) for u in options.ulimits],
         privileged=options.privileged,
+        pids_limit=options.pids_limit,
+        log_config=docker.types.LogConfig(type="json-file", config=LOG_ROTATION),
     )
 
 

@@ -8,7 +8,7 @@ import json
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan import NodePlan, Task
-from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 
 SUPERVISE = ("-m", "training.benchmarks.driver.supervise")
 START_SECONDS = 30.0
@@ -28,31 +28,42 @@ else
 fi
 cat exit.json
 """
-# Arguments: state folder, code folder, interpreter, grace.
-FINISH = """
+# Arguments: state folder, code folder, interpreter, grace, bytes of output. Of more, the beginning and the end.
+FINISH = r"""
 cd "$1" 2>/dev/null || exit 0
 export PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1
 [ -e exit.json ] || "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
-cat output.log
+size=$(wc -c < output.log)
+if [ "$size" -le "$5" ]; then
+  cat output.log
+else
+  head -c "$(($5 / 4))" output.log
+  printf '\n[... %s bytes are left out here ...]\n' "$((size - $5 / 4 - $5 * 3 / 4))"
+  tail -c "$(($5 * 3 / 4))" output.log
+fi
 cd / && rm -rf "$1"
 """
 
 
 class ProcessRuntime:
-    """Starts tasks under training.benchmarks.driver.supervise."""
+    """Starts tasks under training.benchmarks.driver.supervise; of a task's output about `output_bytes` are kept."""
+
+    def __init__(self, output_bytes: int = MAX_OUTPUT_BYTES) -> None:
+        self._output_bytes = output_bytes
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create; nothing happens on the host before the start."""
-        return _Tree(host, node, task, bound)
+        return _Tree(host, node, task, bound, self._output_bytes)
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
         """See Runtime.attach."""
-        return _Tree(host, node, task, None)
+        return _Tree(host, node, task, None, self._output_bytes)
 
 
 class _Tree:
-    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None) -> None:
+    def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None, output_bytes: int) -> None:
         self._host, self._node, self._task, self._bound = host, node, task, bound
+        self._output_bytes = output_bytes
         # Beside the node's folder, not in it: what the supervisor writes is not collected.
         self._state = f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
 
@@ -109,5 +120,15 @@ class _Tree:
     def finish(self, grace: float) -> str:
         """See RunningTask.finish; one round trip."""
         python = self._task.argv[0]
-        argv = ["sh", "-c", FINISH, "sh", self._state, self._node.workdir, python, f"{grace:g}"]
+        argv = [
+            "sh",
+            "-c",
+            FINISH,
+            "sh",
+            self._state,
+            self._node.workdir,
+            python,
+            f"{grace:g}",
+            str(self._output_bytes),
+        ]
         return self._host.run(argv, deadline=grace + START_SECONDS).stdout

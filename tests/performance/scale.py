@@ -246,7 +246,7 @@ def _round(host: Host, node: NodePlan, folder: Path) -> None:
     if task.wait(60) != 0:
         raise RuntimeError(f"{host.name}: the payload failed")
     task.finish(1.0)
-    if not pull(host, node.log_dir_host, folder / node.host, deadline=60):
+    if not pull(host, node.log_dir_host, folder / node.host, deadline=60).files:
         raise RuntimeError(f"{host.name}: nothing was collected")
     host.run(["rm", "-rf", node.log_dir_host], deadline=30)
 

@@ -11,6 +11,7 @@ from run_benchmarks import collect
 from run_benchmarks.collect import collect_node
 from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts import transfer
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.records import CollectedFile
@@ -82,7 +83,7 @@ def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
 ) -> None:
     secret = outcome.node.workload.environment["HF_TOKEN"]
     (tmp_path / "there" / "rank0.out.log").write_text(secret)
-    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - . ./vanished"))
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - {} +", "-cf - ./vanished {} +"))
     with pytest.raises(CollectError, match="vanished"):
         collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
     assert (outcome.folder / "rank0.out.log").read_text() == "***"
@@ -101,3 +102,24 @@ def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: 
     assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256="d")}
     expected = ["rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json", "cpu_monitor.log"]
     assert outcome.missing() == expected and outcome.incomplete
+
+
+def test_a_link_is_left_out_by_name_and_no_reason_to_fail(outcome: NodeOutcome, tmp_path: Path) -> None:
+    (tmp_path / "there" / "latest").symlink_to("/abs/path")
+    said: list[str] = []
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, warn=said.append)
+    assert said == ["node1: latest is left out: a symbolic link"]
+    assert outcome.files.keys() == {"rank0.out.log"} and not outcome.incomplete and outcome.left_behind == ()
+
+
+def test_what_a_limit_cuts_is_named_and_stays_on_its_host(outcome: NodeOutcome, tmp_path: Path) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    (tmp_path / "there" / "large").write_text(f"{secret}\n" + "x" * (3 << 20))
+    said: list[str] = []
+    limits = CollectLimits(max_bytes=1 << 20)
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=limits, warn=said.append)
+    assert said[0].startswith("node1: there is more than MAX_COLLECT_BYTES (1 MiB); of large the beginning is kept")
+    assert outcome.incomplete and outcome.files.keys() == {"rank0.out.log", "large"}
+    kept = (outcome.folder / "large").read_bytes()
+    assert kept.startswith(b"***\nxxx") and 0 < len(kept) < 1 << 20
+    assert outcome.files["large"] == CollectedFile(size=len(kept), sha256=hashlib.sha256(kept).hexdigest())

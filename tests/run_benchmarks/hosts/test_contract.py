@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from run_benchmarks.errors import CommandError, DeadlineError
 from run_benchmarks.hosts.base import CANCELLED, Capture, Host
+from run_benchmarks.hosts.incoming.capture import MAX_CAPTURED_BYTES
+from run_benchmarks.hosts.ssh_streams import MarkedStderr
 from tests.run_benchmarks.hosts.conftest import Remains
 
 SECONDS = 30.0
@@ -160,9 +163,40 @@ def test_closing_twice_and_connecting_again_is_fine(host: Host) -> None:
     assert host.address == "127.0.0.1"
 
 
-def test_a_capture_keeps_the_end() -> None:
+def test_a_capture_keeps_beginning_and_end_and_says_what_it_left_out() -> None:
     capture = Capture(limit=10)
     for chunk in (b"aaaa", b"bbbb", b"cccc", b"dddd"):
         capture.add(chunk)
-    assert capture.text() == "bbbbccccdddd"
-    assert Capture().text() == ""
+    assert capture.left_out == 6
+    assert capture.text() == "aa\n[... 6 bytes are left out here ...]\nccccdddd"
+    assert Capture().text() == "" and Capture().left_out == 0
+
+
+@pytest.mark.parametrize("kind", [Capture, MarkedStderr])
+def test_a_flood_takes_no_memory_in_whatever_pieces_it_comes(kind: type[Capture]) -> None:
+    """A shell that never tells its process group, too: what comes before that was kept without a bound."""
+    tracemalloc.start()
+    try:
+        byte_by_byte, large = kind(), kind()
+        for _ in range(20_000):
+            byte_by_byte.add(b"x")
+        for _ in range(100):
+            large.add(b"x" * (1 << 20))
+        assert tracemalloc.get_traced_memory()[0] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert byte_by_byte.text() == "x" * 20_000
+    assert f"{(100 << 20) - MAX_CAPTURED_BYTES} bytes are left out" in large.text()
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_process_group_is_found_in_pieces_and_taken_out(step: int) -> None:
+    data = b"welcome\nmotd\n__group 1234\nthe command's own\n"
+    err = MarkedStderr()
+    for at in range(0, len(data), step):
+        err.add(data[at : at + step])
+    assert err.group == 1234 and err.text() == "welcome\nmotd\nthe command's own\n"
+    late = MarkedStderr()
+    late.add(b"x" * 100_000 + b"\n")
+    late.add(data)
+    assert late.group is None and late.text().endswith("the command's own\n")

@@ -7,15 +7,18 @@ import io
 import os
 import tarfile
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from run_benchmarks.errors import CollectError, CommandError, HostError
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.base import Completed, Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import pull, push
 from tests.run_benchmarks.hosts.sshd import SshServer
@@ -53,8 +56,9 @@ def test_a_folder_goes_there_and_comes_back(host: Host, tmp_path: Path) -> None:
     assert tree(there) == FILES
     assert there.stat().st_mode & 0o777 == 0o755
     (there / "workload.lock").touch()
-    digests = pull(host, str(there), here, deadline=SECONDS)
-    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
+    pulled = pull(host, str(there), here, deadline=SECONDS, warn=pytest.fail)
+    assert not pulled.incomplete
+    assert pulled.files == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
     assert tree(here) == FILES
     assert here.stat().st_mode & 0o777 == 0o750
     assert all(path.stat().st_mode & 0o027 == 0 for path in here.rglob("*") if path.is_file())
@@ -76,7 +80,7 @@ def test_pulling_adds_to_what_is_there(host: Host, tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_no_error(host: Host, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    assert pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS) == {}
+    assert pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS).files == {}
 
 
 def test_what_arrived_before_the_link_broke_is_kept_and_the_rest_is_named(own_sshd: SshServer, tmp_path: Path) -> None:
@@ -102,8 +106,8 @@ def test_what_arrived_before_the_deadline_is_kept(host: Host, tmp_path: Path, mo
     there = tmp_path / "there"
     there.mkdir()
     (there / "a").write_bytes(b"a")
-    (there / "b").write_bytes(os.urandom(1 << 20))
-    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - ./a; sleep 60"))
+    (there / "b").write_bytes(os.urandom(1 << 21))
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("; do", "; do sleep 1.2;"))
     with pytest.raises(CollectError, match=r"(?s)the transfer broke.*did not end within 2 s") as caught:
         pull(host, str(there), tmp_path / "here", deadline=2.0)
     assert caught.value.files == {"a": hashlib.sha256(b"a").hexdigest()} and caught.value.missing == ("b",)
@@ -209,33 +213,40 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
 
 
 @pytest.mark.parametrize(
-    "added",
+    ("added", "why"),
     [
-        [member("../escaped")],
-        [member("deep/../../escaped")],
-        [member("link", tarfile.SYMTYPE, "../outside"), member("link/escaped")],
-        [member("link", tarfile.SYMTYPE, "/etc")],
-        [member("hard", tarfile.LNKTYPE, "../outside")],
-        [member("null", tarfile.CHRTYPE)],
+        ([member("../escaped")], "../escaped is left out: its name leaves the folder"),
+        ([member("deep/../../escaped")], "its name leaves the folder"),
+        ([member("{outside}/escaped")], "its name is absolute"),
+        (
+            [member("link", tarfile.SYMTYPE, "../outside"), member("link/escaped")],
+            "link is left out: a symbolic link",
+        ),
+        ([member("latest", tarfile.SYMTYPE, "/etc")], "latest is left out: a symbolic link"),
+        ([member("hard", tarfile.LNKTYPE, "../outside")], "hard is left out: a hard link"),
+        ([member("null", tarfile.CHRTYPE)], "null is left out: a device"),
+        ([member("pipe", tarfile.FIFOTYPE)], "pipe is left out: a named pipe"),
     ],
-    ids=["dots", "deep dots", "link out", "absolute link", "hard link", "device"],
+    ids=["dots", "deep dots", "absolute", "link out", "absolute link", "hard link", "device", "pipe"],
 )
-def test_a_member_that_would_leave_the_folder_is_refused_whole(tmp_path: Path, added: list[tarfile.TarInfo]) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "outside").mkdir()
-    here = tmp_path / "run" / "here"
-    with pytest.raises(CollectError, match="node1: its archive was refused"):
-        pull(Tampering(members(*added)), str(tmp_path / "there"), here, deadline=SECONDS)
-    assert list(here.iterdir()) == []
+def test_what_is_neither_file_nor_folder_or_leaves_the_folder_is_left_out_by_name(
+    tmp_path: Path, added: list[tarfile.TarInfo], why: str
+) -> None:
+    there, outside, here = tmp_path / "there", tmp_path / "outside", tmp_path / "run" / "here"
+    there.mkdir()
+    outside.mkdir()
+    (there / "innocent").write_bytes(b"x")
+    for entry in added:
+        entry.name = entry.name.replace("{outside}", str(outside))
+    said: list[str] = []
+    host = Tampering(members(*added))
+    pulled = pull(host, str(there), here, deadline=SECONDS, warn=said.append)
+    assert pulled.files == {"innocent": hashlib.sha256(b"x").hexdigest()} and not pulled.incomplete
+    assert any(line.startswith("node1: ") and why in line for line in said), said
+    assert {path.name for path in here.iterdir()} <= {"innocent", "link"}
+    assert not any(path.is_symlink() for path in here.rglob("*"))
     assert [path.name for path in here.parent.iterdir()] == ["here"]
-    assert list((tmp_path / "outside").iterdir()) == []
-
-
-def test_an_absolute_name_stays_below_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    name = str(tmp_path / "escaped")
-    pull(Tampering(members(member(name))), str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS)
-    assert not (tmp_path / "escaped").exists()
+    assert list(outside.iterdir()) == []
 
 
 def test_files_that_differ_or_lack_are_named_and_the_sound_ones_stay(tmp_path: Path) -> None:
@@ -268,7 +279,7 @@ def test_a_failing_tar_is_told_and_what_it_sent_stays(
     there = tmp_path / "there"
     there.mkdir()
     (there / "good").write_text("good")
-    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - .", "-cf - . ./vanished"))
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - {} +", "-cf - ./vanished {} +"))
     with pytest.raises(CollectError, match="vanished"):
         pull(host, str(there), tmp_path / "here", deadline=SECONDS)
     assert (tmp_path / "here" / "good").read_text() == "good"
@@ -278,13 +289,73 @@ def test_a_full_disk_here_is_no_lost_link(host: Host, tmp_path: Path, monkeypatc
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("x")
 
-    class Full(io.BytesIO):
-        def write(self, _: Any) -> int:
-            raise OSError(28, "No space left on device")
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
 
-    def full(**_: object) -> IO[bytes]:
-        return Full()
-
-    monkeypatch.setattr("tempfile.SpooledTemporaryFile", full)
+    monkeypatch.setattr("run_benchmarks.hosts.incoming.staging.os.write", full)
     with pytest.raises(CollectError, match=r"head node: .*No space left"):
         pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_beyond_the_limit_the_small_files_have_come_and_the_rest_is_named(host: Host, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    (there / "a large one").write_bytes(os.urandom(5 << 20))
+    (there / "larger").write_bytes(b"x" * (65 << 20))
+    (there / "node_exit.json").write_text("{}")
+    said: list[str] = []
+    limits = CollectLimits(max_bytes=6 << 20)
+    pulled = pull(host, str(there), here, deadline=SECONDS, limits=limits, warn=said.append)
+    assert pulled.incomplete and pulled.files.keys() == {"a large one", "larger", "node_exit.json"}
+    assert (here / "larger").stat().st_size == (1 << 20) - 2
+    assert said == [f"{host.name}: there is more than MAX_COLLECT_BYTES (6 MiB); of larger the beginning is kept"]
+
+
+def test_more_files_than_the_limit_are_named_and_the_others_kept(host: Host, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    for number in range(60):
+        (there / f"f{number}").write_text("x")
+    said: list[str] = []
+    pulled = pull(host, str(there), here, deadline=SECONDS, limits=CollectLimits(max_files=10), warn=said.append)
+    assert pulled.incomplete and len(pulled.files) == 10 == len(tree(here))
+    assert len(said) == 1 and "MAX_COLLECT_FILES (10); not brought: " in said[0] and said[0].endswith(" and 30 more")
+
+
+def test_what_a_file_system_may_hold_comes_or_is_named(host: Host, tmp_path: Path) -> None:
+    """Links to a file, a folder and nothing, a pipe, a name that is no UTF-8; a hard link comes as the file it is."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    (there / "folder").mkdir(parents=True)
+    (there / "folder" / "file").write_text("file")
+    (there / "hard").hardlink_to(there / "folder" / "file")
+    (there / "latest").symlink_to(there / "folder")
+    (there / "dangling").symlink_to("/nowhere")
+    os.mkfifo(there / "pipe")
+    (there / os.fsdecode(b"latin \xe9")).write_text("x")
+    said: list[str] = []
+    pulled = pull(host, str(there), here, deadline=SECONDS, warn=said.append)
+    assert pulled.files.keys() == {"folder/file", "hard"} and pulled.incomplete
+    expected = ["latest is left out: a symbolic link", "dangling is left out: a symbolic link"]
+    expected += ["pipe is left out: a named pipe", "latin \ufffd is left out: its name is not UTF-8"]
+    assert sorted(said) == sorted(f"{host.name}: {line}" for line in expected)
+
+
+def test_64_collections_at_once_need_neither_the_temporary_folder_nor_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4 MB each, where a spool of 16 MB in memory or more in TMPDIR was made for each."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "log").write_bytes(b"x" * (4 << 20))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no such folder"))
+    tracemalloc.start()
+    try:
+        results = for_each(
+            {f"node{n}": n for n in range(64)},
+            lambda n: pull(LocalHost(f"node{n}"), str(there), tmp_path / "here" / f"node{n}", deadline=SECONDS),
+        ).raise_first()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(results) == 64 and peak < 64 << 20

@@ -16,6 +16,8 @@ _WORDS = r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|p
 SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
 # In text that may be JSON: the value ends where a JSON string or a list of arguments would.
 SECRET_ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9])({_WORDS}=\\?[\"']?)[^\s\"'&,;)\]}}\\]+", re.IGNORECASE)
+# In small letters, one of these is in every text that the pattern matches; that it has none is found far faster so.
+ASSIGNED = ("token=", "secret=", "passwd=", "password=", "passphrase=", "credential=", "credentials=", "key=")
 # Shorter values of telling names are words such as `false` (TOKENIZERS_PARALLELISM), which logs are full of.
 SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
@@ -42,9 +44,24 @@ def mask_output(text: str, secrets: Collection[str]) -> str:
     """Output of a program with these values masked, those after `token=` and the like, and passwords in URLs."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
-    if "=" in text:
-        text = SECRET_ASSIGNMENT.sub(rf"\1{MASK}", text)
+    if _may_assign(text):
+        text = "\n".join(
+            SECRET_ASSIGNMENT.sub(rf"\1{MASK}", line) if _may_assign(line) else line for line in text.split("\n")
+        )
     return mask_text(text) if "://" in text else text
+
+
+def secret_spans(text: str) -> list[tuple[int, int]]:
+    """Where that stands which is masked in every output, whatever the known values are; with what tells it."""
+    patterns = [URL_PASSWORD, URL_TOKEN, *([SECRET_ASSIGNMENT] if _may_assign(text) else [])]
+    return [match.span() for pattern in patterns for match in pattern.finditer(text)]
+
+
+def _may_assign(text: str) -> bool:
+    if "=" not in text:
+        return False
+    small = text.lower()
+    return any(word in small for word in ASSIGNED)
 
 
 def mask_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What a host sends passes here first: archives, output of commands, text for a console. Nothing of it is believed."""

@@ -1,0 +1,49 @@
+"""How much of one node's files is taken in a round, and the error of what would be more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+MAX_COLLECT_BYTES = 16 * GIB
+MAX_COLLECT_FILES = 20_000
+MAX_NAME_BYTES = 1024  # of a whole path: with the result folder before it, it stays below the kernel's 4096
+MAX_PART_BYTES = 255
+MAX_DEPTH = 32
+OVERHEAD_BYTES = 64 << 20  # what an archive may hold beside its files' contents, however small those are
+OVERHEAD_BYTES_PER_FILE = 4096
+
+
+class EnoughError(Exception):
+    """A host sent more than a limit allows; what came before is sound. No OSError: links do not break of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectLimits:
+    """Of one pull: bytes that are written, and members of the archive of whatever kind."""
+
+    max_bytes: int = MAX_COLLECT_BYTES
+    max_files: int = MAX_COLLECT_FILES
+
+    @property
+    def max_stream_bytes(self) -> int:
+        """Bytes of the archive itself: headers, padding and members that are left out count, too."""
+        return self.max_bytes + OVERHEAD_BYTES + OVERHEAD_BYTES_PER_FILE * self.max_files
+
+    def too_many_bytes(self) -> EnoughError:
+        """The error of an archive that is too large."""
+        return EnoughError(f"there is more than MAX_COLLECT_BYTES ({readable_bytes(self.max_bytes)})")
+
+    def too_many_files(self) -> EnoughError:
+        """The error of an archive with too many members."""
+        return EnoughError(f"there are more files than MAX_COLLECT_FILES ({self.max_files})")
+
+
+def readable_bytes(size: int) -> str:
+    """A number of bytes in the largest unit of 1024 in which it is at least 1."""
+    amount, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.4g} {unit}"

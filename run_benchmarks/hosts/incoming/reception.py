@@ -1,0 +1,102 @@
+"""Receives one archive of a host: the command's output goes through the reader into a staging folder, as it comes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from run_benchmarks.errors import DeadlineError, HostError, LinkLostError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
+from run_benchmarks.hosts.incoming.staging import Staging
+from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
+
+
+class Reception:
+    """Use once, as a context: what was not kept of the staging folder is removed at the end.
+
+    Attributes:
+        refused: what came is no whole archive.
+        enough: a limit was reached; the host's command was ended then.
+    """
+
+    def __init__(self, destination: Path, limits: CollectLimits) -> None:
+        self._destination, self._limits = destination, limits
+        self._staging = Staging(destination.parent, limits)
+        self._stream = TarStream(self._staging)
+        self._bytes = 0
+        self._stop = threading.Event()
+        self._unkept: OSError | None = None
+        self.refused: ArchiveError | None = None
+        self.enough: EnoughError | None = None
+
+    def __enter__(self) -> Reception:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._staging.close()
+
+    def receive(self, host: Host, argv: Sequence[str], deadline: float) -> tuple[str, int, HostError | None]:
+        """Run the command and take its output: its stderr, its exit code, and how the transfer broke, if it did.
+
+        Raises:
+            OSError: the head node cannot keep the files.
+        """
+        broken: HostError | None = None
+        try:
+            done = host.run(argv, on_stdout=self.feed, deadline=deadline, check=False, cancel=self._stop)
+            listing, exit_code = done.stderr, 0 if self._stop.is_set() else done.exit_code
+        except (DeadlineError, LinkLostError) as error:
+            listing, exit_code, broken = error.output, 1, error
+            if self._stop.is_set():
+                broken = None
+        if self._unkept is not None:
+            raise self._unkept
+        if broken is None and not self._stop.is_set() and not self._stream.at_rest:
+            self.refused = ArchiveError("it ends in the middle of a member")
+        return listing, exit_code, broken
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a piece. After the first trouble the command is ended and what comes still is let go by.
+
+        Nothing is raised here: the host's list of its files, on its other stream, is wanted in any case.
+        """
+        if self._stop.is_set():
+            return
+        self._bytes += len(chunk)
+        try:
+            if self._bytes > self._limits.max_stream_bytes:
+                raise self._limits.too_many_bytes()
+            self._stream.feed(chunk)
+        except EnoughError as error:
+            self.enough = error
+        except ArchiveError as error:
+            self.refused = error
+        except OSError as error:
+            self._unkept = error
+        else:
+            return
+        self._stop.set()
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """sha256 by name of what came, of a file that was cut that of its beginning."""
+        return self._staging.digests
+
+    @property
+    def cut(self) -> set[str]:
+        """The file of which a limit left only the beginning, if there is one."""
+        return self._staging.cut
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why, by name, of members that were not taken."""
+        return self._staging.left_out
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Move these into the destination. Raises OSError."""
+        self._staging.move(names, self._destination)

@@ -1,0 +1,188 @@
+"""Reads a tar stream piece by piece as it comes from a host: bounded memory, no recursion, nothing on the disk.
+
+The standard library's reader is not used on the whole: it recurses over chains of extended headers, reads one of any
+length into memory, keeps a record of every member, and its filter for extraction is absent or flawed in Pythons that
+are in use. Its parser of one header block of 512 bytes is.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+BLOCK = tarfile.BLOCKSIZE
+MAX_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name; GNU tar and Python write some hundred bytes
+MAX_SIZE = 1 << 62
+MAX_DIGITS = 19
+SPARSE_MORE, SPARSE_MORE_AGAIN = 482, 504  # where a sparse member's header says that another block follows
+FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+WITHOUT_CONTENT = {
+    tarfile.DIRTYPE: "a folder",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a named pipe",
+}
+PAX_HEADERS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+EXTENDED = (*PAX_HEADERS, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+
+
+class ArchiveError(Exception):
+    """What came is no tar archive."""
+
+
+class Sink(Protocol):
+    """Takes what an archive holds, in its order. Between `begin_file` and `end_file` come that file's bytes."""
+
+    def begin_file(self, name: str, mode: int) -> None:
+        """A regular file begins."""
+
+    def write(self, data: memoryview) -> None:
+        """The next bytes of it."""
+
+    def end_file(self) -> None:
+        """It is whole."""
+
+    def folder(self, name: str) -> None:
+        """A folder."""
+
+    def leave_out(self, name: str, why: str) -> None:
+        """A member of a kind that is not taken."""
+
+
+@dataclass
+class _Extended:
+    """What extended headers say about the member that follows them."""
+
+    name: str | None = None
+    size: int | None = None
+    unfit: str = ""
+
+
+class TarStream:
+    """Takes an archive in pieces, cut anywhere, and tells `sink` of its members. Archives may follow one another."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._block = bytearray()
+        self._needed = BLOCK
+        self._next: Callable[[bytes], None] = self._header
+        self._content = 0  # bytes of the current file that are to come
+        self._skipped = 0  # bytes after that which nobody wants
+        self._extended = _Extended()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next piece. Raises ArchiveError, and what the sink raises."""
+        view = memoryview(chunk)
+        while len(view):
+            if self._content:
+                size = min(len(view), self._content)
+                self._sink.write(view[:size])
+                self._content -= size
+                if not self._content:
+                    self._sink.end_file()
+            elif self._skipped:
+                size = min(len(view), self._skipped)
+                self._skipped -= size
+            else:
+                size = min(len(view), self._needed - len(self._block))
+                self._block += view[:size]
+                if len(self._block) == self._needed:
+                    block = bytes(self._block)
+                    self._block.clear()
+                    self._next(block)
+            view = view[size:]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the stream may end here: not within a header or a file."""
+        return not self._content and not self._block and self._next == self._header
+
+    def _header(self, block: bytes) -> None:
+        if not block.strip(b"\0"):
+            return  # an archive's end, or its padding
+        try:
+            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except (tarfile.TarError, ValueError, OverflowError) as error:
+            raise ArchiveError(f"no tar header: {error}") from error
+        if not 0 <= member.size < MAX_SIZE:
+            raise ArchiveError(f"a member of {member.size} bytes")
+        if member.type in EXTENDED:
+            self._begin_extended(member)
+            return
+        extended, self._extended = self._extended, _Extended()
+        name = member.name if extended.name is None else extended.name
+        size = member.size if extended.size is None else extended.size
+        if member.type == tarfile.DIRTYPE and not extended.unfit:
+            self._sink.folder(name)
+        elif member.type in WITHOUT_CONTENT:
+            self._sink.leave_out(name, extended.unfit or WITHOUT_CONTENT[member.type])
+        elif member.type in FILES and not extended.unfit:
+            self._sink.begin_file(name, member.mode)
+            self._content, self._skipped = size, -size % BLOCK
+            if not size:
+                self._sink.end_file()
+        else:
+            is_sparse = member.type == tarfile.GNUTYPE_SPARSE
+            self._sink.leave_out(name, extended.unfit or ("a sparse file" if is_sparse else "of a kind we do not know"))
+            if is_sparse and block[SPARSE_MORE]:
+                self._begin_sparse(size)
+            else:
+                self._skipped = _padded(size)
+
+    def _begin_sparse(self, size: int) -> None:
+        """The map of a sparse file goes on in further blocks, before its contents."""
+
+        def more(block: bytes) -> None:
+            if not block[SPARSE_MORE_AGAIN]:
+                self._next = self._header
+                self._skipped = _padded(size)
+
+        self._next = more
+
+    def _begin_extended(self, member: tarfile.TarInfo) -> None:
+        kind, size = member.type, member.size
+        if size > MAX_EXTENDED_BYTES:
+            self._extended.unfit = f"its extended header has {size} bytes"
+        if size == 0 or size > MAX_EXTENDED_BYTES or kind in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
+            self._skipped = _padded(size)
+            return
+
+        def whole(data: bytes) -> None:
+            self._next, self._needed = self._header, BLOCK
+            if kind in PAX_HEADERS:
+                _read_pax(data[:size], self._extended)
+            else:
+                self._extended.name = data[:size].split(b"\0")[0].decode("utf-8", "surrogateescape")
+
+        self._next, self._needed = whole, _padded(size)
+
+
+def _padded(size: int) -> int:
+    return size + -size % BLOCK
+
+
+def _read_pax(data: bytes, extended: _Extended) -> None:
+    """Records `<length> <key>=<value>\\n`, the length being that of the whole record. Raises ArchiveError."""
+    at = 0
+    while at < len(data) and data[at]:
+        space = data.find(b" ", at, at + MAX_DIGITS)
+        length = data[at:space] if space > 0 else b""
+        if not length.isdigit():
+            raise ArchiveError("a pax header without the length of a record")
+        end = at + int(length)
+        key, separator, value = data[space + 1 : end - 1].partition(b"=")
+        if end <= space + 1 or end > len(data) or not separator or data[end - 1 : end] != b"\n":
+            raise ArchiveError("a pax header with a broken record")
+        if key == b"path":
+            extended.name = value.decode("utf-8", "surrogateescape")
+        elif key == b"size":
+            if not value.isdigit() or len(value) > MAX_DIGITS or int(value) >= MAX_SIZE:
+                raise ArchiveError("a pax header with a size that is none")
+            extended.size = int(value)
+        elif key.startswith(b"GNU.sparse."):
+            extended.unfit = "a sparse file"
+        at = end
