@@ -1,7 +1,4 @@
-"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables.
-
-Everything passes here, and here what a terminal would obey is taken out of it: much of it came from hosts.
-"""
+"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables."""
 
 from __future__ import annotations
 
@@ -9,20 +6,14 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import Console
 from rich.table import Table
 
-from run_benchmarks.hosts.incoming.text import printable
-
 LOG = logging.getLogger("clusterdyno")
-# paramiko logs each broken connection with its traceback; what a person has to know of it is in our own errors.
-PARAMIKO = logging.getLogger("paramiko")
-PARAMIKO.addHandler(logging.NullHandler())
 FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
 PIPED_WIDTH = 140  # of tables in a file or pipe
 BANNER = (
@@ -34,12 +25,6 @@ BANNER = (
 
 
 class _Console(Console):
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What rich itself renders, its text made harmless: tables, the live line, whatever is printed."""
-        for segment in super().render(renderable, options):
-            is_text = segment.control is None
-            yield segment._replace(text=printable(segment.text)) if is_text else segment
-
     def on_broken_pipe(self) -> None:
         """Leave it to `outliving`: rich's own would end the program here."""
         raise BrokenPipeError
@@ -65,12 +50,6 @@ def outliving() -> Iterator[None]:
                         os.dup2(null.fileno(), stream.fileno())
 
 
-class _Formatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        """The record's text, made harmless."""
-        return printable(super().format(record))
-
-
 class _ConsoleHandler(logging.Handler):
     """Writes through rich's console, so that a live line below is redrawn and not torn."""
 
@@ -83,7 +62,7 @@ class _ConsoleHandler(logging.Handler):
 
 
 def start_logging(level: str, file: Path | None) -> None:
-    """Log to the console at `level`, and to `file` at DEBUG, with what paramiko warns of."""
+    """Log to the console at `level`, and to `file` at DEBUG."""
     stop_logging()
     LOG.setLevel(logging.DEBUG)
     LOG.propagate = False
@@ -93,19 +72,15 @@ def start_logging(level: str, file: Path | None) -> None:
         to_file = logging.FileHandler(file, encoding="utf-8")
         to_file.setLevel(logging.DEBUG)
         handlers.append(to_file)
-        PARAMIKO.addHandler(to_file)
-        PARAMIKO.propagate = False
-        PARAMIKO.setLevel(logging.WARNING)
     for handler in handlers:
-        handler.setFormatter(_Formatter(FORMAT))
+        handler.setFormatter(logging.Formatter(FORMAT))
         LOG.addHandler(handler)
 
 
 def stop_logging() -> None:
     """Close and detach the handlers, as before `start_logging`."""
-    LOG.propagate = PARAMIKO.propagate = True
+    LOG.propagate = True
     for handler in list(LOG.handlers):
-        PARAMIKO.removeHandler(handler)
         LOG.removeHandler(handler)
         handler.close()
 
@@ -119,7 +94,7 @@ def print_table(
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
+    console = CONSOLE if file is None else Console(file=file, highlight=False, width=160)
     with outliving():
         console.print(table, markup=False)
 
@@ -127,10 +102,4 @@ def print_table(
 def complain(message: str) -> None:
     """One readable screen for a user's mistake, on stderr."""
     with outliving():
-        print(printable(message), file=sys.stderr, flush=True)
-
-
-def say(message: str) -> None:
-    """What a command answers, on stdout."""
-    with outliving():
-        print(printable(message), flush=True)
+        print(message, file=sys.stderr, flush=True)

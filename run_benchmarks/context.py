@@ -40,7 +40,10 @@ class RunContext:
 
 @dataclass(kw_only=True)
 class Node:
-    """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it."""
+    """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it.
+
+    `silent`: the host answers, but what runs its tasks (the Docker engine) does not.
+    """
 
     plan: NodePlan
     host: Host
@@ -50,6 +53,7 @@ class Node:
     done: bool = False
     code_digest: str | None = None
     lost: bool = False
+    silent: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def answers(self) -> bool:

@@ -245,7 +245,7 @@ class Round:
             f"{node.plan.host} {what}": (node, what, task)
             for node in self._nodes.values()
             for what, task in (("workload", node.workload), ("monitor", node.monitor))
-            if task is not None and not node.lost
+            if task is not None and not node.lost and not node.silent
         }
 
         def finish(item: tuple[Node, str, RunningTask]) -> None:
@@ -265,7 +265,9 @@ class Round:
             node.warnings.append(f"{key}: not removed: {error}")
             self.left.setdefault(node.plan.host, []).append(task)
         for node in self._nodes.values():
-            if node.lost:
+            if node.silent:
+                node.warnings.append(f"{node.plan.host}: its tasks are not removed: what runs them does not answer")
+            if node.lost or node.silent:
                 self.left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
 
     def _collect(self) -> None:

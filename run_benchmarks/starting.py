@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.command_line import own_command, run_word
-from run_benchmarks.console import (
-    BANNER,
-    CONSOLE,
-    LOG,
-    complain,
-    outliving,
-    print_table,
-    say,
-    start_logging,
-    stop_logging,
-)
+from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, outliving, print_table, start_logging, stop_logging
 from run_benchmarks.diagnose import Ladder, network_case
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.host_selection import selected
@@ -34,6 +22,7 @@ from run_benchmarks.preparation import (
     owner_of,
     prepare,
     result_root,
+    run_folder,
 )
 from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
@@ -77,26 +66,28 @@ def _named(prepared: Prepared) -> tuple[Prepared, Path] | None:
         folder = new_run_folder(root)
         return prepared.named(folder.name, owner_of(root)), folder
     except OSError as error:
-        complain(unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
+        complain(f"the result folder cannot be made: {error}")
         return None
 
 
-def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
-    """Go on with the run in `folder`, whose controller is gone; returns the exit code.
+def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
+    """Go on with a run whose controller is gone; returns the exit code.
 
     Raises:
+        ConfigError: there is no such run.
         JournalError: it has no journal, has ended, is worked on, or the files now say something else than then.
     """
     os.umask(UMASK)
+    root = result_root(settings)
+    folder = run_folder(root, run_id)
     past = Journal(folder).read()
     if is_controlled(folder):
-        raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
-    prepared = prepare(selected(settings, past.started.hosts), folder.name).named(folder.name, owner_of(folder.parent))
+        raise JournalError(f"{folder}: a controller works on this run; see `run.py status {run_id}`")
+    prepared = prepare(selected(settings, past.started.hosts), run_id).named(run_id, owner_of(root))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan is another than when it began, "
-            f"from {past.started.cluster_conf} and {past.started.test_conf}; "
-            f"now it is from {settings.cluster_file} and {settings.test_file}. "
+            f"from {past.started.cluster_conf} and {past.started.test_conf}. "
             "Bring these files and the code back to that state, or start a new run"
         )
     return _control(prepared, folder, detach=detach)
@@ -116,7 +107,7 @@ def diagnose(settings: Settings) -> int:
         return EXIT_USAGE
     prepared, folder = named
     start_logging("error", folder / "run.log")
-    cleanup = own_command("clean", run_word(folder))
+    cleanup = f"{_command(settings)} clean {folder.name}"
     try:
         with (
             controlling(folder) as lock,
@@ -128,7 +119,7 @@ def diagnose(settings: Settings) -> int:
         complain(str(error))
         return EXIT_INTERRUPTED
     except OSError as error:
-        complain(unwritable(error, folder, f"to remove what may be left on the hosts: {cleanup}"))
+        complain(f"what was found cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
         return EXIT_FAIL
     finally:
         stop_logging()
@@ -138,7 +129,8 @@ def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
             said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
-            say("\n".join(said))
+            with outliving():
+                print("\n".join(said), flush=True)
             if rung.problems:
                 return EXIT_FAIL
     finally:
@@ -146,16 +138,20 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
+def _command(settings: Settings) -> str:
+    return f"python run_benchmarks/run.py --cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
+
+
 def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
-        for word in ("attach", "status", "stop"):
-            print(f"  {own_command(word, run_word(folder))}")
+        for words in (f"attach {folder.name}", f"status {folder.name}", f"stop {folder.name}"):
+            print(f"  {_command(prepared.settings)} {words}")
         return EXIT_PASS
     with outliving():
         CONSOLE.print(BANNER, markup=False)
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
-    cleanup = own_command("clean", run_word(folder))
+    cleanup = f"{_command(prepared.settings)} clean {folder.name}"
     try:
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
             session = Session(prepared, folder, interruption, sys.argv)
@@ -164,21 +160,12 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineT
         if learn is not None and not _learn(session, record, learn.file):
             return record.exit_code or EXIT_FAIL
     except OSError as error:
-        resume_command = own_command("resume", run_word(folder))
-        complain(unwritable(error, folder, f"then go on: {resume_command}; or remove what is on the hosts: {cleanup}"))
+        complain(f"the results cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
         return EXIT_FAIL
     else:
         return record.exit_code
     finally:
         stop_logging()
-
-
-def unwritable(error: OSError, folder: Path, action: str) -> str:
-    """One line for a person: why nothing can be written to a folder of the head node, and what to do."""
-    why = f"{error.strerror or error} ({error.filename or folder})"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        why = f"{why}: the head node's own disk is full. Free some space there"
-    return f"the results cannot be written to {folder}: {why}; {action}"
 
 
 def _learn(session: Session, record: RunRecord, file: Path) -> bool:

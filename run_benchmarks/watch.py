@@ -7,6 +7,9 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from pydantic import ValidationError
 
 from run_benchmarks.console import LOG
 from run_benchmarks.context import HEARTBEAT_SECONDS, Node, RunContext, answers
@@ -17,11 +20,13 @@ from run_benchmarks.progress import Progress
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.stall import StallWatch
+from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
+NODE_EXIT_BYTES = 1 << 20
 STACKS_SECONDS = 2.0  # what the ranks get to write their stacks
 
 
@@ -79,9 +84,8 @@ class Watch:
             return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
         if time.monotonic() >= self._deadline:
             return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
-        if stall.is_stalled():
-            return Verdict.TIMEOUT, f"no rank wrote anything for {self._case.stall_limit:g} s, its stall limit"
-        return None
+        stalled = stall.stalled()
+        return None if stalled is None else (Verdict.TIMEOUT, stalled)
 
     def _wait_for(self, node: Node) -> None:
         try:
@@ -98,6 +102,7 @@ class Watch:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         That a wait ends without an answer means either that the task goes on or that the host is gone: so it is asked.
+        Where the host answers and what runs its tasks does not, the launch's own record of its end counts.
 
         Raises:
             LinkLostError: the host did not answer for so long.
@@ -110,7 +115,7 @@ class Watch:
             trouble = f"{node.plan.host}: does not answer"
             answered = False
             try:
-                code = node.workload.wait(min(WAIT_SECONDS, limit / 4))
+                code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
                 if code is not None:
                     return code
                 answered = True
@@ -122,14 +127,24 @@ class Watch:
             if alive and answered:
                 last_heard, complained = time.monotonic(), False
                 continue
+            code = recorded_exit_code(node) if alive and complained else None
+            if code is not None:
+                node.silent = True
+                node.warnings.append(f"{trouble}; that its tasks ended with {code} is what {NODE_EXIT_FILE} says")
+                return code
             if time.monotonic() - last_heard > limit or self._over.is_set():
-                if alive:
-                    raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
-                raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
+                self._give_up(node, alive, trouble)
             if not complained:
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
             complained = True
             time.sleep(RECONNECT_SECONDS)
+
+    def _give_up(self, node: Node, alive: bool, trouble: str) -> NoReturn:
+        limit = self._context.link_limit
+        if alive:
+            node.silent = True
+            raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
+        raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[Progress]:
@@ -170,6 +185,16 @@ class Watch:
             running[host].warnings.append(f"{host}: no stacks: {error}")
         if asked.succeeded:
             time.sleep(STACKS_SECONDS)
+
+
+def recorded_exit_code(node: Node) -> int | None:
+    """What the launch on that node wrote down as its exit code, None where it has written nothing that can be read."""
+    path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
+    try:
+        found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
+        return NodeExit.model_validate_json(found.stdout).exit_code
+    except (HostError, ValidationError):
+        return None
 
 
 def stop_workloads(nodes: Mapping[str, Node]) -> None:

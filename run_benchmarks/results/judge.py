@@ -11,12 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
-from run_benchmarks.errors import tail
 from run_benchmarks.plan import NodePlan
+from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
 from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 from training.benchmarks.driver.perflog import Event
+from training.benchmarks.driver.rank_states import NodeRanks
 
 TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
 
@@ -40,6 +41,13 @@ class NodeOutcome:
         """node_exit.json, where it is there and whole."""
         try:
             return NodeExit.read(self.folder)
+        except (OSError, ValidationError):
+            return None
+
+    def node_ranks(self) -> NodeRanks | None:
+        """rank_states.json, where it is there and whole."""
+        try:
+            return NodeRanks.read(self.folder)
         except (OSError, ValidationError):
             return None
 
@@ -88,11 +96,14 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
     rank0 = logs.get(0)
     metrics = (rank0.value(Event.FINISHED) if rank0 else None) or {}
     steps = rank0.values(Event.STEP_END) if rank0 else []
-    failure = _first_failure(outcomes, logs)
+    timed_out = ended_early is not None and ended_early[0] is Verdict.TIMEOUT
+    failure = first_failure(outcomes, logs, timed_out=timed_out)
     if ended_early is not None:
         verdict, reason = ended_early
+        if timed_out and failure is not None:
+            reason = f"{reason}; {describe(failure)}"
     elif failure is not None:
-        verdict, reason = Verdict.FAIL, _describe(failure)
+        verdict, reason = Verdict.FAIL, describe(failure)
     else:
         verdict, reason = _by_content(outcomes, logs)
     return Judgement(
@@ -107,55 +118,6 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
             if log.torn is not None
         ],
     )
-
-
-def _first_failure(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> FirstFailure | None:
-    """The earliest failure by the head node's clock; who was only stopped because of another is no cause.
-
-    Ranks that fell because they lost a peer come after all others: the hosts' clocks do not agree to the millisecond.
-    """
-    candidates: list[tuple[bool, float, FirstFailure]] = []
-    for outcome in outcomes:
-        record = outcome.exit_record()
-        causes = [failure for failure in record.failures if not failure.stopped] if record else []
-        for cause in causes:
-            rank_tail = logs[cause.rank].tail if cause.rank in logs else ""
-            failure = FirstFailure(
-                host=outcome.node.host,
-                rank=cause.rank,
-                exit_code=cause.exit_code,
-                signal=cause.signal,
-                message=cause.message,
-                log_tail=rank_tail or tail(outcome.output),
-            )
-            candidates.append((cause.lost_peer, cause.time_ms / 1000 - outcome.clock_offset, failure))
-        if not causes and not outcome.stopped and (outcome.error or outcome.exit_code not in (0, None)):
-            message = outcome.error or (
-                record.error if record and record.error else "the task failed before its ranks ran"
-            )
-            failure = FirstFailure(
-                host=outcome.node.host,
-                rank=None,
-                exit_code=outcome.exit_code,
-                signal=None,
-                message=message,
-                log_tail=tail(outcome.output),
-            )
-            ended = record.finished_ms / 1000 - outcome.clock_offset if record else float("inf")
-            candidates.append((False, ended, failure))
-    return min(candidates, key=lambda candidate: candidate[:2])[2] if candidates else None
-
-
-def _describe(failure: FirstFailure) -> str:
-    where = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
-    if failure.signal:
-        how = f"ended by {failure.signal}"
-    elif failure.exit_code is not None:
-        how = f"exit code {failure.exit_code}"
-    else:
-        how = "no exit code"
-    last = failure.message.strip().splitlines()
-    return f"{where}: {how}" + (f": {last[-1]}" if last else "")
 
 
 def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> tuple[Verdict, str]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from run_benchmarks.changes import Changes
 from run_benchmarks.results.network_baseline import BaselineRecord
 
 SCHEMA_VERSION = 2
@@ -38,14 +37,18 @@ class _Record(BaseModel):
 
 
 class FirstFailure(_Record):
-    """Where a round broke first. `rank` is None where a node failed before or beside its ranks."""
+    """Where a round broke first, or stood still. `rank` is None where a node failed before or beside its ranks.
 
-    host: str
+    Both `host` and `rank` are None where it cannot be told; `message` says why. `evidence`: what speaks for it.
+    """
+
+    host: str | None
     rank: int | None
     exit_code: int | None
     signal: str | None
     message: str
     log_tail: str
+    evidence: list[str] = []
 
 
 class CollectedFile(_Record):
@@ -141,8 +144,7 @@ class HostRecord(_Record):
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS).
 
-    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then. `changes`: what its
-    command line changed in the two files.
+    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -152,7 +154,6 @@ class RunRecord(_Record):
     started_ms: int
     finished_ms: int
     command: list[str]
-    changes: Changes | None = None
     runtime: str
     vendor: str
     code_digest: str

@@ -23,6 +23,8 @@ ValueT = TypeVar("ValueT")
 # Whatever the engine's default is: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
+ANSWER_SECONDS = 5.0  # what an engine has to say how a container is
+ANSWER_CHARACTERS = 500  # of an error that it answers
 
 
 class DockerRuntime:
@@ -133,9 +135,26 @@ class _Container:
             )
         except LinkLostError as error:
             if _timed_out(error):
-                return None
+                return self._exit_code_now()
             raise
         return int(answer["StatusCode"])
+
+    def _exit_code_now(self) -> int | None:
+        """The exit code, None where it runs: a frozen engine is as silent as one whose container goes on."""
+        name, client = self._task.name, self._host.docker()
+        url = f"{client.base_url}/v{client.api_version}/containers/{name}/json"
+
+        def inspect() -> dict[str, Any]:
+            response = client.get(url, timeout=ANSWER_SECONDS)
+            if response.status_code != requests.codes.ok:
+                raise docker.errors.APIError(response.text[:ANSWER_CHARACTERS], response)
+            return dict(response.json()["State"])
+
+        try:
+            state = self._call(f"asking for container {name}", inspect)
+            return int(state["ExitCode"]) if state["Status"] in ("exited", "dead") else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise TaskError(self._host.name, f"the engine's answer on container {name} cannot be read") from error
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.faulty_project import CONFIG, project
 from tests.cluster.host import SSHD
 from tests.cluster.system import frozen
 
@@ -41,8 +42,10 @@ def ended(controller: Controller, seconds: float) -> Answer:
     return answer
 
 
-def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controller) -> None:
-    configure(controller, {"HANGS": {**LONG, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}, "NEXT": SHORT})
+def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, testbed: TestBed) -> None:
+    controller = Controller(tmp_path, testbed, project(tmp_path / "project", {}))
+    hangs: dict[str, object] = {"model": "faulty", "config": CONFIG, "overrides": {"fault": "hang", "rank": 2}}
+    configure(controller, {"HANGS": {**hangs, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}, "NEXT": SHORT})
     answer = ended(controller, 180)
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     case = answer.folder / "HANGS"
@@ -50,10 +53,10 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(controller: Controll
         stacks = (folder / "stacks.txt").read_text()
         for rank in range(4):
             part = stacks.partition(f"rank {rank} on ")[2].partition("\nrank ")[0]
-            assert "most recent call first" in part and "/training/benchmarks/network/" in part, stacks
-        record = answer.round_record("HANGS") if attempt == 1 else None
-        if record is not None:
-            assert record["verdict"] == "timeout" and "stall limit" in record["reason"] and record["attempt"] == 1
+            assert "most recent call first" in part and "/training/benchmarks/faulty/" in part, stacks
+        record = answer.round_record("HANGS", attempt=attempt)
+        assert record["verdict"] == "timeout" and "stall limit" in record["reason"] and record["attempt"] == attempt
+        assert f"rank 2 on {testbed.hosts[1].address}: stands still" in record["reason"]
     assert [each["verdict"] for each in answer.run_record()["cases"]] == ["timeout", "pass"]
     assert rank_process(0) is None
 
@@ -133,7 +136,7 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     assert len(images) == 1, "an image of its own for the host that is left"
     left = controller.containers()
     assert len(left) == 2 and all("-n0" in name for name in left), left
-    assert f"run.py clean {answer.folder}`" in answer.output
+    assert f"until `run.py clean {answer.folder.name}`" in answer.output
     cleaned = controller.call("clean", answer.folder.name)
     assert cleaned.exit_code == 0 and all(name in cleaned.output for name in left), cleaned.output
     assert controller.containers() == [] and rank_process(0) is None

@@ -4,7 +4,9 @@ makes it one of the repository's.
 
 import ctypes
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,7 +33,11 @@ def main() -> None:
             if config.together:
                 dist.all_reduce(torch.ones(1))
             if step == config.after and run.group.placement.rank == config.rank:
+                if config.fault == "return":
+                    return
                 _break(run)
+            elif step == config.after and config.prints:
+                threading.Thread(target=_print_on, daemon=True).start()
             time.sleep(config.pause)
         run.logger.log(Event.TRAIN_END)
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin})
@@ -49,12 +55,27 @@ def _break(run: RunContext[Config]) -> None:
     match config.fault:
         case "exit":
             sys.exit(7)
+        case "leave":
+            sys.exit(0)
+        case "vanish":
+            os._exit(0)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "hang":
+            time.sleep(3600)
         case "segfault":
             ctypes.string_at(0)
         case "memory":
             held = []
             while True:
                 held.append(b"x" * CHUNK)
+
+
+def _print_on() -> None:
+    """Write lines for ever, whatever becomes of the work."""
+    while True:
+        print("still here", flush=True)
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

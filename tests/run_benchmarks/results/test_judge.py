@@ -171,7 +171,8 @@ def test_a_torn_line_alone_is_told_and_no_failure(tmp_path: Path) -> None:
 def test_the_controller_s_own_reason_to_end_stands(tmp_path: Path, verdict: Verdict, reason: str) -> None:
     node = outcome(tmp_path, exit_code=7, record=node_exit(7, [rank_failure(0, 1)]))
     judgement = judge([node], ended_early=(verdict, reason))
-    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+    named = "; rank 0 on node1: exit code 7: ValueError: rank 0" if verdict is Verdict.TIMEOUT else ""
+    assert (judgement.verdict, judgement.reason) == (verdict, reason + named)
     assert judgement.first_failure is not None
 
 

@@ -24,6 +24,15 @@ _LOST_PEER = (
     "remote process exited or there was a network error",
     "did the remote server shutdown or crash",
 )
+# By these that a wait for the others was given up: who did not come is not said, but it was not this rank.
+_WAITED_IN_VAIN = (
+    "timed out waiting",
+    "wait timeout after",
+    "collective operation timeout",
+    "application timeout caused pair closure",
+    "failed to pass monitoredbarrier",
+    "socket timeout",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +59,7 @@ class SeenFailure:
 
 
 def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
-    """The cause first: by time, but effects (a lost peer, a rank that torchrun ended) after everything else.
+    """The cause first: by time, but effects (a lost peer, one that never came, an end by torchrun) after all else.
 
     A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record their errors at
     once; so if it ended before any of them did, it comes first, and its time is at the latest theirs. torchrun ends
@@ -60,7 +69,7 @@ def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
 
     def key(each: SeenFailure) -> tuple[bool, int, bool]:
         is_sudden = not each.recorded and each.ended_ms < first_recorded_end
-        is_effect = each.failure.lost_peer or (each.failure.stopped and not is_sudden)
+        is_effect = each.failure.lost_peer or each.failure.waited or (each.failure.stopped and not is_sudden)
         time_ms = each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0)
         return is_effect, time_ms, each.failure.stopped
 
@@ -106,5 +115,6 @@ def seen(failure: EndedRank, ended: Mapping[int, int], log_dir: Path) -> SeenFai
         message=message,
         stopped=signal_number in _STOP_SIGNALS,
         lost_peer=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _LOST_PEER),
+        waited=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _WAITED_IN_VAIN),
     )
     return SeenFailure(failure=record, ended_ms=ended_ms, recorded=isinstance(recorded, dict))

@@ -6,9 +6,10 @@
 --launcher processes starts the ranks without torch (driver.processes), for frameworks that bring none.
 
 Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
-D/rank<global rank>.out.log, and writes D/node_exit.json at the end, however it comes. Its exit code is 0 or the first
-failing rank's (128 + signal). On SIGUSR1 every rank writes its stacks into its log. After --max_seconds it stops as on
-SIGTERM: nothing runs for ever on a host that its controller has lost.
+D/rank<global rank>.out.log, keeps D/rank_states.json, which says how far each rank is, and writes D/node_exit.json at
+the end, however it comes. Its exit code is 0 or the first failing rank's (128 + signal). On SIGUSR1 every rank writes
+its stacks into its log. After --max_seconds it stops as on SIGTERM: nothing runs for ever on a host that its controller
+has lost.
 """
 
 import argparse
@@ -34,7 +35,9 @@ from training.benchmarks.driver import processes
 from training.benchmarks.driver.catalog import LAUNCHERS
 from training.benchmarks.driver.masking import mask_argv, mask_environment
 from training.benchmarks.driver.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
-from training.benchmarks.driver.rank_watch import SOCKET_ENV, RankWatch, now_ms
+from training.benchmarks.driver.pulse import SOCKET_ENV
+from training.benchmarks.driver.rank_states import RANK_STATES_FILE
+from training.benchmarks.driver.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.stop_signals import Stopped, held, raise_on_signals
 
 USAGE_EXIT_CODE = 2
@@ -99,7 +102,8 @@ def main() -> int:
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
         with _workload_lock(launch.log_dir):
-            (launch.log_dir / NODE_EXIT_FILE).unlink(missing_ok=True)
+            for earlier in (NODE_EXIT_FILE, RANK_STATES_FILE):
+                (launch.log_dir / earlier).unlink(missing_ok=True)
             if launch.max_seconds is not None:
                 _stop_after(launch.max_seconds)
             _run(launch)
@@ -180,7 +184,10 @@ def _run(launch: Launch) -> None:
 def _run_ranks(launch: Launch) -> None:
     agent = _agent(launch.launcher)
     launch.torch = agent.TORCH_VERSION
-    with tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch, RankWatch(Path(scratch)) as watch:
+    with (
+        tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch,
+        RankWatch(Path(scratch), launch.log_dir) as watch,
+    ):
         launch.scratch = Path(scratch)
         command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
         try:

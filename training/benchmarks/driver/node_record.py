@@ -16,7 +16,8 @@ class RankFailure(BaseModel):
 
     `message` is the traceback of an exception, otherwise a sentence. `time_ms` is epoch milliseconds: of the exception,
     otherwise of the end of the process. `stopped` tells that the launcher ended it because another rank had failed,
-    `lost_peer` that its exception says that the connection to another rank broke: both are rather effects than causes.
+    `lost_peer` that its exception says that the connection to another rank broke, `waited` that it gave up waiting for
+    others: all three are rather effects than causes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,6 +31,7 @@ class RankFailure(BaseModel):
     message: str
     stopped: bool
     lost_peer: bool = False
+    waited: bool = False
 
     @property
     def shell_code(self) -> int:

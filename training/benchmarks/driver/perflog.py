@@ -18,6 +18,8 @@ from typing import TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from training.benchmarks.driver.pulse import note_event
+
 PREFIX = "[PerfLog] "
 SCHEMA_VERSION = 1
 
@@ -175,6 +177,7 @@ class PerfLogger:
         line = _format(event, value, {}, metadata) + "\n"
         with self._lock:
             write_line(self._stream or sys.stdout, line)
+            note_event(event.value)
 
 
 def check_sequence(records: Sequence[PerfLogRecord], *, strict: bool = True) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver import pulse
 from training.benchmarks.driver.rank_watch import stamp
 
 
@@ -97,12 +98,15 @@ def init(
     try:
         yield group
     except BaseException as error:
-        stamp(error)  # before the peers notice
+        # Before the peers notice.
+        stamp(error)
+        pulse.leave(pulse.exit_code_of(error))
         # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL exits without, and
         # destroying would wait for kernels whose peers may never come.
         if not is_cuda:
             dist.destroy_process_group()
         raise
+    pulse.leave(0)
     dist.destroy_process_group()
 
 

@@ -14,7 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from training.benchmarks.driver import rank_watch
+from training.benchmarks.driver import pulse, rank_watch
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -33,7 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     _end_with_launcher()
     _redirect(options.log_dir / log_name(int(os.environ["RANK"])))
-    rank_watch.announce()
+    pulse.begin(int(os.environ["RANK"]))
     _run(options.module, options.arguments)
 
 
@@ -61,12 +61,15 @@ def _run(module: str, arguments: list[str]) -> None:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as error:
+        pulse.leave(pulse.exit_code_of(error))
         if error.code not in (None, 0):
             _record(_reason(error), error)
         raise
     except BaseException as error:
+        pulse.leave(pulse.exit_code_of(error))
         _record(traceback.format_exc(), error)
         raise
+    pulse.leave(0)
 
 
 def _reason(error: SystemExit) -> str:
@@ -85,7 +88,7 @@ def _record(report: str, error: BaseException) -> None:
     if name is None:
         return
     time_ms = rank_watch.stamp(error)
-    exit_code = error.code & 0xFF if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+    exit_code = pulse.exit_code_of(error)
     extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
     data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
     path = Path(name)

@@ -53,7 +53,7 @@ def test_two_nodes_name_the_rank_that_left_and_the_other_follows(tmp_path: Path)
     assert "rank 1 left with exit code 7" in record.failures[0].message
     assert exit_record(folders[0]).failures[0].rank == 0
     # Logs are named by global rank and hold what children print too.
-    assert sorted(path.name for path in folders[1].glob("rank*")) == ["rank1.out.log"]
+    assert sorted(path.name for path in folders[1].glob("rank*.log")) == ["rank1.out.log"]
     assert "rank 1 is ready\na child of rank 1\n" in log_of(folders[1], 1)
     # Values that were set before win.
     assert exit_record(folders[0]).environment["OMP_NUM_THREADS"] == "3"

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.benchmarks.driver import pulse
 from training.benchmarks.driver.training.loader import EvaluationBatches, SampleSet, loader
 from training.benchmarks.driver.training.model import LOSS
 from training.benchmarks.driver.training.parallel import Layout, ParallelModel
@@ -32,6 +33,7 @@ class Evaluator:
             for name, pair in results.items():
                 if name != LOSS:
                     sums[name] = sums.get(name, torch.zeros_like(pair)) + counted * pair
+            pulse.step()
         model.module.train()
         totals = torch.stack(list(sums.values())).double()
         dist.all_reduce(totals)

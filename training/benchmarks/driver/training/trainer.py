@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from training.benchmarks.driver import pulse
 from training.benchmarks.driver.perflog import Event, PerfLogger
 from training.benchmarks.driver.process_group import Placement, default_backend, device_for
 from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
@@ -212,6 +213,7 @@ class Trainer:
         precision.step(self.optimizer)
         self.meter.end_compute()
         self.step += 1
+        pulse.step()
         return loss
 
     def _backward(self, micro_batch: Batch) -> torch.Tensor:

@@ -1,0 +1,213 @@
+"""Who broke a round, or holds it up: the first failure by all that is known of its ranks, or why it cannot be told.
+
+A rank that says that it lost its peer, or waited for others in vain, is a witness and no cause. The causes are a rank
+that failed of itself, one that left with exit code 0 and without FINISHED, and a node that failed as a whole; among
+them the first by the head node's clock. Without one, who stands still is looked for (results.standstill).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from run_benchmarks.errors import tail
+from run_benchmarks.results.rank_logs import RankLog
+from run_benchmarks.results.records import FirstFailure
+from run_benchmarks.results.standstill import Standing, find_standing
+from training.benchmarks.driver.node_record import RankFailure
+from training.benchmarks.driver.perflog import Event
+from training.benchmarks.driver.rank_states import RankState
+
+if TYPE_CHECKING:
+    from run_benchmarks.results.judge import NodeOutcome
+
+# By how much a rank that left with 0 may seem later than a peer's own failure and still be its cause: the clocks of two
+# hosts differ by milliseconds; within a host, the end of a process that said nothing is seen a little late.
+SLACK_SECONDS = 0.2
+EVIDENCE_LINES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cause:
+    """A failure with its time by the head node's clock, epoch seconds; `was_seen`: the rank itself said when."""
+
+    at: float
+    failure: FirstFailure
+    left_early: bool = False
+    was_seen: bool = True
+
+
+def first_failure(
+    outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog], *, timed_out: bool
+) -> FirstFailure | None:
+    """The cause of a round's failure, None where nothing failed. `timed_out`: it was ended because it did not end."""
+    causes = [cause for outcome in outcomes for cause in _causes(outcome, logs)]
+    witnesses = _witnesses(outcomes)
+    told = [f"{_place(host, failure.rank)}: {_last_line(failure.message)}" for _, host, failure in witnesses]
+    if causes:
+        failure = _first(causes).failure
+        return failure.model_copy(update={"evidence": [*failure.evidence, *told][:EVIDENCE_LINES]})
+    if not (timed_out or witnesses):
+        return None
+    standing = find_standing(_standings(outcomes, logs))
+    named = standing.rank
+    why = standing.message if timed_out else "each rank that failed lost another or waited for it, and none left before"
+    shown = named.rank if named else witnesses[0][2].rank if witnesses else None
+    return FirstFailure(
+        host=named.host if named else None,
+        rank=named.rank if named else None,
+        exit_code=None,
+        signal=None,
+        message=standing.message if named else f"cannot be told: {why}",
+        log_tail=_tail(logs, shown),
+        evidence=[*standing.evidence, *told][:EVIDENCE_LINES],
+    )
+
+
+def _first(causes: Sequence[_Cause]) -> _Cause:
+    """The earliest; one that left early also where it only seems later, by what the clocks can differ."""
+    others = [cause for cause in causes if not cause.left_early]
+    left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
+    if left is None or not others:
+        return left or min(others, key=lambda cause: cause.at)
+    first = min(others, key=lambda cause: cause.at)
+    exact = left.was_seen and left.failure.host == first.failure.host
+    return left if left.at - (0.0 if exact else SLACK_SECONDS) <= first.at else first
+
+
+def describe(failure: FirstFailure) -> str:
+    """A failure in one line."""
+    last = _last_line(failure.message)
+    if failure.host is None:
+        return f"who is to blame {last}"
+    if failure.signal:
+        how = f"ended by {failure.signal}: "
+    elif failure.exit_code is not None:
+        how = f"exit code {failure.exit_code}: "
+    else:
+        how = "no exit code: " if failure.rank is None else ""
+    return f"{_place(failure.host, failure.rank)}: {how}{last}".rstrip(": ")
+
+
+def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Cause]:
+    record = outcome.exit_record()
+    failures = record.failures if record else []
+    offset = outcome.clock_offset
+    own = [failure for failure in failures if not (failure.stopped or failure.lost_peer or failure.waited)]
+    for failure in own:
+        yield _Cause(at=failure.time_ms / 1000 - offset, failure=_of_rank(outcome, failure, logs))
+    left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
+    yield from left
+    if any(not failure.stopped for failure in failures) or left or outcome.stopped:
+        return
+    if outcome.error or outcome.exit_code not in (0, None):
+        message = outcome.error or (record.error if record and record.error else "the task failed before its ranks ran")
+        failure_of_node = FirstFailure(
+            host=outcome.node.host,
+            rank=None,
+            exit_code=outcome.exit_code,
+            signal=None,
+            message=message,
+            log_tail=tail(outcome.output),
+        )
+        yield _Cause(at=record.finished_ms / 1000 - offset if record else float("inf"), failure=failure_of_node)
+
+
+def _of_rank(outcome: NodeOutcome, failure: RankFailure, logs: Mapping[int, RankLog]) -> FirstFailure:
+    return FirstFailure(
+        host=outcome.node.host,
+        rank=failure.rank,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        message=failure.message,
+        log_tail=_tail(logs, failure.rank) or tail(outcome.output),
+    )
+
+
+def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[int]) -> Iterator[_Cause]:
+    """Ranks that were at their work and left with exit code 0 without FINISHED, told by their launcher."""
+    node = outcome.node_ranks()
+    for state in node.ranks if node else []:
+        log = logs.get(state.rank)
+        if log is None or state.rank in failed or not _left_with_zero(state) or not _began(log) or _finished(log):
+            continue
+        moment = state.left_us or state.ended_us or 0
+        last = _last_event(log)
+        seconds = f"{moment / 1e6 - outcome.clock_offset:.6f}"
+        ended = "" if state.ended_us is None else f", its process ended {(state.ended_us - moment) / 1000:.3f} ms later"
+        failure = FirstFailure(
+            host=outcome.node.host,
+            rank=state.rank,
+            exit_code=0,
+            signal=None,
+            message=f"it left early, without FINISHED; {last}",
+            log_tail=log.tail,
+            evidence=[f"{_place(outcome.node.host, state.rank)}: left at {seconds} (head node's clock){ended}; {last}"],
+        )
+        at = moment / 1e6 - outcome.clock_offset
+        yield _Cause(at=at, failure=failure, left_early=True, was_seen=state.left_us is not None)
+
+
+def _left_with_zero(state: RankState) -> bool:
+    """What a rank was ended with while it was leaving (its launcher ends all ranks once one failed) is no matter."""
+    if state.left_us is not None:
+        return state.left_code == 0 and state.exit_code in (0, None)
+    return state.exit_code == 0
+
+
+def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFailure]]:
+    """Who lost a peer or waited in vain, in the order of the head node's clock: (time, host, failure)."""
+    found = []
+    for outcome in outcomes:
+        record = outcome.exit_record()
+        for failure in record.failures if record else []:
+            if not failure.stopped and (failure.lost_peer or failure.waited):
+                found.append((failure.time_ms / 1000 - outcome.clock_offset, outcome.node.host, failure))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> list[Standing]:
+    found = []
+    for outcome in outcomes:
+        node = outcome.node_ranks()
+        states = {state.rank: state for state in node.ranks} if node else {}
+        for rank in outcome.node.ranks:
+            log = logs.get(rank)
+            found.append(
+                Standing(
+                    host=outcome.node.host,
+                    rank=rank,
+                    state=states.get(rank),
+                    written_ms=node.written_ms if node else None,
+                    clock_offset=outcome.clock_offset,
+                    has_finished=log is not None and _finished(log),
+                    last_event="no PerfLog event" if log is None else _last_event(log),
+                )
+            )
+    return found
+
+
+def _finished(log: RankLog) -> bool:
+    return any(record.event is Event.FINISHED for record in log.records)
+
+
+def _began(log: RankLog) -> bool:
+    return bool(log.records)
+
+
+def _last_event(log: RankLog) -> str:
+    return f"its last event is {log.records[-1].event}" if log.records else "it logged no event"
+
+
+def _tail(logs: Mapping[int, RankLog], rank: int | None) -> str:
+    return logs[rank].tail if rank is not None and rank in logs else ""
+
+
+def _place(host: str, rank: int | None) -> str:
+    return host if rank is None else f"rank {rank} on {host}"
+
+
+def _last_line(message: str) -> str:
+    lines = message.strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,181 @@
+"""Which rank holds the others up in a round that did not end: by its process, its collectives, and where it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from training.benchmarks.driver.rank_states import STOPPED_STATES, RankState
+
+STILL_SECONDS = 5.0  # two words of a rank without a change, and some time on a busy host
+SILENT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One rank at the end: what its launcher knew (None: it never heard of it, or left no record) at `written_ms`."""
+
+    host: str
+    rank: int
+    state: RankState | None
+    written_ms: int | None
+    clock_offset: float
+    has_finished: bool
+    last_event: str
+
+    @property
+    def name(self) -> str:
+        """The rank and its host."""
+        return f"rank {self.rank} on {self.host}"
+
+    def moved_at(self) -> float:
+        """When it last got any further, epoch seconds of the head node's clock."""
+        return (self.state.moved_ms / 1000 if self.state else 0.0) - self.clock_offset
+
+    def is_still(self) -> bool:
+        """Whether it had not got any further for a while when its launcher last looked, or when it was ended."""
+        return self.state is None or self._as_of_ms() - self.state.moved_ms > STILL_SECONDS * 1000
+
+    def is_silent(self) -> bool:
+        """Whether its own thread for that said nothing any more."""
+        return self.state is not None and self._as_of_ms() - self.state.told_ms > SILENT_SECONDS * 1000
+
+    def waits_in(self) -> str | None:
+        """The function of torch.distributed in which it waits for others, None where it does not or is silent."""
+        return None if self.state is None or self.is_silent() else self.state.waits_in
+
+    def _as_of_ms(self) -> float:
+        assert self.state is not None and self.written_ms is not None
+        return self.written_ms if self.state.ended_us is None else min(self.written_ms, self.state.ended_us / 1000)
+
+    def sentence(self) -> str:
+        """All that is known of it, in a line."""
+        if self.state is None:
+            return f"{self.name}: its launcher told nothing of it, {self.last_event}"
+        parts = [f"state {self.state.state}" if self.state.state else "no state"]
+        parts.append(f"waits in {self.state.waits_in}" if self.state.waits_in else "in no collective")
+        parts += [f"{count} collectives of group {group}" for group, count in self.state.collectives.items()][:4]
+        parts.append(f"no further for {(self._as_of_ms() - self.state.moved_ms) / 1000:.1f} s")
+        return f"{self.name}: {', '.join(parts)}, {self.last_event}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Who stands still, and by what; `rank` is None where that cannot be told, and `message` says why."""
+
+    rank: Standing | None
+    message: str
+    evidence: list[str]
+
+
+def find_standing(standings: Sequence[Standing]) -> Finding:
+    """The rank for which the others wait. The first rule that tells some ranks from the others decides."""
+    there = [rank for rank in standings if not rank.has_finished]
+    evidence = [rank.sentence() for rank in there]
+    known = [rank for rank in there if rank.state is not None]
+    if not known:
+        why = "no rank was left that had not finished" if not there else "no launcher told anything of its ranks"
+        return Finding(rank=None, message=why, evidence=evidence)
+    if not any(rank.is_still() for rank in there) and not any(map(_is_stopped, known)):
+        return Finding(rank=None, message="every rank was still getting on", evidence=evidence)
+    for rule in _RULES:
+        suspects = rule(there)
+        if suspects:
+            first = min(suspects, key=lambda rank: rank.moved_at())
+            more = [rank.name for rank in suspects if rank is not first]
+            message = f"stands still: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
+            ordered = [first.sentence(), *(rank.sentence() for rank in there if rank is not first)]
+            return Finding(rank=first, message=message, evidence=ordered)
+    return Finding(rank=None, message=_undecided(there), evidence=evidence)
+
+
+def _is_stopped(rank: Standing) -> bool:
+    return rank.state is not None and rank.state.state in STOPPED_STATES
+
+
+def _stopped(there: Sequence[Standing]) -> list[Standing]:
+    return [rank for rank in there if _is_stopped(rank)]
+
+
+def _unheard(there: Sequence[Standing]) -> list[Standing]:
+    """Ranks that have not begun, while others have."""
+    return [rank for rank in there if rank.state is None]
+
+
+def _behind(there: Sequence[Standing]) -> list[Standing]:
+    """Ranks that stand still and have begun fewer collectives of a group than another of its members."""
+    most = _most(there)
+    return [rank for rank in there if rank.is_still() and _lag(rank, most) is not None]
+
+
+def _most(there: Sequence[Standing]) -> dict[str, int]:
+    """By group, the most collectives that any rank has begun."""
+    most: dict[str, int] = {}
+    for rank in there:
+        for group, count in (rank.state.collectives if rank.state else {}).items():
+            most[group] = max(most.get(group, 0), count)
+    return most
+
+
+def _lag(rank: Standing, most: dict[str, int]) -> tuple[str, int, int] | None:
+    """(group, begun by this rank, begun by the first of it)."""
+    counts = rank.state.collectives if rank.state else {}
+    return next(((group, count, most[group]) for group, count in counts.items() if count < most[group]), None)
+
+
+def _elsewhere(there: Sequence[Standing]) -> list[Standing]:
+    """Ranks that stand still outside any collective, while others wait in one."""
+    if not any(rank.waits_in() for rank in there):
+        return []
+    return [rank for rank in there if rank.is_still() and rank.waits_in() is None]
+
+
+def _silent(there: Sequence[Standing]) -> list[Standing]:
+    found = [rank for rank in there if rank.is_silent()]
+    return found if len(found) < len(there) else []
+
+
+def _alone(there: Sequence[Standing]) -> list[Standing]:
+    """Ranks that stand still while others get on, and wait for none of them."""
+    found = [rank for rank in there if rank.is_still() and rank.waits_in() is None]
+    return found if len(found) < len(there) else []
+
+
+def _fewest_events(there: Sequence[Standing]) -> list[Standing]:
+    """Where nothing is known of collectives: ranks that stand still and have logged less than others."""
+    if any(rank.state and rank.state.collectives for rank in there):
+        return []
+    counts = [rank.state.events if rank.state else 0 for rank in there]
+    found = [rank for rank, count in zip(there, counts, strict=True) if rank.is_still() and count == min(counts)]
+    return found if len(found) < len(there) else []
+
+
+_Rule = Callable[[Sequence[Standing]], list[Standing]]
+_RULES: tuple[_Rule, ...] = (_stopped, _unheard, _behind, _elsewhere, _silent, _alone, _fewest_events)
+
+
+def _why(rule: _Rule, rank: Standing, there: Sequence[Standing]) -> str:
+    """What tells this rank from the others, by the rule that found it."""
+    if rule is _stopped and rank.state is not None:
+        return f"its process is stopped (state {rank.state.state})"
+    if rule is _unheard:
+        return "its process has not begun"
+    where = rank.waits_in()
+    place = f"it waits in {where}" if where else "it is in no collective"
+    if rule is _behind:
+        lag = _lag(rank, _most(there))
+        assert lag is not None
+        return f"it has begun {lag[1]} collectives of group {lag[0]}, others {lag[2]}; {place}"
+    if rule is _elsewhere:
+        others = sorted({waits for each in there if (waits := each.waits_in())})
+        return f"it is in no collective, while others wait in {', '.join(others)}"
+    if rule is _silent:
+        return "its Python says nothing any more"
+    if rule is _alone:
+        return f"others got on; {place}"
+    return f"others have logged more events; {place}"
+
+
+def _undecided(there: Sequence[Standing]) -> str:
+    where = sorted({rank.waits_in() or "no collective" for rank in there})
+    return f"{len(there)} ranks stand still alike, in {', '.join(where)}, none behind the others"

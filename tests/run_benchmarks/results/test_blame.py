@@ -1,0 +1,148 @@
+"""Rules by which a rank is named, on records as they lie on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.results.judge import NodeOutcome, judge
+from run_benchmarks.results.records import Verdict
+from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, rank_failure
+from training.benchmarks.driver.perflog import Event
+from training.benchmarks.driver.rank_states import NodeRanks, RankState
+
+TIMEOUT = (Verdict.TIMEOUT, "did not end within its time limit of 5 s")
+WRITTEN_MS = START_MS + 60_000
+
+
+def states(node: NodeOutcome, **by_rank: dict[str, Any]) -> NodeOutcome:
+    """The node with a rank_states.json: each rank waits in an all_reduce since 30 s unless its values say else."""
+    base = {"pid": 1, "told_ms": WRITTEN_MS - 500, "moved_ms": WRITTEN_MS - 30_000, "state": "S"}
+    base |= {"events": 9, "is_training": True, "collectives": {"0": 18}, "waits_in": "all_reduce"}
+    ranks = [
+        RankState.model_validate({**base, "rank": rank, **by_rank.get(f"r{rank}", {})}) for rank in node.node.ranks
+    ]
+    NodeRanks(written_ms=WRITTEN_MS, ranks=ranks).write(node.folder)
+    return node
+
+
+def two_nodes(folder: Path, **by_rank: dict[str, Any]) -> list[NodeOutcome]:
+    """Of a round that did not end; node2's clock is 100 s ahead."""
+    nodes = [
+        outcome(folder, "node1", exit_code=143, record=node_exit(143), stopped=True, until=Event.STEP_BEGIN),
+        outcome(
+            *(folder, "node2", 1, (2, 3)),
+            exit_code=143,
+            record=node_exit(143),
+            stopped=True,
+            until=Event.STEP_BEGIN,
+            clock_offset=100.0,
+        ),
+    ]
+    return [states(node, **by_rank) for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("rank", "values", "why"),
+    [
+        (1, {"state": "T", "waits_in": None}, "stands still: its process is stopped (state T)"),
+        (3, {"collectives": {"0": 17}, "waits_in": None}, "it has begun 17 collectives of group 0, others 18"),
+        (2, {"waits_in": None}, "it is in no collective, while others wait in all_reduce"),
+        (2, {"told_ms": WRITTEN_MS - 29_000}, "it is in no collective, while others wait in all_reduce"),
+    ],
+)
+def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, Any], why: str, tmp_path: Path) -> None:
+    judgement = judge(two_nodes(tmp_path, **{f"r{rank}": values}), ended_early=TIMEOUT)
+    failure = judgement.first_failure
+    assert failure is not None and (failure.host, failure.rank) == (f"node{rank // 2 + 1}", rank)
+    assert judgement.reason.startswith(f"{TIMEOUT[1]}; rank {rank} on node{rank // 2 + 1}: stands still")
+    assert why in judgement.reason
+    assert failure.evidence[0].startswith(f"rank {rank} on ") and len(failure.evidence) == 4
+    assert "its last event is STEP_BEGIN" in failure.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({}, "4 ranks stand still alike, in all_reduce, none behind the others"),
+        ({"moved_ms": WRITTEN_MS - 1000}, "every rank was still getting on"),
+    ],
+)
+def test_what_cannot_be_told_says_why(values: dict[str, Any], why: str, tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, **{f"r{rank}": values for rank in range(4)})
+    judgement = judge(nodes, ended_early=TIMEOUT)
+    failure = judgement.first_failure
+    assert failure is not None and (failure.host, failure.rank) == (None, None)
+    assert judgement.reason == f"{TIMEOUT[1]}; who is to blame cannot be told: {why}"
+    assert len(failure.evidence) == 4
+
+
+def test_counts_of_ranks_that_get_on_are_not_compared(tmp_path: Path) -> None:
+    """They are taken at different moments."""
+    running = {"moved_ms": WRITTEN_MS - 100, "waits_in": None}
+    nodes = two_nodes(tmp_path, r0=running, r1=running | {"collectives": {"0": 9000}}, r2=running, r3=running)
+    assert "every rank was still getting on" in judge(nodes, ended_early=TIMEOUT).reason
+
+
+def test_hosts_without_such_a_record_are_no_reason_to_name_anybody(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path)
+    for node in nodes:
+        (node.folder / "rank_states.json").write_bytes(b"\xff[")
+    assert "cannot be told: no launcher told anything of its ranks" in judge(nodes, ended_early=TIMEOUT).reason
+
+
+def left(folder: Path, rank: int, at_ms: float, **values: Any) -> NodeOutcome:
+    """A node whose rank left with 0 so many milliseconds after the start, while the other lost its peer."""
+    other = 1 - rank
+    lost = rank_failure(other, 1000, exit_code=1, message="Connection reset by peer", lost_peer=True)
+    node = outcome(folder, exit_code=1, record=node_exit(1, [lost]), until=Event.STEP_END)
+    at_us = START_MS * 1000 + round(at_ms * 1000)
+    end = {"left_us": at_us, "left_code": 0, "ended_us": at_us + 250_000, "exit_code": 0}
+    return states(node, **{f"r{rank}": {**end, **values}})
+
+
+def test_who_left_with_0_is_named_and_the_peer_is_a_witness(tmp_path: Path) -> None:
+    judgement = judge([left(tmp_path, 1, 999.8)], ended_early=None)
+    assert judgement.reason == (
+        "rank 1 on node1: exit code 0: it left early, without FINISHED; its last event is STEP_END"
+    )
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.evidence[1] == "rank 0 on node1: Connection reset by peer"
+
+
+def test_who_was_ended_while_it_left_left_all_the_same(tmp_path: Path) -> None:
+    node = left(tmp_path, 1, 999.8, exit_code=None, signal="SIGTERM")
+    failure = judge([node], ended_early=None).first_failure
+    assert failure is not None and failure.rank == 1
+
+
+def test_who_left_because_another_failed_is_no_cause(tmp_path: Path) -> None:
+    """Rank 0 broke by itself; rank 1 was told to stop and left in order, 20 ms later."""
+    node = left(tmp_path, 1, 1020.0)
+    node_exit(7, [rank_failure(0, 1000)]).write(node.folder)
+    failure = judge([node], ended_early=None).first_failure
+    assert failure is not None and (failure.rank, failure.exit_code) == (0, 7)
+
+
+def test_a_rank_that_gave_up_waiting_is_no_cause(tmp_path: Path) -> None:
+    """Rank 0's collective timed out; rank 1, which never came to it, was ended by torchrun."""
+    waited = rank_failure(0, 50_000, exit_code=1, message="Timed out waiting 30000ms for recv", waited=True)
+    ended = rank_failure(1, 50_100, exit_code=None, signal="SIGKILL", stopped=True)
+    node = outcome(tmp_path, exit_code=1, record=node_exit(1, [waited, ended]), until=Event.STEP_BEGIN)
+    states(node, r1={"collectives": {"0": 17}, "waits_in": None, "ended_us": WRITTEN_MS * 1000, "signal": "SIGKILL"})
+    judgement = judge([node], ended_early=None)
+    assert judgement.first_failure is not None and judgement.first_failure.rank == 1
+    assert judgement.reason.startswith("rank 1 on node1: stands still: it has begun 17 collectives")
+    assert judgement.first_failure.evidence[-1].startswith("rank 0 on node1: Timed out waiting")
+
+
+def test_of_ranks_that_only_lost_their_peers_none_is_named(tmp_path: Path) -> None:
+    lost = [rank_failure(rank, 1000 + rank, message="Connection reset by peer", lost_peer=True) for rank in (0, 1)]
+    node = states(outcome(tmp_path, exit_code=1, record=node_exit(1, lost), until=Event.STEP_BEGIN))
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.first_failure is not None and judgement.first_failure.host is None
+    assert judgement.reason.startswith("who is to blame cannot be told: each rank that failed lost another")
+    assert judgement.first_failure.evidence[-1] == "rank 1 on node1: Connection reset by peer"

@@ -1,0 +1,138 @@
+"""What a rank tells its launcher: that it is there, every two seconds how far it has come, and that it leaves.
+
+A line in a log proves nothing of a rank: a thread may print on while the rank stands still. These counts do. They need
+no torch; where it is loaded, the collectives that each process group has begun are among them.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+SOCKET_ENV = "CLUSTERDYNO_RANK_SOCKET"
+PULSE_SECONDS = 2.0
+SEND_SECONDS = 1.0  # what a launcher that is frozen may cost a rank that begins or leaves
+MAX_GROUPS = 64  # of which counts are told, so that a word stays short
+_C10D = "torch.distributed.distributed_c10d"
+_WAITING_FILES = tuple(f"torch/distributed/{name}.py" for name in ("distributed_c10d", "c10d_logger", "rendezvous"))
+_BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
+
+
+class _Progress:
+    """How far this process has come; its own threads write, the pulse reads."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.last_event: str | None = None
+        self.is_training = False
+        self.steps = 0
+        self.has_left = False
+
+
+_PROGRESS = _Progress()
+
+
+def note_event(name: str) -> None:
+    """Count a PerfLog record of that event."""
+    _PROGRESS.events += 1
+    _PROGRESS.last_event = name
+    if name in ("TRAIN_START", "TRAIN_END"):
+        _PROGRESS.is_training = name == "TRAIN_START"
+
+
+def step() -> None:
+    """Count a step of the workload: for loops that neither log nor communicate for longer than a stall limit."""
+    _PROGRESS.steps += 1
+
+
+def begin(rank: int) -> None:
+    """Tell the launcher of this process, and go on telling it; nothing happens when no launcher listens."""
+    if not os.environ.get(SOCKET_ENV):
+        return
+    send({"what": "here", "rank": rank}, patience_s=SEND_SECONDS)
+    threading.Thread(target=_beat, name="pulse", daemon=True).start()
+
+
+def leave(exit_code: int) -> None:
+    """Tell the launcher that this rank leaves by itself, before its peers can notice; only the first word counts."""
+    if not _PROGRESS.has_left:
+        _PROGRESS.has_left = True
+        at_us = time.time_ns() // 1000
+        send({"what": "leaves", "at_us": at_us, "exit_code": exit_code, **_counts()}, patience_s=SEND_SECONDS)
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """The exit code with which Python leaves for this exception; 0 for None."""
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        return 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def send(word: Mapping[str, Any], patience_s: float) -> None:
+    """Send one word of this process to the launcher, if there is one and it listens; 0 s: now or not at all."""
+    path = os.environ.get(SOCKET_ENV)
+    if path:
+        with contextlib.suppress(OSError):
+            send_to(Path(path), json.dumps({"pid": os.getpid(), **word}).encode(), patience_s)
+
+
+def send_to(path: Path, message: bytes, patience_s: float | None = None) -> None:
+    """Send a datagram to the socket of that path. Raises OSError where nobody takes it in time."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(patience_s)
+        sender.sendto(message, str(path))
+
+
+def _beat() -> None:
+    main = threading.main_thread()
+    while main.is_alive():
+        waits_in = where_it_waits(sys._current_frames().get(main.ident or 0))
+        send({"what": "pulse", "waits_in": waits_in, **_counts()}, patience_s=0)
+        time.sleep(PULSE_SECONDS)
+
+
+def _counts() -> dict[str, Any]:
+    return {
+        "events": _PROGRESS.events,
+        "last_event": _PROGRESS.last_event,
+        "is_training": _PROGRESS.is_training,
+        "steps": _PROGRESS.steps,
+        "collectives": _collectives(sys.modules.get(_C10D)),
+    }
+
+
+def _collectives(c10d: ModuleType | None) -> dict[str, int]:
+    """How many collectives each process group of this rank has begun, by the group's name, which all ranks share."""
+    if c10d is None:
+        return {}
+    counts = {}
+    # It belongs to torch and to the main thread, which may be opening or closing a group.
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):
+        for group in list(c10d._world.pg_map)[:MAX_GROUPS]:
+            counts[str(group.group_name)] = int(group._get_sequence_number_for_group())
+    return counts
+
+
+def where_it_waits(frame: FrameType | None) -> str | None:
+    """The function of torch.distributed that this innermost frame is in, None where it is in anything else.
+
+    A backward pass is one, too, where gradients are averaged in it: there torch waits for the peers.
+    """
+    if frame is not None and frame.f_code.co_filename.endswith(_BACKWARD[0]) and frame.f_code.co_name == _BACKWARD[1]:
+        return "backward" if _collectives(sys.modules.get(_C10D)) else None
+    outermost = None
+    while frame is not None and frame.f_code.co_filename.endswith(_WAITING_FILES):
+        outermost = outermost if frame.f_code.co_name == "wrapper" else frame.f_code.co_name
+        frame = frame.f_back
+    return outermost
