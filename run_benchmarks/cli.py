@@ -12,7 +12,7 @@ import typer
 from run_benchmarks import cleaning, run_status, starting, stopping
 from run_benchmarks.check import check_hosts
 from run_benchmarks.cluster_settings import LOCAL_NAMES
-from run_benchmarks.console import complain, print_table
+from run_benchmarks.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError, ConnectError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.host_selection import HostSelection, select_hosts, selected
@@ -250,7 +250,7 @@ def trust(
             continue
         recorded = host_keys.recorded(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT)
         if key in recorded:
-            print(f"{host}: {host_keys.fingerprint(key)} is recorded")
+            say(f"{host}: {host_keys.fingerprint(key)} is recorded")
         elif any(other.get_name() == key.get_name() for other in recorded):
             complain(f"{host}: shows {host_keys.fingerprint(key)}, another than {cluster.KNOWN_HOSTS} has")
             failed = True
@@ -259,7 +259,7 @@ def trust(
             failed = True
         elif yes or typer.confirm(f"{host}: {host_keys.fingerprint(key)}: trust it?"):
             host_keys.record(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT, key)
-            print(f"{host}: recorded in {cluster.KNOWN_HOSTS}")
+            say(f"{host}: recorded in {cluster.KNOWN_HOSTS}")
     raise typer.Exit(EXIT_CHECK if failed else EXIT_PASS)
 
 
@@ -291,7 +291,7 @@ def clean(
     with connected(prepared.settings.cluster) as hosts:
         result = cleaning.clean(hosts, prepared.plan)
     for host, removed in result.succeeded.items():
-        print(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
     for error in result.failed.values():
         complain(str(error))
     raise typer.Exit(EXIT_FAIL if result.failed else EXIT_PASS)

@@ -1,4 +1,7 @@
-"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables."""
+"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables.
+
+Everything passes here, and here what a terminal would obey is taken out of it: much of it came from hosts.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+
+from run_benchmarks.hosts.incoming.text import printable
 
 LOG = logging.getLogger("clusterdyno")
 FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
@@ -25,6 +31,12 @@ BANNER = (
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What rich itself renders, its text made harmless: tables, the live line, whatever is printed."""
+        for segment in super().render(renderable, options):
+            is_text = segment.control is None
+            yield segment._replace(text=printable(segment.text)) if is_text else segment
+
     def on_broken_pipe(self) -> None:
         """Leave it to `outliving`: rich's own would end the program here."""
         raise BrokenPipeError
@@ -50,6 +62,12 @@ def outliving() -> Iterator[None]:
                         os.dup2(null.fileno(), stream.fileno())
 
 
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text, made harmless."""
+        return printable(super().format(record))
+
+
 class _ConsoleHandler(logging.Handler):
     """Writes through rich's console, so that a live line below is redrawn and not torn."""
 
@@ -73,7 +91,7 @@ def start_logging(level: str, file: Path | None) -> None:
         to_file.setLevel(logging.DEBUG)
         handlers.append(to_file)
     for handler in handlers:
-        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.setFormatter(_Formatter(FORMAT))
         LOG.addHandler(handler)
 
 
@@ -94,7 +112,7 @@ def print_table(
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console = CONSOLE if file is None else Console(file=file, highlight=False, width=160)
+    console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
     with outliving():
         console.print(table, markup=False)
 
@@ -102,4 +120,10 @@ def print_table(
 def complain(message: str) -> None:
     """One readable screen for a user's mistake, on stderr."""
     with outliving():
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
+
+
+def say(message: str) -> None:
+    """What a command answers, on stdout."""
+    with outliving():
+        print(printable(message), flush=True)

@@ -7,7 +7,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.console import BANNER, CONSOLE, LOG, complain, outliving, print_table, start_logging, stop_logging
+from run_benchmarks.console import (
+    BANNER,
+    CONSOLE,
+    LOG,
+    complain,
+    outliving,
+    print_table,
+    say,
+    start_logging,
+    stop_logging,
+)
 from run_benchmarks.diagnose import Ladder, network_case
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.host_selection import selected
@@ -129,8 +139,7 @@ def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
             said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
-            with outliving():
-                print("\n".join(said), flush=True)
+            say("\n".join(said))
             if rung.problems:
                 return EXIT_FAIL
     finally:

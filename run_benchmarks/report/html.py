@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show
@@ -22,12 +23,18 @@ def bandwidth_steps(steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [step for step in rows if isinstance(step["time_us"], dict) and {"p50", "p95"} <= step["time_us"].keys()]
 
 
+def _harmless(value: object) -> object:
+    """Text without what a browser may obey or a reader of the page's source (a terminal) would."""
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
 def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
     """Render the page into the run's folder and return its path."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_harmless,
         trim_blocks=True,
         lstrip_blocks=True,
     )
