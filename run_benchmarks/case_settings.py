@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from run_benchmarks.setting_types import Count, Seconds, no_bool
+from run_benchmarks.setting_types import (
+    ConfigName,
+    Count,
+    FrameworkName,
+    ModelName,
+    Processes,
+    Retries,
+    Rounds,
+    Seconds,
+)
 
 CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
+MOST_DIGITS, MOST_SHOWN = 9, 40
 
 
 class CaseSettings(BaseModel):
@@ -18,19 +28,23 @@ class CaseSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="a model of training/benchmarks/")
-    framework: str = Field(pattern=r"^[a-z][a-z0-9_.]*$", description="a framework, such as 'pytorch'")
-    config: str = Field(pattern=r"^\w+$", description="a file of vendors/<vendor>/<model>-<framework>/config/")
-    repeat: Count = 1
-    nnodes: Count = 1
-    hosts: tuple[str, ...] | None = Field(None, min_length=1, description="a list of names of HOSTS")
-    nproc: Count = Field(description="how many processes run on each host")
-    data_dir_host: str | None = None
-    data_dir_container: str | None = None
-    time_limit: Seconds | None = None
-    stall_limit: Seconds | None = None
-    retries: Annotated[int, BeforeValidator(no_bool), Field(ge=0)] = 0
-    overrides: dict[str, JsonValue] = Field({}, description="settings of the case config to change for this case")
+    model: ModelName = Field(description="a model of training/benchmarks/")
+    framework: FrameworkName = Field(description="its framework; a version after '_' chooses an image")
+    config: ConfigName = Field(description="a file of vendors/<vendor>/<model>-<framework>/config/")
+    repeat: Rounds = Field(1, description="how many rounds")
+    nnodes: Count = Field(1, description="how many hosts; where `hosts` is given, all of them by default")
+    hosts: tuple[str, ...] | None = Field(
+        None, min_length=1, description="names of HOSTS: it runs on the first `nnodes` of these; none: of HOSTS"
+    )
+    nproc: Processes = Field(description="how many processes run on each host")
+    data_dir_host: str | None = Field(None, description="the data on the hosts, an absolute path")
+    data_dir_container: str | None = Field(None, description="where a container sees the data")
+    time_limit: Seconds | None = Field(None, description="seconds a round may take; none: TIME_LIMIT")
+    stall_limit: Seconds | None = Field(None, description="seconds without a line from any rank; none: STALL_LIMIT")
+    retries: Retries = Field(0, description="how often a round that failed is run again")
+    overrides: dict[str, JsonValue] = Field(
+        {}, description='settings of the case config to change, e.g. `{"sizes": "1M..1G x4"}`'
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -58,7 +72,7 @@ class CaseSettings(BaseModel):
         if not path:
             return None
         if not path.startswith("/"):
-            raise ValueError(f"an absolute path, not {path!r}")
+            raise ValueError("expected an absolute path, or '' for none")
         return path
 
     @field_validator("overrides")
@@ -85,8 +99,8 @@ def parse_case_key(key: str, data_path: object) -> dict[str, Any]:
         raise ValueError(f"a key of {len(CASE_KEY_PARTS)} parts, {':'.join(CASE_KEY_PARTS)}; this has {len(parts)}")
     fields = dict(zip(CASE_KEY_PARTS, parts, strict=True))
     for name in ("nnodes", "nproc", "repeat"):
-        if not fields[name].isdecimal() or int(fields[name]) < 1:
-            raise ValueError(f"{name} is a number of at least 1, not {fields[name]!r}")
+        if not fields[name].isdecimal() or len(fields[name]) > MOST_DIGITS or int(fields[name]) < 1:
+            raise ValueError(f"{name} is a number of at least 1, not {fields[name][:MOST_SHOWN]!r}")
     if not isinstance(data_path, str | None):
         raise ValueError(f"a data path (text, '' for none), not {data_path!r}")
     return {

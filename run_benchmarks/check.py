@@ -11,6 +11,7 @@ import requests
 
 from container.engine_images import find
 from run_benchmarks.cluster_settings import LOCAL_NAMES
+from run_benchmarks.command_line import own_command
 from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
 from run_benchmarks.facts import Questions, gather
 from run_benchmarks.findings import HostReport
@@ -53,12 +54,17 @@ def check_hosts(
     return reports
 
 
+def _trust(settings: Settings) -> str:
+    command = own_command("--cluster-conf", str(settings.cluster_file.resolve()), "trust")
+    return f"compare the keys; once this one is known to be the host's own: {command}"
+
+
 def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> HostReport:
     report = HostReport(host=host.name)
     try:
         host.connect()
     except HostKeyError as error:
-        report.add("host key", str(error).partition(": ")[2], "the recorded key", "see above")
+        report.add("host key", str(error).partition(": ")[2], "the recorded key", _trust(settings))
         return report
     except ConnectError as error:
         action = f"try: ssh -p {settings.cluster.SSH_PORT} {settings.cluster.SSH_USER}@{host.name}"

@@ -7,11 +7,10 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from run_benchmarks.setting_types import Count, Port, Seconds
+from run_benchmarks.setting_types import Count, InterfaceName, LinkSeconds, MasterPort, Port, UserName
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
@@ -29,15 +28,22 @@ class ClusterConf(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    HOSTS: tuple[str, ...] = Field(min_length=1, description="a list of host names or IP addresses")
-    SSH_PORT: Port = 22
-    SSH_USER: str = Field(default_factory=_user, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?$")
-    SSH_KEY: Path | None = None
-    KNOWN_HOSTS: Path = Path("~/.ssh/known_hosts")
-    MASTER_PORT: Annotated[Port, Field(ge=1024)] = 29500
-    NETWORK_INTERFACE: str = Field("auto", pattern=r"^[A-Za-z0-9_.@-]{1,15}$")
-    LINK_LIMIT: Annotated[Seconds, Field(ge=5)] = 120.0
-    MIN_HOSTS: Count | None = None
+    HOSTS: tuple[str, ...] = Field(min_length=1, description="names or IP addresses of the hosts")
+    SSH_PORT: Port = Field(22, description="where sshd listens")
+    SSH_USER: UserName = Field(default_factory=_user, description="who logs in; by default who runs run.py")
+    SSH_KEY: Path | None = Field(None, description="a private key file; none: the agent's and the default keys")
+    KNOWN_HOSTS: Path = Field(
+        Path("~/.ssh/known_hosts"), description="the hosts' keys; `run.py trust` records them here"
+    )
+    MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
+    NETWORK_INTERFACE: InterfaceName = Field(
+        "auto", description="of NCCL and Gloo, on every host; auto: the one that reaches the first host"
+    )
+    LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
+    MIN_HOSTS: Count | None = Field(
+        None,
+        description="how many hosts have to pass the check for the run to go on without the others; none: all",
+    )
 
     @field_validator("HOSTS")
     @classmethod

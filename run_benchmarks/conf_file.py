@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from run_benchmarks.errors import ConfigError, Problem
-from training.benchmarks.driver.config import CaseConfigError, read_config_file
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import ABSENT, Problem, closest
+from training.benchmarks.driver.config import CaseConfigError, read_config_file, type_in_words
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}
 
 
 def read_names(path: Path) -> dict[str, object]:
@@ -28,29 +29,46 @@ def read_names(path: Path) -> dict[str, object]:
         raise ConfigError(problems_of(error)) from error
 
 
-def problems_of(error: CaseConfigError) -> list[Problem]:
-    """A case config's mistakes in the controller's form."""
-    return [
-        Problem(item.source, item.key or "(file)", item.value, str(item).split(": ", 2 if item.key else 1)[-1])
-        for item in error.problems
-    ]
+def problems_of(error: CaseConfigError, *, prefix: str = "", source: Callable[[str], str] = str) -> list[Problem]:
+    """A case config's mistakes in the controller's form.
+
+    Args:
+        prefix: what stands before the key of a setting that the case overrides, e.g. "ONE.overrides."
+        source: where it overrides the setting of that key.
+    """
+    problems = []
+    for item in error.problems:
+        key = item.key if item.is_from_file or not item.key else f"{prefix}{item.key}"
+        file = item.source if item.is_from_file else source(key)
+        value = item.value if item.key else ABSENT
+        problems.append(Problem(file, key, value, item.sentence, item.known, item.known_as))
+    return problems
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which names are known and which is nearest, for an error message."""
     names = sorted(known)
-    folded = {candidate.lower(): candidate for candidate in names}
-    match = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    hint = f"did you mean {folded[match[0]]!r}? " if match else ""
+    match = closest(name, names)
+    hint = f"did you mean {match!r}? " if match else ""
     return f"{hint}known: {', '.join(names) or 'none'}"
 
 
+def helper_hint(name: str) -> str:
+    """How a name is written that is no setting, but of use to the file alone."""
+    return f"unknown key (a name of your own begins with an underscore: _{name})"
+
+
 def validate(
-    model: type[ModelT], values: Mapping[str, Any], *, file: Path, prefix: str = ""
+    model: type[ModelT], values: Mapping[str, Any], *, file: Path, prefix: str = "", known_as: str = ""
 ) -> tuple[ModelT | None, list[Problem]]:
     """Validate `values` against a model that forbids unknown keys.
 
-    Returns the model instance, or None with one Problem a mistake; a key's name in a Problem starts with `prefix`.
+    Args:
+        prefix: what a key's name in a Problem starts with, e.g. "ONE." for a case.
+        known_as: what the model's keys are, e.g. "keys of a case".
+
+    Returns:
+        the model instance, or None with one Problem a mistake.
     """
     try:
         return model.model_validate(values), []
@@ -59,29 +77,40 @@ def validate(
         inner = {item["loc"][:-1] for item in items if item["loc"]}
         # A list whose items are wrong counts as too short, too.
         return None, [
-            _problem(model, item, file, prefix)
+            _problem(model, item, file, prefix, known_as)
             for item in items
             if item["type"] != "too_short" or item["loc"] not in inner
         ]
 
 
-def _problem(model: type[BaseModel], item: Any, file: Path, prefix: str) -> Problem:
+def _problem(model: type[BaseModel], item: Any, file: Path, prefix: str, known_as: str) -> Problem:
     location = [str(part) for part in item["loc"]]
     key = prefix + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(location))
     if item["type"] == "extra_forbidden":
-        return Problem(str(file), key, item["input"], f"unknown key; {nearest(location[-1], model.model_fields)}")
+        allowed = "unknown key" if prefix else helper_hint(location[-1])
+        return Problem(str(file), key, item["input"], allowed, tuple(sorted(model.model_fields)), known_as)
     if item["type"] == "missing":
-        return Problem(str(file), key, None, f"required; {_describe(model, location)}")
+        return Problem(str(file), key, ABSENT, f"required: {described(model, location[0])}")
     if not location:  # a rule over several keys
-        return Problem(str(file), prefix.removesuffix(".") or "(file)", "", _allowed(item))
-    return Problem(str(file), key, item["input"], _allowed(item))
+        return Problem(str(file), prefix.removesuffix("."), ABSENT, _own_words(item))
+    return Problem(str(file), key, item["input"], _allowed(model, item, location))
 
 
-def _allowed(item: Any) -> str:
-    message = str(item["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
-    return message.replace("a valid tuple", "a list").replace("Tuple should have", "expected")
+def _own_words(item: Any) -> str:
+    return str(item["msg"]).removeprefix("Value error, ")
 
 
-def _describe(model: type[BaseModel], location: list[str]) -> str:
-    field = model.model_fields.get(location[0]) if location else None
-    return field.description if field is not None and field.description else "no default"
+def _allowed(model: type[BaseModel], item: Any, location: list[str]) -> str:
+    if item["type"] == "value_error":
+        return _own_words(item)
+    if len(location) == 1:
+        return f"expected {described(model, location[0])}"
+    words = ITEM_WORDS.get(item["type"].partition("_")[0])
+    return f"expected {words}" if words else _own_words(item)
+
+
+def described(model: type[BaseModel], key: str) -> str:
+    """What a setting may be and what it means, in words."""
+    schema = model.model_json_schema()["properties"][key]
+    meaning = schema.get("description", "")
+    return f"{type_in_words(schema)} ({meaning})" if meaning else type_in_words(schema)

@@ -20,6 +20,9 @@ from rich.table import Table
 from run_benchmarks.hosts.incoming.text import printable
 
 LOG = logging.getLogger("clusterdyno")
+# paramiko logs each broken connection with its traceback; what a person has to know of it is in our own errors.
+PARAMIKO = logging.getLogger("paramiko")
+PARAMIKO.addHandler(logging.NullHandler())
 FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
 PIPED_WIDTH = 140  # of tables in a file or pipe
 BANNER = (
@@ -80,7 +83,7 @@ class _ConsoleHandler(logging.Handler):
 
 
 def start_logging(level: str, file: Path | None) -> None:
-    """Log to the console at `level`, and to `file` at DEBUG."""
+    """Log to the console at `level`, and to `file` at DEBUG, with what paramiko warns of."""
     stop_logging()
     LOG.setLevel(logging.DEBUG)
     LOG.propagate = False
@@ -90,6 +93,9 @@ def start_logging(level: str, file: Path | None) -> None:
         to_file = logging.FileHandler(file, encoding="utf-8")
         to_file.setLevel(logging.DEBUG)
         handlers.append(to_file)
+        PARAMIKO.addHandler(to_file)
+        PARAMIKO.propagate = False
+        PARAMIKO.setLevel(logging.WARNING)
     for handler in handlers:
         handler.setFormatter(_Formatter(FORMAT))
         LOG.addHandler(handler)
@@ -97,8 +103,9 @@ def start_logging(level: str, file: Path | None) -> None:
 
 def stop_logging() -> None:
     """Close and detach the handlers, as before `start_logging`."""
-    LOG.propagate = True
+    LOG.propagate = PARAMIKO.propagate = True
     for handler in list(LOG.handlers):
+        PARAMIKO.removeHandler(handler)
         LOG.removeHandler(handler)
         handler.close()
 

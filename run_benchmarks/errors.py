@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from run_benchmarks.problems import Problem as Problem
+from run_benchmarks.problems import listed
 
 TAIL_LINES = 50
 
@@ -13,25 +15,12 @@ class ClusterDynoError(Exception):
     """Root of every error the controller raises on purpose."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One mistake in a user's input: where it is, what was found and what is allowed there."""
-
-    file: str
-    key: str
-    value: object
-    allowed: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.key} = {self.value!r}: {self.allowed}"
-
-
 class ConfigError(ClusterDynoError):
     """Mistakes in the files a user edits, all of them at once."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__(listed(self.problems))
 
 
 class HostError(ClusterDynoError):

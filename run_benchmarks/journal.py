@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from run_benchmarks.changes import Changes
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 
@@ -43,7 +44,8 @@ class RunStarted(_Event):
     `hosts` are those of HOSTS that take part: a resume takes the same, whatever --hosts and --exclude said.
 
     `plan_digest` tells whether the files still say the same; the plan itself holds environment values and stays out.
-    `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where.
+    `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those of the command
+    line (--set, --case, --repeat), which a resume makes again; null in journals of before there were any.
     """
 
     event: Literal["run_started"] = "run_started"
@@ -56,6 +58,7 @@ class RunStarted(_Event):
     hosts: list[str] | None = None
     runtime: str | None = None
     log_root_host: str | None = None
+    changes: Changes | None = None
 
 
 class RoundStarted(_Event):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePosixPath
 
+from run_benchmarks.case_names import case_folder, container_stem
 from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.container_options import ContainerOptions, Volume
 from run_benchmarks.plan import (
@@ -70,7 +70,7 @@ def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_diges
 def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase) -> CasePlan:
     return CasePlan(
         name=case.name,
-        folder=case.name.replace(":", "_"),
+        folder=case_folder(case.name),
         model=case.benchmark.model,
         framework=case.settings.framework,
         launcher=case.benchmark.launcher,
@@ -124,7 +124,7 @@ def _node_plan(
     host: str,
 ) -> NodePlan:
     in_docker = settings.test.RUNTIME == "docker"
-    folder = case.name.replace(":", "_")
+    folder = case_folder(case.name)
     log_dir_host = f"{plan.log_root_host}/{folder}/round{index}/{host}_noderank{node_rank}"
     code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_docker else plan.code_dir_host
     log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
@@ -135,8 +135,7 @@ def _node_plan(
         f"{LABEL}.round": str(index),
         f"{LABEL}.node": str(node_rank),
     }
-    # What Docker allows in a name.
-    stem = re.sub(r"[^a-z0-9_.-]", "_", f"clusterdyno-{plan.key}-{folder}-r{index}-n{node_rank}".lower())
+    stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{index}-n{node_rank}"
     environment = _environment(resolved, settings, case, code_dir)
     first = node_rank * case.settings.nproc
     return NodePlan(

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.code_bundle import CodeBundle, bundle
-from run_benchmarks.conf_file import nearest
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.command_line import DEFAULT_RESULTS
+from run_benchmarks.command_line import ROOT as ROOT
 from run_benchmarks.host_selection import with_hosts
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -29,7 +29,6 @@ from run_benchmarks.planner import make_plan, nested_mount_points
 from run_benchmarks.resolve import Resolved, resolve
 from run_benchmarks.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[1]
 RUN_ID = re.compile(r"run[0-9]{14}")
 OWNER_FILE = ".owner"
 OWNER_BYTES = 4
@@ -101,14 +100,6 @@ def new_run_folder(root: Path) -> Path:
             return folder
 
 
-def run_folder(root: Path, run_id: str) -> Path:
-    """The folder of an earlier run. Raises ConfigError where there is none of that name."""
-    if RUN_ID.fullmatch(run_id) and (root / run_id).is_dir():
-        return root / run_id
-    there = sorted(path.name for path in root.glob("run*") if path.is_dir())
-    raise ConfigError([Problem(str(root), "RUN", run_id, f"no run of this name; {nearest(run_id, there)}")])
-
-
 def owner_of(root: Path) -> str:
     """The token that tells this result folder's runs from all others on the hosts; made once. Raises OSError."""
     path = root / OWNER_FILE
@@ -124,7 +115,7 @@ def owner_of(root: Path) -> str:
 
 def result_root(settings: Settings) -> Path:
     """Where runs are kept on the head node."""
-    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or ROOT / "result")
+    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or DEFAULT_RESULTS)
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:

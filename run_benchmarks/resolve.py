@@ -11,6 +11,7 @@ from container.image import ImageSpec, image_spec
 from run_benchmarks.case_settings import CaseSettings
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.conf_file import nearest, problems_of
+from run_benchmarks.container_merge import merged
 from run_benchmarks.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.settings import Settings
@@ -77,15 +78,19 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
     Raises:
         ConfigError: every name that stands for nothing, with what there is instead.
     """
-    file = str(settings.test_file)
     problems: list[Problem] = []
     vendor = None
     try:
         vendor = load_vendor(settings.test.VENDOR)
     except (UnknownVendor, ValueError) as error:
-        problems.append(Problem(file, "VENDOR", settings.test.VENDOR, str(error)))
+        problems.append(Problem(settings.source("VENDOR"), "VENDOR", settings.test.VENDOR, str(error)))
     problems += [
-        Problem(file, "CASES", name, f"no definition in this file; {nearest(name, settings.defined_cases)}")
+        Problem(
+            settings.source("CASES"),
+            "CASES",
+            name,
+            f"no definition in this file; {nearest(name, settings.defined_cases)}",
+        )
         for name in settings.undefined_cases
     ]
     cases = []
@@ -98,12 +103,13 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
             problems += error.problems
     if problems or vendor is None:
         raise ConfigError(problems)
-    options = settings.test.ACCE_CONTAINER_OPT
+    written = settings.test.ACCE_CONTAINER_OPT
+    options, replaced = merged(parse_container_options(vendor.container_options), written, "ACCE_CONTAINER_OPT")
     return Resolved(
         vendor=vendor,
-        options=parse_container_options(vendor.container_options) if options is None else options,
+        options=options,
         cases=tuple(cases),
-        warnings=tuple(_without_effect(settings)),
+        warnings=(*_without_effect(settings), *(replaced if settings.test.RUNTIME == "docker" else ())),
     )
 
 
@@ -112,7 +118,9 @@ def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
     problems: list[Problem] = []
     known = settings.cluster.HOSTS
     problems += [
-        Problem(str(settings.test_file), f"{name}.hosts", host, f"a host that takes part; {nearest(host, known)}")
+        Problem(
+            settings.source(f"{name}.hosts"), f"{name}.hosts", host, f"a host that takes part; {nearest(host, known)}"
+        )
         for host in case.hosts or ()
         if host not in known
     ]
@@ -120,12 +128,12 @@ def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
         allowed = f"at most {len(known)}, the number of HOSTS in {settings.cluster_file}"
         if case.hosts is not None:
             allowed = f"at most {len(case.hosts)}, the number of its hosts"
-        problems.append(Problem(str(settings.test_file), f"{name}.nnodes", case.nnodes, allowed))
+        problems.append(Problem(settings.source(f"{name}.nnodes"), f"{name}.nnodes", case.nnodes, allowed))
     try:
         found = benchmark(case.model, case.framework)
     except UnknownBenchmarkError as error:
         value = f"{case.model}:{case.framework}"
-        problems.append(Problem(str(settings.test_file), f"{name}.model:framework", value, str(error)))
+        problems.append(Problem(settings.source(name), f"{name}.model:framework", value, str(error)))
     if problems:
         raise ConfigError(problems)
     return found
@@ -134,16 +142,15 @@ def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
 def _case(
     name: str, case: CaseSettings, found: Benchmark, settings: Settings, vendor: Vendor, local_python: str
 ) -> ResolvedCase:
-    file = str(settings.test_file)
     problems: list[Problem] = []
 
     def attempt(key: str, value: object, action: Callable[[], ValueT]) -> ValueT | None:
         try:
             return action()
         except CaseConfigError as error:
-            problems.extend(problems_of(error))
+            problems.extend(problems_of(error, prefix=f"{name}.overrides.", source=settings.source))
         except (CaseFileError, ValueError) as error:
-            problems.append(Problem(file, f"{name}.{key}", value, str(error)))
+            problems.append(Problem(settings.source(f"{name}.{key}"), f"{name}.{key}", value, str(error)))
         return None
 
     directory = case_dir(vendor.name, found.model, found.framework)
@@ -152,7 +159,8 @@ def _case(
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
     if config is not None and (refusal := config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
-        problems.append(Problem(file, f"{name}.nnodes x nproc", f"{case.nnodes} x {case.nproc}", refusal))
+        ranks = f"{case.nnodes} x {case.nproc}"
+        problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, refusal))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or config is None or environment is None or requirements is None:
         raise ConfigError(problems)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`python run_benchmarks/run.py`: benchmarks a cluster from its head node. `--help` tells the rest."""
+"""`python3 run_benchmarks/run.py`: benchmarks a cluster from its head node. `--help` tells the rest."""
 
 import sys
 from pathlib import Path

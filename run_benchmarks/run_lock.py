@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.journal import MODE, JournalError
 from training.benchmarks.driver.process_tree import start_ticks
 
@@ -76,7 +77,8 @@ def controlling(folder: Path) -> Iterator[RunLock]:
     try:
         while not _try_lock(descriptor):
             if time.monotonic() >= until:
-                raise JournalError(f"{folder}: a controller works on this run; see `run.py status {folder.name}`")
+                command = own_command("status", run_word(folder))
+                raise JournalError(f"{folder}: a controller works on this run; see `{command}`")
             time.sleep(PATIENCE_SECONDS / 10)
         yield RunLock(descriptor)
         os.ftruncate(descriptor, 0)

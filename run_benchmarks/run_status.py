@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.journal import Journal, JournalError, JournalState
 from run_benchmarks.run_lock import is_controlled
 from run_benchmarks.session import EXIT_FAIL
 
 COLUMNS = ("run", "state", "rounds ended", "now", "begun")
+KILLED = "killed"
 FOLLOW_SECONDS = 0.3
 
 
@@ -37,7 +39,26 @@ def _word(folder: Path, state: JournalState) -> str:
         return f"running (process {state.started.pid})"
     if state.run_ended is not None:
         return f"ended: {state.run_ended.verdict}"
-    return f"killed: `resume {folder.name}` or `clean {folder.name}`"
+    return KILLED
+
+
+def ways_on(folders: Iterable[Path]) -> list[str]:
+    """For each run whose controller was killed the commands that go on with it or remove what it left."""
+    lines = []
+    for folder in folders:
+        try:
+            is_killed = _word(folder, Journal(folder).read()) == KILLED
+        except JournalError:
+            continue
+        if is_killed:
+            resume, clean = (own_command(word, run_word(folder)) for word in ("resume", "clean"))
+            lines += [
+                f"{folder.name} was killed. Go on with it:",
+                f"  {resume}",
+                "or remove what it left:",
+                f"  {clean}",
+            ]
+    return lines
 
 
 def _now(state: JournalState) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from run_benchmarks.check import check_hosts
 from run_benchmarks.code_folder import bring, differences, in_words
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.findings import HostReport
@@ -94,6 +95,7 @@ class Session:
             hosts=list(self._plan.hosts),
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,
+            changes=settings.changes,
         )
 
     def _begin(self) -> None:
@@ -210,10 +212,10 @@ class Session:
         touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
         for name in sorted(missed & touched.keys()):
             LOG.warning(
-                "%s: not everything could be collected; what is there stays in %s until `run.py clean %s`",
+                "%s: not everything could be collected; what is there stays in %s until `%s`",
                 name,
                 self._plan.log_root_host,
-                self._plan.run_id,
+                own_command("clean", run_word(self._result_dir)),
             )
         removable = {name: host for name, host in touched.items() if name not in missed}
         result = for_each(
@@ -240,6 +242,7 @@ class Session:
             started_ms=self._started_ms,
             finished_ms=time.time_ns() // 1_000_000,
             command=mask_argv(self._command),
+            changes=self._prepared.settings.changes,
             runtime=self._plan.runtime,
             vendor=self._plan.vendor,
             code_digest=self._plan.code_digest,

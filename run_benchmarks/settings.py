@@ -1,120 +1,34 @@
 """What a user edits, typed and validated: cluster_conf.py, test_conf.py and the cases they name.
 
-Keys and their meaning are FlagPerf's where FlagPerf has them; README.md and docs/file-formats.md list the rest.
+Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats.md lists all of them.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict
 
+from run_benchmarks.case_names import ALLOWED, case_name, is_case_name, same_folder
 from run_benchmarks.case_settings import CaseSettings, parse_case_key
+from run_benchmarks.changes import REPEAT, Changes, SetKeys, apply_sets, narrowed
 from run_benchmarks.cluster_settings import ClusterConf
-from run_benchmarks.conf_file import nearest, read_names, validate
-from run_benchmarks.errors import ConfigError, Problem
-from run_benchmarks.setting_types import Count, Options, Seconds, Size
+from run_benchmarks.conf_file import helper_hint, read_names, validate
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import Problem
+from run_benchmarks.run_settings import TestConf
+from run_benchmarks.setting_types import MOST_ROUNDS
 from training.benchmarks.network import baseline
 
-CASE_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-
-
-class TestConf(BaseModel):
-    """test_conf.py: which vendor, runtime and cases, and where things live on the hosts."""
-
-    __test__ = False  # not a test class, whatever pytest makes of the name
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    VENDOR: str = Field(description="a folder of vendors/")
-    CASES: tuple[str, ...] = Field(min_length=1, description="a list of case names, or a dict of case keys")
-    RUNTIME: Literal["docker", "process"] = "docker"
-    TEST_TYPE: Literal["default"] = "default"
-    ACCE_CONTAINER_OPT: Options | None = None
-    ACCE_VISIBLE_DEVICE_ENV_NAME: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
-    PIP_SOURCE: str | None = Field(None, pattern=r"^https?://\S+$")
-    FLAGPERF_PATH_HOST: str | None = None
-    FLAGPERF_PATH_CONTAINER: str = "/workspace/clusterdyno"
-    FLAGPERF_LOG_PATH_HOST: str | None = None
-    FLAGPERF_LOG_PATH_CONTAINER: str = "/workspace/result"
-    FLAGPERF_LOG_LEVEL: Literal["debug", "info", "warning", "error"] = "info"
-    SHM_SIZE: Size = 8 << 30
-    PIDS_LIMIT: Count = 32768
-    MAX_COLLECT_BYTES: Size = 16 << 30
-    MAX_COLLECT_FILES: Count = 20_000
-    MAX_OUTPUT_BYTES: Annotated[Size, Field(ge=4 << 10, le=8 << 20)] = 1 << 20
-    CLEAR_CACHES: bool = False
-    BASE_IMAGE: str | None = None
-    WHEELHOUSE: Path | None = None
-    IMAGE: str | None = None
-    IMAGE_OPTIONS: dict[str, str] = {}
-    PYTHON: str | None = None
-    MONITOR_INTERVAL: Annotated[Seconds, Field(ge=0.1, le=60)] = 1.0
-    TIME_LIMIT: Seconds = 86400.0
-    STALL_LIMIT: Seconds = 1800.0
-    RUN_TIME_LIMIT: Seconds | None = None
-    BASELINE: Path | None = None
-    BASELINE_PERCENT: Annotated[float, Field(gt=0)] = 10.0
-
-    @field_validator(
-        "FLAGPERF_PATH_HOST", "FLAGPERF_PATH_CONTAINER", "FLAGPERF_LOG_PATH_HOST", "FLAGPERF_LOG_PATH_CONTAINER"
-    )
-    @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        if path is None:
-            return None
-        if not path.startswith("/") or ".." in path.split("/") or path.strip("/") == "":
-            raise ValueError(f"an absolute path without '..', not {path!r}")
-        return "/" + path.strip("/")
-
-    @field_validator("FLAGPERF_LOG_LEVEL", mode="before")
-    @classmethod
-    def _lower(cls, level: object) -> object:
-        return level.lower() if isinstance(level, str) else level
-
-    @field_validator("WHEELHOUSE")
-    @classmethod
-    def _wheelhouse(cls, path: Path | None) -> Path | None:
-        if path is None:
-            return None
-        path = path.expanduser()
-        if not path.is_dir() or not any(path.glob("*.whl")):
-            raise ValueError(f"a folder with wheels (pip download -d {path} -r requirements/workload.txt)")
-        return path
-
-    @field_validator("BASELINE")
-    @classmethod
-    def _baseline(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            try:
-                baseline.load(path.expanduser())
-            except baseline.BaselineError as error:
-                raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
-        return path and path.expanduser()
-
-    @field_validator("BASELINE_PERCENT")
-    @classmethod
-    def _of_a_baseline(cls, percent: float, info: ValidationInfo) -> float:
-        if info.data.get("BASELINE", "") is None:
-            raise ValueError("nothing without BASELINE, which it belongs to")
-        return percent
-
-    @model_validator(mode="after")
-    def _folders_apart(self) -> TestConf:
-        if f"{self.FLAGPERF_PATH_CONTAINER}/".startswith(f"{self.FLAGPERF_LOG_PATH_CONTAINER}/"):
-            raise ValueError(
-                f"FLAGPERF_LOG_PATH_CONTAINER {self.FLAGPERF_LOG_PATH_CONTAINER!r} would hide FLAGPERF_PATH_CONTAINER "
-                f"{self.FLAGPERF_PATH_CONTAINER!r}: another folder, or one inside it"
-            )
-        return self
+KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
 
 
 class Settings(BaseModel):
     """Both files, each mistake in them reported; what the cases name is looked up by `resolve`.
 
     `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
-    that are not in it.
+    that are not in it. `changes` are the command line's, which are in all of these already.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,82 +39,123 @@ class Settings(BaseModel):
     undefined_cases: tuple[str, ...]
     cluster_file: Path
     test_file: Path
+    changes: Changes = Changes()
+    set_keys: tuple[str, ...] = ()
+
+    def source(self, key: str) -> str:
+        """Where the value of a key of test_conf.py stands, for a message: its file, or --set."""
+        return SetKeys(self.set_keys).source(str(self.test_file), key)
 
 
-def load_settings(cluster_file: Path, test_file: Path) -> Settings:
-    """Read and validate both files.
+def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None = None) -> Settings:
+    """Read both files, change what the command line changes, and validate.
 
     Raises:
         ConfigError: every mistake of both files, each with file, key, value and what is allowed.
     """
+    changes = changes or Changes()
     problems: list[Problem] = []
-    cluster = test = None
-    cases: dict[str, CaseSettings] = {}
-    names: dict[str, Any] = {}
-    try:
-        cluster, found = validate(ClusterConf, read_names(cluster_file), file=cluster_file)
-        problems += found
-    except ConfigError as error:
-        problems += error.problems
-    try:
-        names = read_names(test_file)
-        cases, found = _read_cases(names, test_file)
-        problems += found
-        test, found = validate(TestConf, {k: v for k, v in names.items() if k in TestConf.model_fields}, file=test_file)
-        problems += found
-    except ConfigError as error:
-        problems += error.problems
+    cluster_names, test_names = _names(cluster_file, problems), _names(test_file, problems)
+    if cluster_names is None or test_names is None:
+        raise ConfigError(problems)
+    definitions = _definitions(test_names, test_file, problems)
+    set_keys, found = apply_sets(
+        changes.sets,
+        [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)],
+        definitions,
+    )
+    problems += found
+    cluster, found = validate(ClusterConf, cluster_names, file=cluster_file, known_as=KEYS_OF_CLUSTER)
+    problems += set_keys.sourced(found)
+    problems += _listed(test_names, definitions, changes, test_file)
+    cases, found = _cases(definitions, changes, test_file)
+    own = {key: value for key, value in test_names.items() if key in TestConf.model_fields}
+    test, more = validate(TestConf, own, file=test_file, known_as=KEYS_OF_TEST)
+    problems += set_keys.sourced([*found, *more])
     if cluster is None or test is None or problems:
         raise ConfigError(problems)
     if test.BASELINE is not None and not any(
         cases[name].model == baseline.MODEL for name in test.CASES if name in cases
     ):
         allowed = f"nothing, or at least one case of model {baseline.MODEL!r} in CASES: others have no baseline"
-        raise ConfigError([Problem(str(test_file), "BASELINE", str(test.BASELINE), allowed)])
-    undefined = tuple(name for name in test.CASES if name not in cases)
-    chosen = {name: cases[name] for name in test.CASES if name in cases}
+        file = set_keys.source(str(test_file), "BASELINE")
+        raise ConfigError([Problem(file, "BASELINE", str(test.BASELINE), allowed)])
     return Settings(
         cluster=cluster,
         test=test,
-        cases=chosen,
+        cases={name: cases[name] for name in test.CASES if name in cases},
         defined_cases=tuple(cases),
-        undefined_cases=undefined,
+        undefined_cases=tuple(name for name in test.CASES if name not in cases),
         cluster_file=cluster_file,
         test_file=test_file,
+        changes=changes,
+        set_keys=tuple(set_keys.keys),
     )
 
 
-def _read_cases(names: dict[str, Any], file: Path) -> tuple[dict[str, CaseSettings], list[Problem]]:
-    """Every case the file defines, in either form; `names["CASES"]` becomes the list of names to run."""
-    problems: list[Problem] = []
+def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    try:
+        return read_names(file)
+    except ConfigError as error:
+        problems += error.problems
+        return None
+
+
+def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+    """Every case the file defines, in either form, by its name, as it is written."""
     definitions: dict[str, dict[str, Any]] = {}
     listed = names.get("CASES")
-    asked = [name for name in listed if isinstance(name, str)] if isinstance(listed, list | tuple) else []
+    asked = {case_name(name) for name in listed if isinstance(name, str)} if isinstance(listed, list | tuple) else set()
     for name, value in names.items():
         if name in TestConf.model_fields:
             continue
         if isinstance(value, dict) and (name in asked or value.keys() & CaseSettings.model_fields.keys()):
-            definitions[name] = value
+            definitions[name] = dict(value)
         else:
-            known = [*TestConf.model_fields, *definitions]
-            problems.append(Problem(str(file), name, value, f"unknown key; {nearest(name, known)}"))
-    if isinstance(listed, dict):
-        names["CASES"] = tuple(map(str, listed))
-        for key, data_path in listed.items():
-            try:
-                definitions[str(key)] = parse_case_key(str(key), data_path)
-            except ValueError as error:
-                problems.append(Problem(str(file), "CASES", key, str(error)))
-    elif isinstance(listed, list | tuple):
-        problems += [
-            Problem(str(file), f"CASES[{index}]", name, "a case's name: letters, digits, '_', '-', '.', '+'; each once")
-            for index, name in enumerate(listed)
-            if isinstance(name, str) and (not CASE_NAME.fullmatch(name) or name in listed[:index])
-        ]
+            known = tuple(sorted([*TestConf.model_fields, *asked]))
+            problems.append(Problem(str(file), name, value, helper_hint(name), known, KEYS_OF_TEST))
+    for key, data_path in listed.items() if isinstance(listed, dict) else ():
+        try:
+            definitions[case_name(str(key))] = parse_case_key(str(key), data_path)
+        except ValueError as error:
+            problems.append(Problem(str(file), "CASES", key, str(error)))
+    return definitions
+
+
+def _listed(
+    names: dict[str, Any], definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
+) -> list[Problem]:
+    """Check CASES and make it the list of names to run."""
+    given = names.get("CASES")
+    if isinstance(given, dict):
+        names["CASES"] = given = tuple(case_name(str(key)) for key in given)
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        return []  # told by the model
+    listed = tuple(map(case_name, given))
+    problems = []
+    for index, name in enumerate(listed):
+        if name not in definitions and not is_case_name(name):
+            problems.append(Problem(str(file), f"CASES[{index}]", name, f"expected {ALLOWED}"))
+        elif name in listed[:index]:
+            problems.append(Problem(str(file), f"CASES[{index}]", name, "expected each case once"))
+    for one, other in same_folder(dict.fromkeys(listed)):
+        allowed = f"expected another name: its results would be in one folder with those of {one!r}"
+        problems.append(Problem(str(file), "CASES", other, allowed))
+    chosen, found = narrowed(listed, changes, definitions)
+    names["CASES"] = chosen or listed
+    return [*problems, *found]
+
+
+def _cases(
+    definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
+) -> tuple[dict[str, CaseSettings], list[Problem]]:
+    problems: list[Problem] = []
     cases: dict[str, CaseSettings] = {}
+    if changes.repeat is not None and not 1 <= changes.repeat <= MOST_ROUNDS:
+        problems.append(Problem(REPEAT, "", changes.repeat, f"expected a whole number from 1 to {MOST_ROUNDS}"))
     for name, definition in definitions.items():
-        case, found = validate(CaseSettings, definition, file=file, prefix=f"{name}.")
+        case, found = validate(CaseSettings, definition, file=file, prefix=f"{name}.", known_as=KEYS_OF_CASE)
         problems += found
         if case is not None:
-            cases[name] = case
+            cases[name] = case if changes.repeat is None else case.model_copy(update={"repeat": changes.repeat})
     return cases, problems

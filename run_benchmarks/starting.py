@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.console import (
     BANNER,
     CONSOLE,
@@ -32,7 +34,6 @@ from run_benchmarks.preparation import (
     owner_of,
     prepare,
     result_root,
-    run_folder,
 )
 from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
@@ -76,28 +77,26 @@ def _named(prepared: Prepared) -> tuple[Prepared, Path] | None:
         folder = new_run_folder(root)
         return prepared.named(folder.name, owner_of(root)), folder
     except OSError as error:
-        complain(f"the result folder cannot be made: {error}")
+        complain(unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
         return None
 
 
-def resume(settings: Settings, run_id: str, *, detach: bool) -> int:
-    """Go on with a run whose controller is gone; returns the exit code.
+def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
+    """Go on with the run in `folder`, whose controller is gone; returns the exit code.
 
     Raises:
-        ConfigError: there is no such run.
         JournalError: it has no journal, has ended, is worked on, or the files now say something else than then.
     """
     os.umask(UMASK)
-    root = result_root(settings)
-    folder = run_folder(root, run_id)
     past = Journal(folder).read()
     if is_controlled(folder):
-        raise JournalError(f"{folder}: a controller works on this run; see `run.py status {run_id}`")
-    prepared = prepare(selected(settings, past.started.hosts), run_id).named(run_id, owner_of(root))
+        raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
+    prepared = prepare(selected(settings, past.started.hosts), folder.name).named(folder.name, owner_of(folder.parent))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan is another than when it began, "
-            f"from {past.started.cluster_conf} and {past.started.test_conf}. "
+            f"from {past.started.cluster_conf} and {past.started.test_conf}; "
+            f"now it is from {settings.cluster_file} and {settings.test_file}. "
             "Bring these files and the code back to that state, or start a new run"
         )
     return _control(prepared, folder, detach=detach)
@@ -117,7 +116,7 @@ def diagnose(settings: Settings) -> int:
         return EXIT_USAGE
     prepared, folder = named
     start_logging("error", folder / "run.log")
-    cleanup = f"{_command(settings)} clean {folder.name}"
+    cleanup = own_command("clean", run_word(folder))
     try:
         with (
             controlling(folder) as lock,
@@ -129,7 +128,7 @@ def diagnose(settings: Settings) -> int:
         complain(str(error))
         return EXIT_INTERRUPTED
     except OSError as error:
-        complain(f"what was found cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
+        complain(unwritable(error, folder, f"to remove what may be left on the hosts: {cleanup}"))
         return EXIT_FAIL
     finally:
         stop_logging()
@@ -147,20 +146,16 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
-def _command(settings: Settings) -> str:
-    return f"python run_benchmarks/run.py --cluster-conf {settings.cluster_file} --test-conf {settings.test_file}"
-
-
 def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
-        for words in (f"attach {folder.name}", f"status {folder.name}", f"stop {folder.name}"):
-            print(f"  {_command(prepared.settings)} {words}")
+        for word in ("attach", "status", "stop"):
+            print(f"  {own_command(word, run_word(folder))}")
         return EXIT_PASS
     with outliving():
         CONSOLE.print(BANNER, markup=False)
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
-    cleanup = f"{_command(prepared.settings)} clean {folder.name}"
+    cleanup = own_command("clean", run_word(folder))
     try:
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
             session = Session(prepared, folder, interruption, sys.argv)
@@ -169,12 +164,21 @@ def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineT
         if learn is not None and not _learn(session, record, learn.file):
             return record.exit_code or EXIT_FAIL
     except OSError as error:
-        complain(f"the results cannot be written to {folder}: {error}. What may be left on the hosts: {cleanup}")
+        resume_command = own_command("resume", run_word(folder))
+        complain(unwritable(error, folder, f"then go on: {resume_command}; or remove what is on the hosts: {cleanup}"))
         return EXIT_FAIL
     else:
         return record.exit_code
     finally:
         stop_logging()
+
+
+def unwritable(error: OSError, folder: Path, action: str) -> str:
+    """One line for a person: why nothing can be written to a folder of the head node, and what to do."""
+    why = f"{error.strerror or error} ({error.filename or folder})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        why = f"{why}: the head node's own disk is full. Free some space there"
+    return f"the results cannot be written to {folder}: {why}; {action}"
 
 
 def _learn(session: Session, record: RunRecord, file: Path) -> bool:

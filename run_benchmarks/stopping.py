@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.journal import Journal, JournalError
 from run_benchmarks.run_lock import LOCK_FILE, Controller, controller_of, is_controlled
 from run_benchmarks.run_status import follow_log
@@ -54,17 +55,22 @@ def _controller(folder: Path) -> Controller:
 
 
 def _how_it_stands(folder: Path) -> str:
-    name, past = folder.name, controller_of(folder)
+    past = controller_of(folder)
+    ways = f"`{_command('resume', folder)}` goes on with it, `{_command('clean', folder)}` removes what it left"
     if past is not None and not past.is_here:
         return (
             f" that can be seen from here; it was begun on the head node {past.host} (process {past.pid}): look there. "
-            f"Where that is gone: `run.py resume {name}` goes on with it, `run.py clean {name}` removes what it left"
+            f"Where that is gone: {ways}"
         )
     with contextlib.suppress(JournalError):
         ended = Journal(folder).read().run_ended
         if ended is not None:
             return f": it has ended: {ended.verdict}"
-    return f": it was killed. `run.py resume {name}` goes on with it, `run.py clean {name}` removes what it left"
+    return f": it was killed. {ways}"
+
+
+def _command(word: str, folder: Path) -> str:
+    return own_command(word, run_word(folder))
 
 
 def _tell(folder: Path, controller: Controller, *, twice: bool) -> None:
@@ -114,5 +120,5 @@ def _outcome(folder: Path, out: TextIO) -> int:
     if controller_of(folder) is None:  # taken back at a clean end
         print(f"{folder.name}: ended", file=out)
         return EXIT_PASS
-    print(f"{folder.name}: its controller left at once; remove what it left: `run.py clean {folder.name}`", file=out)
+    print(f"{folder.name}: its controller left at once; remove what it left: `{_command('clean', folder)}`", file=out)
     return EXIT_FAIL

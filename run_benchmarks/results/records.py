@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from run_benchmarks.changes import Changes
 from run_benchmarks.results.network_baseline import BaselineRecord
 
 SCHEMA_VERSION = 2
@@ -144,7 +145,8 @@ class HostRecord(_Record):
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS).
 
-    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then.
+    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then. `changes`: what its
+    command line changed in the two files.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -154,6 +156,7 @@ class RunRecord(_Record):
     started_ms: int
     finished_ms: int
     command: list[str]
+    changes: Changes | None = None
     runtime: str
     vendor: str
     code_digest: str

@@ -136,7 +136,7 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     assert len(images) == 1, "an image of its own for the host that is left"
     left = controller.containers()
     assert len(left) == 2 and all("-n0" in name for name in left), left
-    assert f"until `run.py clean {answer.folder.name}`" in answer.output
+    assert f"run.py clean {answer.folder}`" in answer.output
     cleaned = controller.call("clean", answer.folder.name)
     assert cleaned.exit_code == 0 and all(name in cleaned.output for name in left), cleaned.output
     assert controller.containers() == [] and rank_process(0) is None

@@ -11,8 +11,9 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.journal import Journal, JournalError, RunStarted
 from run_benchmarks.plan import Plan
-from run_benchmarks.preparation import prepare, run_folder
+from run_benchmarks.preparation import prepare
 from run_benchmarks.run_lock import controlling
+from run_benchmarks.run_reference import find_run
 from tests.run_benchmarks.conftest import Load
 
 
@@ -76,5 +77,6 @@ def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, 
         clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}))
     assert kept.exists()
     (tmp_path / name).mkdir(parents=True, exist_ok=True)
-    with pytest.raises(ConfigError, match="no run of this name"):
-        run_folder(tmp_path, name)
+    for word in (name, str(tmp_path / name)):
+        with pytest.raises(ConfigError, match="expected the name of a run in "):
+            find_run(word, None, tmp_path / "none.py")

@@ -123,10 +123,10 @@ def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monke
     ((prepared, folder),) = taken
     Journal(folder).append(Session(prepared, folder, Interruption("clean"), [])._started())
     assert recorded_hosts(folder) == ["b", "c", "d"] and recorded_hosts(tmp_path) is None
-    assert starting.resume(load(text, FOUR), folder.name, detach=False) == 0
+    assert starting.resume(load(text, FOUR), folder, detach=False) == 0
     assert taken[1][0].plan == prepared.plan and prepared.plan.hosts == ("b", "c", "d")
     with pytest.raises(ConfigError, match="a name of HOSTS"):
-        starting.resume(load(text, 'HOSTS = ["a", "c", "d"]\n'), folder.name, detach=False)
+        starting.resume(load(text, 'HOSTS = ["a", "c", "d"]\n'), folder, detach=False)
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -143,4 +143,7 @@ def test_the_options_stand_before_or_after_the_command(load: Load, tmp_path: Pat
         assert answer.returncode == 0 and '"c",\n    "d"\n  ]' in answer.stdout and '"a"' not in answer.stdout, answer
     assert call(tmp_path, "plan", "--hosts", "e").returncode == 2
     refused = call(tmp_path, "--hosts", "a", "status")
-    assert refused.returncode == 2 and "--hosts and --exclude are for run, plan, check, diagnose" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and "--hosts, --exclude, --case, --set and --repeat are for run, plan, check, diagnose" in refused.stderr
+    )

@@ -190,7 +190,7 @@ def test_names_fit_docker(load: Load) -> None:
     settings = load(TEST.replace('"process"', '"docker"'))
     case = settings.model_copy(update={"cases": {"Big+one": settings.cases["ONE"]}})
     name = plan_of(case).cases[0].rounds[0].nodes[0].workload.name
-    assert name == "clusterdyno-run20261121191924-big_one-r1-n0"
+    assert name == "clusterdyno-run20261121191924-big_one-014e7597-r1-n0"
 
 
 def test_folders_inside_the_code_folder_are_made_before_it_is_mounted_read_only(load: Load) -> None:

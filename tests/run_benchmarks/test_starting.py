@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -50,18 +51,20 @@ def test_a_result_folder_that_cannot_be_made(
     (tmp_path / "result").touch()
     assert starting.diagnose(settings) == EXIT_USAGE
     assert starting.start(settings, detach=False) == EXIT_USAGE
-    assert capsys.readouterr().err.count("the result folder cannot be made") == 2
+    assert capsys.readouterr().err.count("result: File exists") == 2
 
 
 def test_a_head_node_whose_disk_is_full_in_a_rung(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: Ladder) -> tuple[str, ...]:
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Ladder, "_ssh", full)
     assert starting.diagnose(settings) == EXIT_FAIL
-    assert "No space left on device. What may be left on the hosts: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "No space left on device" in said and "the head node's own disk is full" in said
+    assert "to remove what may be left on the hosts: " in said and said.count("\n") == 1
 
 
 def test_a_run_without_a_log_cannot_be_followed(tmp_path: Path) -> None:

@@ -86,12 +86,12 @@ def test_at_once(tmp_path: Path) -> None:
     with controller(tmp_path) as process:
         assert stopping.stop(tmp_path, out, at_once=True) == 1
         assert process.wait(10) == 130 and not (tmp_path / "ended").exists()
-    assert f"run.py clean {tmp_path.name}" in out.getvalue()
+    assert f"run.py clean {tmp_path}" in out.getvalue()
 
 
 def test_a_run_without_a_controller(tmp_path: Path) -> None:
     Journal(tmp_path).append(STARTED)
-    with pytest.raises(JournalError, match=f"was killed.*run.py resume {tmp_path.name}.*run.py clean"):
+    with pytest.raises(JournalError, match=f"was killed.*run.py resume {tmp_path}.*run.py clean"):
         stopping.stop(tmp_path, io.StringIO())
     Journal(tmp_path).append(RunEnded(verdict=Verdict.PASS, exit_code=0))
     with pytest.raises(JournalError, match="it has ended: pass"):

@@ -37,7 +37,10 @@ class CaseConfig(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigProblem:
-    """One mistake: where it stands, key and value, what is wrong, what is allowed, and the nearest valid key."""
+    """One mistake: where it stands, key and value, what is wrong, and what is allowed.
+
+    `known` are all names of which `key` should have been one, `known_as` what they are in words.
+    """
 
     source: str
     key: str
@@ -45,18 +48,29 @@ class ConfigProblem:
     message: str
     allowed: str
     nearest: str | None = None
+    known: tuple[str, ...] = ()
+    known_as: str = ""
+
+    @property
+    def is_from_file(self) -> bool:
+        """Whether it stands in a file, not in an override."""
+        return self.source != OVERRIDE
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and what is allowed; the nearest name is `nearest`'s to say where there are known ones."""
+        text = self.message
+        if self.nearest is not None and not self.known:
+            text += f"; did you mean {self.nearest!r}?"
+        if self.allowed:
+            text += f"; allowed: {self.allowed}" if text else f"expected {self.allowed}"
+        return text
 
     def __str__(self) -> str:
         """One line for a person."""
-        text = f"{self.source}: "
-        if self.key:
-            text += f"{self.key} = {self.value!r}: "
-        text += self.message
-        if self.nearest is not None:
-            text += f"; did you mean {self.nearest!r}?"
-        if self.allowed:
-            text += f"; allowed: {self.allowed}"
-        return text
+        place = f"{self.source}: {self.key} = {self.value!r}" if self.key else self.source
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest is not None and self.known else ""
+        return f"{place}: {self.sentence}{hint}"
 
 
 class CaseConfigError(Exception):
@@ -64,7 +78,9 @@ class CaseConfigError(Exception):
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        known = {(problem.known_as, problem.known) for problem in self.problems if problem.known}
+        lines = [str(problem) for problem in self.problems]
+        super().__init__("\n".join([*lines, *(f"{known_as}: {', '.join(names)}" for known_as, names in sorted(known))]))
 
 
 ConfigT = TypeVar("ConfigT", bound=CaseConfig)
@@ -182,14 +198,24 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> ConfigProble
 def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> ConfigProblem:
     known = sorted(model_class.model_fields)
     message = "unknown setting" if key == key.lower() else "settings are written in lower case"
+    if key == key.lower() and source != OVERRIDE:
+        message += f" (a name of your own begins with an underscore: _{key})"
     return ConfigProblem(
         source=source,
         key=key,
         value=value,
         message=message,
-        allowed=", ".join(known),
+        allowed="",
         nearest=_nearest(key.lower(), known),
+        known=tuple(known),
+        known_as=f"settings of {_benchmark_of(model_class)}",
     )
+
+
+def _benchmark_of(model_class: type[CaseConfig]) -> str:
+    """The benchmark's name, from where its settings are defined: training.benchmarks.<model>.<framework>.config."""
+    parts = model_class.__module__.split(".")
+    return ":".join(parts[2:4]) if parts[:2] == ["training", "benchmarks"] else "this benchmark"
 
 
 def _invalid_value(
@@ -197,35 +223,62 @@ def _invalid_value(
 ) -> ConfigProblem:
     key = str(detail["loc"][0]) if detail["loc"] else ""
     inner = ".".join(str(part) for part in detail["loc"][1:] if isinstance(part, int))
-    message = detail["msg"].removeprefix("Value error, ")
+    own = detail["msg"].removeprefix("Value error, ") if detail["type"] == "value_error" else ""
     return ConfigProblem(
         source=source_of(key),
         key=key,
         value=values.get(key),
-        message=f"at {inner}: {message}" if inner else message,
+        message=f"at {inner}: {own or detail['msg']}" if inner else own,
         allowed=_allowed(model_class, key),
     )
 
 
 def _allowed(model_class: type[CaseConfig], key: str) -> str:
-    schema = model_class.model_json_schema()
-    properties = schema["properties"].get(key)
+    properties = model_class.model_json_schema()["properties"].get(key)
     if properties is None:
         return ""
     description = properties.get("description", "")
-    return f"{_type_in_words(properties)} ({description})" if description else _type_in_words(properties)
+    return f"{type_in_words(properties)} ({description})" if description else type_in_words(properties)
 
 
-def _type_in_words(schema: Mapping[str, Any]) -> str:
+def type_in_words(schema: Mapping[str, Any]) -> str:
+    """What a value may be, for people, from its JSON schema: `words` in it, else its type and bounds."""
+    if "words" in schema:
+        return str(schema["words"])
     if "anyOf" in schema:
-        return " or ".join(_type_in_words(option) for option in schema["anyOf"])
+        return " or ".join(dict.fromkeys(type_in_words(option) for option in schema["anyOf"]))
     if "enum" in schema:
         return "one of " + ", ".join(repr(value) for value in schema["enum"])
     if "const" in schema:
         return repr(schema["const"])
-    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    limits = " and ".join(f"{sign} {schema[name]}" for name, sign in bounds.items() if name in schema)
-    return f"{schema.get('type', 'a value')} {limits}".replace("null", "None").strip()
+    kind = _KINDS.get(str(schema.get("type")), "a value")
+    if schema.get("minItems"):
+        return f"{kind} of {schema['minItems']} or more"
+    return kind + _bounds_in_words(schema)
+
+
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "True or False",
+    "array": "a list",
+    "object": "a dict",
+    "null": "None",
+}
+
+
+def _bounds_in_words(schema: Mapping[str, Any]) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if low is not None and high is not None:
+        return f" from {low:g} to {high:g}"
+    words = [
+        f"{sign} {bound:g}"
+        for sign, bound in (("of at least", low), ("above", above), ("of at most", high), ("below", below))
+        if bound is not None
+    ]
+    return f" {' and '.join(words)}" if words else ""
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

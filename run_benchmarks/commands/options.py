@@ -1,0 +1,131 @@
+"""Options of run.py, the same before a command and after it: what stands after it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from run_benchmarks.changes import Changes
+from run_benchmarks.command_line import ROOT
+from run_benchmarks.host_selection import HostSelection, select_hosts
+from run_benchmarks.settings import Settings, load_settings
+
+CONFIG = ROOT / "run_benchmarks" / "config"
+DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
+DEFAULT_TEST = CONFIG / "test_conf.py"
+
+ClusterConfOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster-conf", metavar="F", dir_okay=False, help="the hosts; default: run_benchmarks/config/cluster_conf.py"
+    ),
+]
+TestConfOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--test-conf", metavar="F", dir_okay=False, help="the cases; default: run_benchmarks/config/test_conf.py"
+    ),
+]
+HostsOption = Annotated[str | None, typer.Option("--hosts", help="these of HOSTS alone, in this order", metavar="A,B")]
+ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="HOSTS without these", metavar="A,B")]
+CaseOption = Annotated[
+    list[str] | None,
+    typer.Option("--case", metavar="NAME", help="this of CASES alone; a pattern (*, ?) names several; repeatable"),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        help="a setting of either file, CASE.key=V of a case or CASE.overrides.key=V of its config; repeatable",
+    ),
+]
+RepeatOption = Annotated[int | None, typer.Option("--repeat", metavar="N", help="rounds of every case")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command line asks for; None and empty where it says nothing."""
+
+    cluster_conf: Path | None = None
+    test_conf: Path | None = None
+    selection: HostSelection = field(default_factory=HostSelection)
+    changes: Changes = field(default_factory=Changes)
+
+    def over(self, before: Request) -> Request:
+        """This one, and where it says nothing what stood before the command; --set of both."""
+        hosts, exclude = self.selection.hosts, self.selection.exclude
+        return Request(
+            cluster_conf=self.cluster_conf or before.cluster_conf,
+            test_conf=self.test_conf or before.test_conf,
+            selection=HostSelection(
+                hosts=before.selection.hosts if hosts is None else hosts,
+                exclude=before.selection.exclude if exclude is None else exclude,
+            ),
+            changes=Changes(
+                sets=before.changes.sets + self.changes.sets,
+                cases=self.changes.cases or before.changes.cases,
+                repeat=before.changes.repeat if self.changes.repeat is None else self.changes.repeat,
+            ),
+        )
+
+    @property
+    def is_selecting(self) -> bool:
+        """Whether it narrows or changes what the files say."""
+        return self.selection != HostSelection() or self.changes != Changes()
+
+    def settings(self) -> Settings:
+        """Both files as they are asked for. Raises ConfigError."""
+        loaded = load_settings(self.cluster_conf or DEFAULT_CLUSTER, self.test_conf or DEFAULT_TEST, self.changes)
+        return select_hosts(loaded, self.selection)
+
+
+def request(
+    cluster_conf: Path | None,
+    test_conf: Path | None,
+    hosts: str | None = None,
+    exclude: str | None = None,
+    case: list[str] | None = None,
+    sets: list[str] | None = None,
+    repeat: int | None = None,
+) -> Request:
+    """A Request of options as typer gives them."""
+    return Request(
+        cluster_conf=cluster_conf,
+        test_conf=test_conf,
+        selection=HostSelection(hosts=hosts, exclude=exclude),
+        changes=Changes(sets=tuple(sets or ()), cases=tuple(case or ()), repeat=repeat),
+    )
+
+
+def selecting(command: Callable[[Request], None]) -> Callable[..., None]:
+    """A command of typer with all options that say which hosts and cases take part, from one that takes a Request."""
+
+    def with_options(
+        context: typer.Context,
+        cluster_conf: ClusterConfOption = None,
+        test_conf: TestConfOption = None,
+        hosts: HostsOption = None,
+        exclude: ExcludeOption = None,
+        case: CaseOption = None,
+        sets: SetOption = None,
+        repeat: RepeatOption = None,
+    ) -> None:
+        asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat)
+        command(asked.over(context.obj))
+
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
+
+
+def asked_for(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Request:
+    """What a command asks for that takes the two files and no selection."""
+    before: Request = context.obj
+    return request(cluster_conf, test_conf).over(before)
