@@ -13,6 +13,7 @@ import typer
 from run_benchmarks import cleaning, run_status, starting, stopping
 from run_benchmarks.check import check_hosts
 from run_benchmarks.cluster_settings import LOCAL_NAMES
+from run_benchmarks.commands import listing
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     CaseOption,
@@ -252,6 +253,9 @@ def trust(
 def diagnose(asked: Request) -> None:
     """Find why hosts do not get together: ssh, names, interface, port, gloo, small and full messages."""
     raise typer.Exit(starting.diagnose(asked.settings()))
+
+
+app.command("list")(listing.list_all)
 
 
 @app.command()

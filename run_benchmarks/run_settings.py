@@ -84,7 +84,10 @@ class TestConf(BaseModel):
     )
     MONITOR_INTERVAL: SampleSeconds = Field(1.0, description="seconds between two samples of the monitors")
     TIME_LIMIT: Seconds = Field(86400.0, description="seconds a round may take")
-    STALL_LIMIT: Seconds = Field(1800.0, description="seconds a round may go on without a line from any rank")
+    STALL_LIMIT: Seconds = Field(
+        1800.0,
+        description="seconds in which a rank may get no further ([reliability](reliability.md#what-is-done-about-it))",
+    )
     RUN_TIME_LIMIT: Seconds | None = Field(
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
     )

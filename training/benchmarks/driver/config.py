@@ -251,6 +251,8 @@ def type_in_words(schema: Mapping[str, Any]) -> str:
         return "one of " + ", ".join(repr(value) for value in schema["enum"])
     if "const" in schema:
         return repr(schema["const"])
+    if schema.get("format") == "path":
+        return "a path"
     kind = _KINDS.get(str(schema.get("type")), "a value")
     if schema.get("minItems"):
         return f"{kind} of {schema['minItems']} or more"
@@ -268,13 +270,17 @@ _KINDS = {
 }
 
 
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
 def _bounds_in_words(schema: Mapping[str, Any]) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     if low is not None and high is not None:
-        return f" from {low:g} to {high:g}"
+        return f" from {_number(low)} to {_number(high)}"
     words = [
-        f"{sign} {bound:g}"
+        f"{sign} {_number(bound)}"
         for sign, bound in (("of at least", low), ("above", above), ("of at most", high), ("below", below))
         if bound is not None
     ]

@@ -1,0 +1,89 @@
+"""`run.py list`: vendors, models, case configs and settings, each from where it is defined; touches no host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import vendors
+from run_benchmarks.conf_file import nearest
+from run_benchmarks.console import print_table, say
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import Problem
+from run_benchmarks.setting_docs import COLUMNS, documented, markdown_table, table_rows
+from training.benchmarks.driver import catalog
+
+TOPICS = ("vendors", "models", "configs", "settings")
+WhatArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="WHAT", help=f"{', '.join(TOPICS)}, or a model: the settings of its case configs; without it, all four"
+    ),
+]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="settings as the table of docs/file-formats.md")]
+
+
+def list_all(what: WhatArgument = None, markdown: MarkdownOption = False) -> None:
+    """List vendors, models, case configs and settings with what is allowed, their defaults and meaning."""
+    models = sorted({model for model, _ in catalog.available()})
+    if what is not None and what not in (*TOPICS, *models):
+        raise ConfigError(
+            [Problem("list", "", what, f"expected a topic or a model; {nearest(what, [*TOPICS, *models])}")]
+        )
+    if markdown:
+        say(markdown_table().rstrip())
+        return
+    if what in models:
+        _model(what)
+        return
+    for topic in TOPICS if what is None else (what,):
+        _TABLES[topic]()
+
+
+def _vendors() -> None:
+    rows = []
+    for name in vendors.available():
+        vendor = vendors.load(name)
+        images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
+        rows.append((name, vendor.backend, vendor.container_options or "none", images))
+    print_table("vendors", ("VENDOR", "backend", "container options", "images are built on"), rows)
+
+
+def _models() -> None:
+    rows = []
+    for model, framework in catalog.available():
+        config = catalog.benchmark(model, framework).config_class
+        rows.append((model, framework, (config.__doc__ or "").partition("\n")[0], str(len(config.model_fields))))
+    print_table("models", ("model", "framework", "what", "settings (`list MODEL`)"), rows)
+
+
+def _configs() -> None:
+    rows = []
+    for vendor in vendors.available():
+        for model, framework in catalog.available():
+            folder = vendors.case_dir(vendor, model, framework) / "config"
+            rows += [
+                (vendor, model, framework, path.stem, _first_comment(path)) for path in sorted(folder.glob("*.py"))
+            ]
+    print_table("case configs", ("vendor", "model", "framework", "config", "what"), rows)
+
+
+def _first_comment(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("# ").strip() if first.startswith("#") else ""
+
+
+def _settings() -> None:
+    print_table("settings", COLUMNS, table_rows())
+
+
+def _model(model: str) -> None:
+    framework = next(framework for name, framework in catalog.available() if name == model)
+    docs = documented(catalog.benchmark(model, framework).config_class)
+    rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs]
+    print_table(f"settings of {model}:{framework}, in case configs and in `overrides`", COLUMNS[1:], rows)
+
+
+_TABLES = {"vendors": _vendors, "models": _models, "configs": _configs, "settings": _settings}
