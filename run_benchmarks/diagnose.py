@@ -18,6 +18,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.images import provide_images
 from run_benchmarks.interruption import Interruption
+from run_benchmarks.leftovers import remove_folders
 from run_benchmarks.plan import NodePlan, Plan
 from run_benchmarks.planner import make_plan
 from run_benchmarks.preparation import Prepared
@@ -206,14 +207,13 @@ class Ladder:
             interruption=self._interruption,
             link_limit=settings.cluster.LINK_LIMIT,
         )
-        record = Round(context, plan.cases[0], plan.cases[0].rounds[0], on_start=lambda _: None).run()
+        record = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
         return "" if record.verdict is Verdict.PASS else f"{record.verdict}: {record.reason}"
 
     def clean_up(self) -> None:
         """Remove what was collected of the rounds from the hosts."""
         reached = {name: self._hosts[name] for name, report in self._reports.items() if report.facts is not None}
-        folder = self._prepared.plan.log_root_host
-        for_each(reached, lambda host: host.run(["rm", "-rf", folder], deadline=PREPARE_SECONDS))
+        remove_folders(reached, self._prepared.plan.log_root_host)
 
 
 def network_case(prepared: Prepared) -> ResolvedCase:

@@ -72,6 +72,31 @@ class RoundStarted(_Event):
     hosts: list[str]
 
 
+class NodeEnd(BaseModel):
+    """How one node's workload ended; None where it never ran or its host was lost (`error` says why)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    exit_code: int | None
+    error: str | None
+    stopped: bool
+    warnings: list[str] = []
+
+
+class RoundCollecting(_Event):
+    """The workloads of an attempt have ended; what they left is collected from now on, by whoever is there to do it.
+
+    `nodes` by host; `early_end` where the controller itself ended the round; `phase_seconds` of the phases so far.
+    """
+
+    event: Literal["round_collecting"] = "round_collecting"
+    case: str
+    round: int
+    attempt: int
+    nodes: dict[str, NodeEnd]
+    early_end: tuple[Verdict, str] | None
+    phase_seconds: dict[str, float]
+
+
 class RoundEnded(_Event):
     """An attempt at a round came to a verdict; its round.json is written."""
 
@@ -91,13 +116,14 @@ class RunEnded(_Event):
     exit_code: int
 
 
-Event = RunStarted | RoundStarted | RoundEnded | RunEnded
+Event = RunStarted | RoundStarted | RoundCollecting | RoundEnded | RunEnded
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
 @dataclass(kw_only=True)
 class JournalState:
-    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended.
+    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended,
+    `collecting` how that one's workloads ended, where they did.
 
     `failures` counts a round's attempts that failed or ran out of time. `started` is the last start (a resume is one,
     too), `begun_ms` the time of the first.
@@ -109,6 +135,7 @@ class JournalState:
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     open: RoundStarted | None = None
+    collecting: RoundCollecting | None = None
     run_ended: RunEnded | None = None
 
 
@@ -168,10 +195,12 @@ def recorded_hosts(folder: Path) -> list[str] | None:
 
 def _apply(state: JournalState, event: Event) -> None:
     if isinstance(event, RoundStarted):
-        state.open = event
+        state.open, state.collecting = event, None
         state.attempts[event.case, event.round] = event.attempt
+    elif isinstance(event, RoundCollecting):
+        state.collecting = event
     elif isinstance(event, RoundEnded):
-        state.open = None
+        state.open = state.collecting = None
         state.ended[event.case, event.round] = event
         state.failures[event.case, event.round] += event.verdict in RETRIED
         state.attempts[event.case, event.round] = event.attempt

@@ -14,17 +14,17 @@ from run_benchmarks.context import Node, RunContext
 from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.incoming.capture import LEFT_OUT
-from run_benchmarks.journal import RoundStarted
+from run_benchmarks.journal import RoundCollecting, RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.results.records import RoundRecord, Verdict, write_record, write_text
+from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_record, write_text
+from run_benchmarks.round_end import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.round_prepare import prepare_node
 from run_benchmarks.round_record import round_record
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.stall import stacks
-from run_benchmarks.watch import STOP_GRACE_SECONDS, Watch, stop_workloads
+from run_benchmarks.watch import Watch, stop_workloads
 
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
@@ -32,7 +32,10 @@ STACKS_FILE = "stacks.txt"
 
 
 class Round:
-    """Runs one attempt at one round of one case; use once. `on_start` is told before anything starts on a host."""
+    """Runs one attempt at one round of one case; use once.
+
+    `note` is told before anything starts on a host, and when its workloads have ended.
+    """
 
     def __init__(
         self,
@@ -41,10 +44,10 @@ class Round:
         plan: RoundPlan,
         *,
         attempt: int = 1,
-        on_start: Callable[[RoundStarted], None],
+        note: Callable[[RoundStarted | RoundCollecting], None],
     ) -> None:
         self._context, self._case, self._plan = context, case, attempt_plan(plan, attempt)
-        self._attempt, self._on_start = attempt, on_start
+        self._attempt, self._note, self._begun = attempt, note, False
         self.folder = context.result_dir / case.folder / folder_name(plan.index, attempt)
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
@@ -87,10 +90,17 @@ class Round:
                 self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
         return self._end()
 
-    def resume(self, started: RoundStarted) -> RoundRecord:
-        """Take over a round that another controller started; where tasks are gone, collect what they left: ABORTED."""
+    def resume(self, started: RoundStarted, collecting: RoundCollecting | None = None) -> RoundRecord:
+        """Take over a round that another controller started; where tasks are gone, collect what they left: ABORTED.
+
+        `collecting`: how its workloads ended, where they did before that controller was killed. It is collected, again
+        where that had begun; a record that is there already was the last step but the removal of the tasks.
+        """
         self._make_folders()
-        self._master_port, self._started_ms, self._resumed = started.master_port, started.time_ms, True
+        self._master_port, self._started_ms = started.master_port, started.time_ms
+        self._resumed = self._begun = True
+        if collecting is not None:
+            return self._resume_collection(collecting)
         try:
             with self._phase("attach"):
                 if not self._attach():
@@ -108,32 +118,63 @@ class Round:
             self._nodes[error.host].outcome.error = str(error)
         return self._end()
 
+    def _resume_collection(self, collecting: RoundCollecting) -> RoundRecord:
+        restore(self._nodes, collecting.nodes)
+        self._ended_early, self._phases = collecting.early_end, dict(collecting.phase_seconds)
+        with self._phase("attach"):
+            for host, error in for_each(self._nodes, self._attach_node).failed.items():
+                node = self._nodes[host]
+                node.silent = node.answers()
+                node.outcome.error = node.outcome.error or str(error)
+        record = read_round(self.folder)
+        if record is None:
+            return self._end()
+        remove_tasks(self._nodes, self.left)
+        return record
+
     def _make_folders(self) -> None:
+        remove_staging(self.folder)
         for node in self._nodes.values():
             node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def _attach(self) -> bool:
         """Find the tasks by their names; whether every node's workload was started and is there."""
+        return all(for_each(self._nodes, self._attach_node).raise_first().values())
+
+    def _attach_node(self, node: Node) -> bool:
+        node.host.connect()
         runtime = self._context.runtime
-
-        def attach(node: Node) -> bool:
-            node.host.connect()
-            node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
-            node.workload = runtime.attach(node.host, node.plan, node.plan.workload)
-            return node.workload.exists()
-
-        return all(for_each(self._nodes, attach).raise_first().values())
+        node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
+        node.workload = runtime.attach(node.host, node.plan, node.plan.workload)
+        return node.workload.exists()
 
     def _end(self) -> RoundRecord:
         """Stop, collect, judge, write down."""
         with self._phase("stop"):
-            self._stop_all()
+            stop_workloads(self._nodes)
+            self._note_collecting()
+            self.left = end_tasks(self._nodes)
         with self._phase("collect"):
             self._collect()
         record = self._record()
         self._write_stacks()
-        write_record(self.folder / "round.json", record)
+        write_record(self.folder / RECORD_FILE, record)
+        remove_tasks(self._nodes, self.left)
         return record
+
+    def _note_collecting(self) -> None:
+        """From here on a controller that takes over need not wait: it knows how everything ended."""
+        if self._begun:
+            self._note(
+                RoundCollecting(
+                    case=self._case.name,
+                    round=self._plan.index,
+                    attempt=self._attempt,
+                    nodes=ends_of(self._nodes),
+                    early_end=self._ended_early,
+                    phase_seconds=self._phases,
+                )
+            )
 
     def _write_stacks(self) -> None:
         """Where the ranks of a round that ran out of time stood, all in one file."""
@@ -182,7 +223,8 @@ class Round:
             hosts=hosts,
         )
         self._started_ms = started.time_ms
-        self._on_start(started)
+        self._note(started)
+        self._begun = True
 
     def _put_code_right(self, node: Node, seconds: float) -> None:
         """Bring the code again where its folder was changed since the check, or the host came back with another."""
@@ -237,38 +279,6 @@ class Round:
             devices=(INFINIBAND,) if facts.has_infiniband and len(names) > 1 else (),
             facts={key: value for key, value in known.items() if value},
         )
-
-    def _stop_all(self) -> None:
-        """End the workloads, then the monitors that watched them; take the output of both and remove them."""
-        stop_workloads(self._nodes)
-        tasks = {
-            f"{node.plan.host} {what}": (node, what, task)
-            for node in self._nodes.values()
-            for what, task in (("workload", node.workload), ("monitor", node.monitor))
-            if task is not None and not node.lost and not node.silent
-        }
-
-        def finish(item: tuple[Node, str, RunningTask]) -> None:
-            node, what, task = item
-            output = task.finish(STOP_GRACE_SECONDS)
-            if what == "workload":
-                node.outcome.output = output
-                if LEFT_OUT.search(output):
-                    node.warnings.append(
-                        f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out"
-                    )
-            elif output.strip():
-                node.warnings.append(f"{node.plan.host}: monitor: {output.strip()[-500:]}")
-
-        for key, error in for_each(tasks, finish).failed.items():
-            node, _, task = tasks[key]
-            node.warnings.append(f"{key}: not removed: {error}")
-            self.left.setdefault(node.plan.host, []).append(task)
-        for node in self._nodes.values():
-            if node.silent:
-                node.warnings.append(f"{node.plan.host}: its tasks are not removed: what runs them does not answer")
-            if node.lost or node.silent:
-                self.left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
 
     def _collect(self) -> None:
         port = self._master_port or self._plan.port_from

@@ -66,7 +66,8 @@ def _now(state: JournalState) -> str:
         return ""
     seconds = max(0.0, time.time() - state.open.time_ms / 1000)
     again = f", attempt {state.open.attempt}" if state.open.attempt > 1 else ""
-    return f"{state.open.case} round {state.open.round}{again}, for {seconds:.0f} s"
+    collecting = ", collecting" if state.collecting else ""
+    return f"{state.open.case} round {state.open.round}{again}, for {seconds:.0f} s{collecting}"
 
 
 def follow(folder: Path, out: TextIO) -> int:

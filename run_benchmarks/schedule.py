@@ -98,11 +98,14 @@ class Schedule:
         started = self._past.open
         if started is None or (started.case, started.round) != (case.name, index):
             return None
-        self._past.open = None
+        collecting = self._past.collecting
+        self._past.open = self._past.collecting = None
         plan = self._prepared.plan_for(tuple(started.hosts))
         LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
         round_ = self._round(plan, case.name, index, started.attempt)
-        record = round_.resume(started)
+        if collecting is not None:
+            LOG.info("Its workloads had ended: what they left is collected")
+        record = round_.resume(started, collecting)
         self._note(round_, record)
         return record
 
@@ -131,7 +134,7 @@ class Schedule:
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
-        return Round(context, case, case.rounds[index - 1], attempt=attempt, on_start=self._journal.append)
+        return Round(context, case, case.rounds[index - 1], attempt=attempt, note=self._journal.append)
 
     def _note(self, round_: Round, record: RoundRecord) -> None:
         self._journal.append(

@@ -19,6 +19,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, RunEnded, RunStarted
+from run_benchmarks.leftovers import remove_collected
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import ROOT as ROOT
 from run_benchmarks.preparation import Prepared, connected
@@ -35,7 +36,6 @@ from training.benchmarks.network import baseline as network_baseline
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 PUSH_SECONDS = 120.0
-CLEAN_SECONDS = 60.0
 MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 
@@ -206,23 +206,9 @@ class Session:
         ).raise_first()
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
-        """Remove the run's folders from the hosts where everything in them is here; say where they stay."""
         nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]
-        missed = {node.host for node in nodes if node.incomplete or not node.files}
         touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
-        for name in sorted(missed & touched.keys()):
-            LOG.warning(
-                "%s: not everything could be collected; what is there stays in %s until `%s`",
-                name,
-                self._plan.log_root_host,
-                own_command("clean", run_word(self._result_dir)),
-            )
-        removable = {name: host for name, host in touched.items() if name not in missed}
-        result = for_each(
-            removable, lambda host: host.run(["rm", "-rf", self._plan.log_root_host], deadline=CLEAN_SECONDS)
-        )
-        for error in result.failed.values():
-            LOG.warning("%s", error)
+        remove_collected(touched, self._plan, nodes, own_command("clean", run_word(self._result_dir)))
 
     def _finish(self) -> RunRecord:
         LOG.info("======== Step 3: Collect results. ========")

@@ -9,12 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from run_benchmarks.changes import Changes
 from run_benchmarks.results.network_baseline import BaselineRecord
 
 SCHEMA_VERSION = 2
+RECORD_FILE = "round.json"  # in the folder of an attempt at a round
 
 
 class Verdict(StrEnum):
@@ -166,6 +167,14 @@ class RunRecord(_Record):
     hosts: list[HostRecord]
     left_out: dict[str, str] = {}
     cases: list[CaseRecord]
+
+
+def read_round(folder: Path) -> RoundRecord | None:
+    """The record of the attempt at a round in `folder`; None where there is none that holds."""
+    try:
+        return RoundRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def write_record(path: Path, record: BaseModel) -> None:

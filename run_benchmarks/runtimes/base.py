@@ -52,11 +52,17 @@ class RunningTask(Protocol):
     def stop(self, grace: float) -> None:
         """Ask it to end, kill it with all its processes after `grace` seconds; nothing where it has ended."""
 
-    def finish(self, grace: float) -> str:
-        """End it as `stop` does, remove all of it from the host, and return what it wrote to stdout and stderr.
+    def output(self, grace: float) -> str:
+        """End it as `stop` does and return what it wrote to stdout and stderr; it stays, and can be asked again.
 
         What is not there, or was never started, wrote nothing.
         """
+
+    def remove(self) -> None:
+        """Remove all of it from the host, ended before where it still runs; nothing where it is not there."""
+
+    def finish(self, grace: float) -> str:
+        """`output`, then `remove`."""
 
 
 class Runtime(Protocol):

@@ -110,7 +110,7 @@ class _Container:
                 raise
             limits = ", ".join(limit.name for limit in self._node.options.ulimits)
             self._warn(f"{self._host.name}: the host does not let a container raise {limits}; started without")
-            self._remove()
+            self.remove()
             self._create(self._node.options.model_copy(update={"ulimits": ()}))
             self._call(f"starting container {name}", lambda: self._host.docker().start(name))
 
@@ -162,17 +162,23 @@ class _Container:
         with _ignore_gone():
             self._call(f"stopping container {name}", lambda: client.stop(name, timeout=round(grace)))
 
-    def finish(self, grace: float) -> str:
-        """See RunningTask.finish."""
+    def output(self, grace: float) -> str:
+        """See RunningTask.output."""
         self.stop(grace)
         name, client = self._task.name, self._host.docker()
         output = ""
         with _ignore_gone():
             output = self._call(f"reading the output of {name}", lambda: read_output(client, name, self._output_bytes))
-        self._remove()
         return output
 
-    def _remove(self) -> None:
+    def finish(self, grace: float) -> str:
+        """See RunningTask.finish."""
+        output = self.output(grace)
+        self.remove()
+        return output
+
+    def remove(self) -> None:
+        """See RunningTask.remove."""
         name, client = self._task.name, self._host.docker()
         with _ignore_gone():
             self._call(f"removing container {name}", lambda: client.remove_container(name, force=True, v=True))

@@ -28,21 +28,25 @@ else
 fi
 cat exit.json
 """
-# Arguments: state folder, code folder, interpreter, grace, bytes of output. Of more, the beginning and the end.
-FINISH = r"""
+# Arguments: state folder, code folder, interpreter, grace, bytes of output (of more, the beginning and the
+# end), then what to do: output, remove or finish (both).
+END = r"""
 cd "$1" 2>/dev/null || exit 0
 export PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1
 [ -e exit.json ] || "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
 size=$(wc -c < output.log)
-if [ "$size" -le "$5" ]; then
+if [ "$6" = remove ]; then
+  :
+elif [ "$size" -le "$5" ]; then
   cat output.log
 else
   head -c "$(($5 / 4))" output.log
   printf '\n[... %s bytes are left out here ...]\n' "$((size - $5 / 4 - $5 * 3 / 4))"
   tail -c "$(($5 * 3 / 4))" output.log
 fi
-cd / && rm -rf "$1"
+[ "$6" = output ] || { cd / && rm -rf "$1"; }
 """
+REMOVE_GRACE = 5.0
 
 
 class ProcessRuntime:
@@ -117,18 +121,20 @@ class _Tree:
         """See RunningTask.stop."""
         self._supervise("stop", "--grace", f"{grace:g}", deadline=grace + START_SECONDS)
 
+    def output(self, grace: float) -> str:
+        """See RunningTask.output."""
+        return self._end(grace, "output")
+
+    def remove(self) -> None:
+        """See RunningTask.remove."""
+        self._end(REMOVE_GRACE, "remove")
+
     def finish(self, grace: float) -> str:
         """See RunningTask.finish; one round trip."""
-        python = self._task.argv[0]
-        argv = [
-            "sh",
-            "-c",
-            FINISH,
-            "sh",
-            self._state,
-            self._node.workdir,
-            python,
-            f"{grace:g}",
-            str(self._output_bytes),
-        ]
+        return self._end(grace, "finish")
+
+    def _end(self, grace: float, what: str) -> str:
+        python, output_bytes = self._task.argv[0], str(self._output_bytes)
+        words = [self._state, self._node.workdir, python, f"{grace:g}", output_bytes, what]
+        argv = ["sh", "-c", END, "sh", *words]
         return self._host.run(argv, deadline=grace + START_SECONDS).stdout

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from run_benchmarks.interruption import SIGNALS
 from run_benchmarks.preparation import ROOT
-from tests.run_benchmarks.conftest import CLUSTER, TEST
+from tests.run_benchmarks.local_run import Run, wait_until
 
 LONG = "ONE['overrides'] = {'sizes': '1M', 'iterations': 1_000_000, 'warmup_iterations': 0}\n"
 SHORT = "ONE['overrides'] = {'sizes': '1M', 'iterations': 200, 'warmup_iterations': 0}\n"
@@ -39,44 +36,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: signal.Sig
     argv = ["sh", "-c", command, "sh", sys.executable, "-c", IGNORED, number.name]
     answer = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert answer.stdout == f"{number is signal.SIGTERM}\n", answer.stderr
-
-
-class Run:
-    """run.py with files and results in a folder of its own."""
-
-    def __init__(self, folder: Path, case: str) -> None:
-        folder.mkdir()
-        folders = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "logs")}
-        (folder / "cluster_conf.py").write_text(CLUSTER)
-        (folder / "test_conf.py").write_text(TEST + case + "".join(f"{k} = {v!r}\n" for k, v in folders.items()))
-        files = ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
-        self.argv = [sys.executable, str(ROOT / "run_benchmarks/run.py"), *files]
-        self.folder = folder
-
-    @property
-    def result(self) -> Path | None:
-        return max((self.folder / "logs").glob("run*"), default=None)
-
-    def log(self) -> str:
-        return "" if self.result is None else (self.result / "run.log").read_text()
-
-    def in_a_round(self) -> bool:
-        return any("TRAIN_START" in path.read_text() for path in self.folder.rglob("rank0.out.log"))
-
-    def verdict(self) -> str | None:
-        """Of the run once it has ended."""
-        if self.result is None:
-            return None
-        lines = (self.result / "journal.jsonl").read_text().splitlines()
-        ends = [event for event in map(json.loads, lines) if event["event"] == "run_ended"]
-        return ends[-1]["verdict"] if ends else None
-
-
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit, f"gave up waiting for {what}"
-        time.sleep(0.05)
 
 
 @pytest.mark.timeout(180)

@@ -46,11 +46,16 @@ class Created:
     def stop(self, grace: float) -> None:
         """Nothing of it runs."""
 
-    def finish(self, grace: float) -> str:
+    def output(self, grace: float) -> str:
+        return ""
+
+    def remove(self) -> None:
         if self._name not in self._left:
             raise TaskError("localhost", "it does not go")
         self._left.remove(self._name)
-        return ""
+
+    def finish(self, grace: float) -> str:
+        raise AssertionError("it goes only once what it wrote is recorded")
 
 
 class Runtime(ProcessRuntime):
@@ -82,7 +87,7 @@ def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
         link_limit=5.0,
     )
     assert len(left) == 2
-    return Round(context, case, case.rounds[0], on_start=lambda _: None), left
+    return Round(context, case, case.rounds[0], note=lambda _: None), left
 
 
 def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(load: Load, tmp_path: Path) -> None:
@@ -106,7 +111,8 @@ def test_what_could_not_be_ended_is_remembered(load: Load, tmp_path: Path, lost:
     (node,) = round_._nodes.values()
     node.monitor, node.workload = Created(node.plan.monitor.name, left), Created("another", left)
     node.done, node.lost = True, lost
-    round_._stop_all()
+    round_._make_folders()
+    round_._end()
     assert round_.left == {"localhost": [node.workload, node.monitor] if lost else [node.workload]}
 
 
@@ -146,6 +152,6 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
         interruption=Interruption("clean"),
         link_limit=5.0,
     )
-    round_ = Round(context, plan.cases[0], plan.cases[0].rounds[0], on_start=lambda _: None)
+    round_ = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
     round_._master_port = 29500
     assert [round_._bind(node).devices for node in round_._nodes.values()] == [given] * nnodes

@@ -1,0 +1,58 @@
+"""run.py on this machine as its own host: real runs with the process runtime, in a folder of the test's."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from run_benchmarks.preparation import ROOT
+from tests.run_benchmarks.conftest import CLUSTER, TEST
+
+
+class Run:
+    """run.py with files and results in a folder of its own."""
+
+    def __init__(self, folder: Path, case: str) -> None:
+        folder.mkdir()
+        folders = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "logs")}
+        (folder / "cluster_conf.py").write_text(CLUSTER)
+        (folder / "test_conf.py").write_text(TEST + case + "".join(f"{k} = {v!r}\n" for k, v in folders.items()))
+        files = ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
+        self.argv = [sys.executable, str(ROOT / "run_benchmarks/run.py"), *files]
+        self.folder = folder
+
+    @property
+    def result(self) -> Path | None:
+        """The newest run's folder."""
+        return max((self.folder / "logs").glob("run*"), default=None)
+
+    def log(self) -> str:
+        """What run.log has."""
+        return "" if self.result is None else (self.result / "run.log").read_text()
+
+    def in_a_round(self) -> bool:
+        """Whether the ranks are at work."""
+        return any("TRAIN_START" in path.read_text() for path in self.folder.rglob("rank0.out.log"))
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The events of the run so far."""
+        if self.result is None or not (self.result / "journal.jsonl").exists():
+            return []
+        return [json.loads(line) for line in (self.result / "journal.jsonl").read_text().splitlines()]
+
+    def verdict(self) -> str | None:
+        """Of the run once it has ended."""
+        ends = [event for event in self.journal() if event["event"] == "run_ended"]
+        return ends[-1]["verdict"] if ends else None
+
+
+def wait_until(what: str, condition: Callable[[], bool]) -> None:
+    """Return once `condition` holds; fails the test where it does not within a minute."""
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, f"gave up waiting for {what}"
+        time.sleep(0.05)
