@@ -1,12 +1,17 @@
 """What a monitor.jsonl comes to, for round.json. Needs the standard library alone: the head node reads with it."""
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+# A host may send anything: no more names (meters, sources, reasons), devices and messages are taken than any host has,
+# and of a text no more than a person reads.
+MAX_LINE_BYTES = 1 << 20
+MAX_NAMES, MAX_MESSAGES, MAX_CHARACTERS = 1024, 100, 1000
 
 
 class SummaryError(ValueError):
@@ -25,8 +30,11 @@ class Statistic:
         """Takes one more value; None stands for a device that did not say."""
         if value is None:
             return
+        mean = value if self.mean is None else self.mean + (value - self.mean) / (self.count + 1)
+        if not math.isfinite(mean):
+            raise ValueError(f"{value!r}: no mean of such numbers can be told")
         self.count += 1
-        self.mean = value if self.mean is None else self.mean + (value - self.mean) / self.count
+        self.mean = mean
         self.max = value if self.max is None else max(self.max, value)
 
 
@@ -91,13 +99,17 @@ class MonitorSummary:
     monitor_cpu_percent: float | None = None
 
 
-def summarize(path: Path) -> MonitorSummary:
+def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> MonitorSummary:
     """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
 
-    Raises OSError where the file cannot be read, SummaryError where its schema is another.
+    `load` reads the JSON of one line, and raises ValueError for what is none: the head node gives a reader that bounds
+    what a host may send. Memory is bounded whatever the file holds.
+
+    Raises OSError where the file cannot be read, SummaryError where its schema is another or it holds more names than
+    any host has; KeyError, TypeError, ValueError or AttributeError where records of this schema are of another form.
     """
     summary = MonitorSummary()
-    for record in _records(path, summary):
+    for record in _records(path, summary, load):
         source, moment = record["source"], record["t_ms"]
         summary.started_ms = moment if summary.started_ms is None else summary.started_ms
         summary.ended_ms = moment
@@ -111,19 +123,43 @@ def summarize(path: Path) -> MonitorSummary:
     return summary
 
 
-def _records(path: Path, summary: MonitorSummary) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                record = None
-            if not isinstance(record, dict) or not {"schema", "source", "t_ms"} <= record.keys():
-                summary.damaged_lines += 1
-                continue
-            if record["schema"] != SCHEMA_VERSION:
-                raise SummaryError(f"{path}, line {number}: schema {record['schema']!r}, expected {SCHEMA_VERSION}")
-            yield record
+def _records(path: Path, summary: MonitorSummary, load: Callable[[bytes], object]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            record = load(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not {"schema", "source", "t_ms"} <= record.keys():
+            summary.damaged_lines += 1
+            continue
+        if record["schema"] != SCHEMA_VERSION:
+            raise SummaryError(f"{path}, line {number}: schema {record['schema']!r:.100}, expected {SCHEMA_VERSION}")
+        yield record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The file's lines, cut at MAX_LINE_BYTES."""
+    with path.open("rb") as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            yield line
+            while not line.endswith(b"\n") and len(line) == MAX_LINE_BYTES:
+                line = file.readline(MAX_LINE_BYTES)
+
+
+def _slot(known: Mapping[str, Any], name: Any) -> str:
+    """`name` as a key of `known`, which must not grow without end."""
+    if not isinstance(name, str) or len(name) > MAX_CHARACTERS:
+        raise SummaryError(f"a name of {MAX_CHARACTERS} characters at most is expected, found {name!r:.100}")
+    if name not in known and len(known) >= MAX_NAMES:
+        raise SummaryError(f"more than {MAX_NAMES} names of one kind, the last of them {name!r:.100}")
+    return name
+
+
+def _note(messages: list[str], message: Any) -> None:
+    """Add a message that is not there yet, as long as there are few."""
+    text = str(message)[:MAX_CHARACTERS]
+    if len(messages) < MAX_MESSAGES and text not in messages:
+        messages.append(text)
 
 
 def _take_monitor(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
@@ -141,9 +177,9 @@ def _take_monitor(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
 def _take_lack(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
     name = f"{record['source']}/{record['meter']}" if "meter" in record else record["source"]
     if "unavailable" in record:
-        summary.unavailable[name] = record["unavailable"]
+        summary.unavailable[_slot(summary.unavailable, name)] = str(record["unavailable"])[:MAX_CHARACTERS]
     if "error" in record:
-        summary.errors.setdefault(name, []).append(record["error"])
+        _note(summary.errors.setdefault(_slot(summary.errors, name), []), record["error"])
 
 
 def _take_cpu(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
@@ -158,7 +194,7 @@ def _take_memory(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
 
 
 def _take_power(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
-    meter = summary.power.setdefault(values["meter"], PowerSummary())
+    meter = summary.power.setdefault(_slot(summary.power, values["meter"]), PowerSummary())
     meter.watts.add(values["watts"])
     meter.joules, meter.method = values["joules"], values["method"]
 
@@ -168,16 +204,18 @@ def _take_accelerator(summary: MonitorSummary, values: Mapping[str, Any]) -> Non
     for sample in values["devices"]:
         device = known.get(sample["index"])
         if device is None:
-            device = DeviceSummary(index=sample["index"])
+            if len(known) >= MAX_NAMES:
+                raise SummaryError(f"more than {MAX_NAMES} devices")
+            device = DeviceSummary(index=int(sample["index"]))
             summary.devices.append(device)
+            known[device.index] = device
         _take_device(device, sample)
 
 
 def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
     error = sample.get("error")
     if error is not None:
-        if error not in device.errors:
-            device.errors.append(error)
+        _note(device.errors, error)
         return
     for name in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz"):
         getattr(device, name).add(sample[name])
@@ -187,7 +225,8 @@ def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
     if sample["throttle_reasons"] is not None:
         device.samples += 1
         for reason in sample["throttle_reasons"]:
-            device.throttled[reason] = device.throttled.get(reason, 0) + 1
+            name = _slot(device.throttled, reason)
+            device.throttled[name] = device.throttled.get(name, 0) + 1
 
 
 def _take_nothing(summary: MonitorSummary, values: Mapping[str, Any]) -> None:

@@ -166,7 +166,7 @@ def gather(host: Host, questions: Questions) -> HostFacts:
     answered = time.time()
     try:
         return _parse(completed.stdout, asked, answered)
-    except (KeyError, ValueError, IndexError) as error:
+    except (KeyError, ValueError, IndexError, OverflowError) as error:
         raise HostError(
             host.name, f"unreadable answer to the fact script ({error}): {completed.stdout[:500]!r}"
         ) from error

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from run_benchmarks.console import CONSOLE, LOG, outliving
 from training.benchmarks.driver.perflog import Event, PerfLogError, PerfLogRecord, parse_line
+from training.benchmarks.driver.perflog_lines import LineFinder
 
 LOG_EVERY_SECONDS = 10.0
 SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")
@@ -25,7 +26,7 @@ class Progress:
         self._title = f"{case} round {round_index}/{rounds}"
         self._started = time.monotonic()
         self._lock = threading.Lock()
-        self._buffer = b""
+        self._finder = LineFinder()
         self._total: int | None = None
         self._step = 0
         self._stepping_since: float | None = None
@@ -45,16 +46,14 @@ class Progress:
             self._live.stop()
 
     def feed(self, chunk: bytes) -> None:
-        """Take a piece of rank 0's log, cut anywhere."""
-        with self._lock:
-            lines = (self._buffer + chunk).split(b"\n")
-            self._buffer = lines.pop()
-            for line in lines:
-                try:
-                    record = parse_line(line.decode("utf-8", errors="replace"))
-                except PerfLogError:
-                    continue  # reported when the round is judged
-                if record is not None:
+        """Take a piece of rank 0's log, cut anywhere. One thread feeds; others may ask meanwhile."""
+        for line in self._finder.feed(chunk):
+            try:
+                record = parse_line(line.text)
+            except PerfLogError:
+                continue  # reported when the round is judged
+            if record is not None:
+                with self._lock:
                     self._take(record)
 
     def _take(self, record: PerfLogRecord) -> None:

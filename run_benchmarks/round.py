@@ -17,11 +17,11 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.journal import RoundCollecting, RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_record, write_text
+from run_benchmarks.results.rank_logs import rank_log_end
+from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
 from run_benchmarks.round_end import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.round_prepare import prepare_node
-from run_benchmarks.round_record import round_record
+from run_benchmarks.round_record import RoundFacts, write_round
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.stall import stacks
 from run_benchmarks.watch import Watch, stop_workloads
@@ -29,6 +29,7 @@ from run_benchmarks.watch import Watch, stop_workloads
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
 STACKS_FILE = "stacks.txt"
+STACKS_BYTES = 4 << 20  # of the end of each rank's log, where its stacks are looked for
 
 
 class Round:
@@ -156,9 +157,17 @@ class Round:
             self.left = end_tasks(self._nodes)
         with self._phase("collect"):
             self._collect()
-        record = self._record()
         self._write_stacks()
-        write_record(self.folder / RECORD_FILE, record)
+        facts = RoundFacts(
+            index=self._plan.index,
+            attempt=self._attempt,
+            started_ms=self._started_ms,
+            phase_seconds=self._phases,
+            master_port=self._master_port,
+            ended_early=self._ended_early,
+        )
+        nodes = list(self._nodes.values())
+        record = write_round(self.folder / RECORD_FILE, self._context, self._case, nodes, facts)
         remove_tasks(self._nodes, self.left)
         return record
 
@@ -183,8 +192,7 @@ class Round:
         parts = []
         for node in self._nodes.values():
             for rank in node.plan.ranks:
-                path = node.outcome.folder / rank_log_name(rank)
-                found = stacks(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else ""
+                found = stacks(rank_log_end(node.outcome.folder, rank, STACKS_BYTES))
                 parts.append(f"rank {rank} on {node.plan.host}:\n{found or 'no stacks'}\n")
         write_text(self.folder / STACKS_FILE, "\n".join(parts))
 
@@ -302,16 +310,3 @@ class Round:
             node = self._nodes[host]
             node.outcome.error = node.outcome.error or f"not collected: {error}"
             node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")
-
-    def _record(self) -> RoundRecord:
-        return round_record(
-            self._context,
-            self._case,
-            list(self._nodes.values()),
-            index=self._plan.index,
-            attempt=self._attempt,
-            started_ms=self._started_ms,
-            phase_seconds=self._phases,
-            master_port=self._master_port,
-            ended_early=self._ended_early,
-        )

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from run_benchmarks.check import check_hosts
 from run_benchmarks.code_folder import bring, differences, in_words
@@ -249,7 +250,15 @@ class Session:
         if len(rounds) < len(case.rounds):
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
         reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
-        baseline = self._against_baseline(case)
+        baseline: BaselineRecord | None = None
+        metrics: dict[str, Any] = {}
+        try:
+            metrics = mean_metrics([record.metrics for record in rounds if record.verdict is Verdict.PASS])
+            baseline = self._against_baseline(case)
+        except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
+            LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
+            verdicts.append(Verdict.FAIL)
+            reasons.append(f"its measurements cannot be combined: {type(error).__name__}: {str(error)[:300]}")
         if baseline is not None and baseline.is_below:
             verdicts.append(Verdict.FAIL)
             reasons.append(f"below the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
@@ -267,7 +276,7 @@ class Session:
             verdict=worst(verdicts),
             reason=reasons[0] if reasons else "all rounds passed",
             rounds=[record.verdict for record in rounds],
-            metrics=mean_metrics([record.metrics for record in rounds if record.verdict is Verdict.PASS]),
+            metrics=metrics,
             baseline=baseline,
         )
 

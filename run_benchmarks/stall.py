@@ -15,6 +15,7 @@ from run_benchmarks.context import HEARTBEAT_SECONDS, Node
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.results.rank_logs import rank_log_name
+from training.benchmarks.driver import safe_json
 from training.benchmarks.driver.rank_states import RANK_STATES_FILE, NodeRanks, RankState
 
 POLLS_PER_LIMIT = 10
@@ -27,6 +28,7 @@ stat -c '%s %n' rank*.out.log 2>/dev/null
 echo
 head -c {STATES_BYTES} {RANK_STATES_FILE} 2>/dev/null
 true"""
+SIZE_DIGITS = 19  # of the largest file there can be
 STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$")
 
 
@@ -129,14 +131,14 @@ def parse_looks(text: str, ranks: Collection[int]) -> dict[int, Look]:
     sizes_text, _, states_text = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
     sizes = {name: size for size, _, name in (line.partition(" ") for line in sizes_text.splitlines())}
     states, written_ms = {}, 0
-    with contextlib.suppress(ValidationError):
-        node = NodeRanks.model_validate_json(states_text.strip())
+    with contextlib.suppress(ValidationError, safe_json.UnsafeJsonError):
+        node = NodeRanks.from_text(states_text.strip())
         states, written_ms = {state.rank: state for state in node.ranks}, node.written_ms
     found = {}
     for rank in ranks:
         size, state = sizes.get(rank_log_name(rank), ""), states.get(rank)
         silent = 0.0 if state is None else (written_ms - state.told_ms) / 1000
-        bytes_ = int(size) if size.isdecimal() else None
+        bytes_ = int(size) if size.isdecimal() and len(size) <= SIZE_DIGITS else None
         found[rank] = Look(log_bytes=bytes_, state=state, silent_seconds=silent)
     return found
 

@@ -20,6 +20,7 @@ from run_benchmarks.progress import Progress
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.stall import StallWatch
+from training.benchmarks.driver import safe_json
 from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 
 WAIT_SECONDS = 20.0
@@ -192,8 +193,8 @@ def recorded_exit_code(node: Node) -> int | None:
     path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
     try:
         found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
-        return NodeExit.model_validate_json(found.stdout).exit_code
-    except (HostError, ValidationError):
+        return NodeExit.model_validate(safe_json.load(found.stdout)).exit_code
+    except (HostError, ValidationError, safe_json.UnsafeJsonError):
         return None
 
 

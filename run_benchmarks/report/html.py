@@ -8,12 +8,14 @@ from typing import Any
 
 import jinja2
 
+from run_benchmarks.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show
 
 TEMPLATE = "report.html.j2"
+UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None}
 STEP_FIELDS = ("size_bytes", "time_us", "algbw_GBps", "busbw_GBps", "correct")
 
 
@@ -42,6 +44,29 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     environment.filters["bandwidth_steps"] = bandwidth_steps
     environment.globals["network_view"] = network_view
     path = result_dir / "report.html"
-    by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
-    write_text(path, environment.get_template(TEMPLATE).render(run=run, rounds=by_case))
+    template = environment.get_template(TEMPLATE)
+    try:
+        page = template.render(run=run, rounds=_by_case(run, rounds))
+        page.encode("utf-8")
+    except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
+        LOG.warning(
+            "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
+        )
+        page = template.render(run=_bare_run(run), rounds=_by_case(run, [_bare(record) for record in rounds]))
+    write_text(path, page)
     return path
+
+
+def _by_case(run: RunRecord, rounds: Sequence[RoundRecord]) -> dict[str, list[RoundRecord]]:
+    return {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
+
+
+def _bare_run(run: RunRecord) -> RunRecord:
+    return run.model_copy(update={"cases": [case.model_copy(update=UNSHOWN) for case in run.cases]})
+
+
+def _bare(record: RoundRecord) -> RoundRecord:
+    """A round without what its hosts sent of measurements."""
+    nodes = [node.model_copy(update={"monitor": None}) for node in record.nodes]
+    warnings = [*record.warnings, "its measurements cannot be shown: round.json has them"]
+    return record.model_copy(update={"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings})

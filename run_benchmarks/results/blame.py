@@ -189,15 +189,15 @@ def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> 
 
 
 def _finished(log: RankLog) -> bool:
-    return any(record.event is Event.FINISHED for record in log.records)
+    return Event.FINISHED in log.latest
 
 
 def _began(log: RankLog) -> bool:
-    return bool(log.records)
+    return bool(log.latest)
 
 
 def _last_event(log: RankLog) -> str:
-    return f"its last event is {log.records[-1].event}" if log.records else "it logged no event"
+    return f"its last event is {list(log.latest)[-1]}" if log.latest else "it logged no event"
 
 
 def _tail(logs: Mapping[int, RankLog], rank: int | None) -> str:

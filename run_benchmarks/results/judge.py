@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,11 +17,13 @@ from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
+from training.benchmarks.driver import safe_json
 from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
 from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.rank_states import NodeRanks
 
 TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
+MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
 @dataclass(kw_only=True)
@@ -41,26 +45,27 @@ class NodeOutcome:
         """node_exit.json, where it is there and whole."""
         try:
             return NodeExit.read(self.folder)
-        except (OSError, ValidationError):
+        except (OSError, ValidationError, safe_json.UnsafeJsonError):
             return None
 
     def node_ranks(self) -> NodeRanks | None:
         """rank_states.json, where it is there and whole."""
         try:
             return NodeRanks.read(self.folder)
-        except (OSError, ValidationError):
+        except (OSError, ValidationError, safe_json.UnsafeJsonError):
             return None
 
     def rank_logs(self) -> list[RankLog]:
-        """The logs of this node's ranks."""
-        return [read_rank_log(self.folder, rank) for rank in self.node.ranks]
+        """The logs of this node's ranks; of rank 0 alone with its steps."""
+        return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
 
     def monitor_summary(self) -> dict[str, Any] | None:
         """The monitor's figures, or None where it left none."""
         try:
-            return asdict(summarize(self.folder / "monitor.jsonl"))
+            figures = safe_json.plain(asdict(summarize(self.folder / "monitor.jsonl", load=safe_json.load)))
         except (OSError, SummaryError, KeyError, TypeError, ValueError, AttributeError):  # a host may send anything
             return None
+        return figures if isinstance(figures, dict) else None
 
     def missing(self) -> list[str]:
         """Files that every node must have brought and this one did not, and what else its host has of it."""
@@ -94,8 +99,8 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
     """
     logs = {log.rank: log for outcome in outcomes for log in outcome.rank_logs()}
     rank0 = logs.get(0)
-    metrics = (rank0.value(Event.FINISHED) if rank0 else None) or {}
-    steps = rank0.values(Event.STEP_END) if rank0 else []
+    metrics, without = bounded_metrics((rank0.value(Event.FINISHED) if rank0 else None) or {})
+    steps = rank0.steps if rank0 else []
     timed_out = ended_early is not None and ended_early[0] is Verdict.TIMEOUT
     failure = first_failure(outcomes, logs, timed_out=timed_out)
     if ended_early is not None:
@@ -112,12 +117,28 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
         first_failure=failure,
         metrics=metrics,
         steps=steps,
-        warnings=[
-            f"rank {rank}: PerfLog: the last line is cut off: {log.torn[:TORN_CHARACTERS]!r}"
-            for rank, log in sorted(logs.items())
-            if log.torn is not None
-        ],
+        warnings=[*without, *(sentence for _, log in sorted(logs.items()) for sentence in _left_out(log))],
     )
+
+
+def bounded_metrics(found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The metrics of a round as far as a record takes them, and a sentence on what is left out."""
+    kept = {
+        name: value
+        for name, value in itertools.islice(found.items(), MAX_METRICS)
+        if len(name) <= MAX_NAME_CHARACTERS and len(json.dumps(value)) <= MAX_METRIC_CHARACTERS
+    }
+    if len(kept) == len(found):
+        return kept, []
+    return kept, [
+        f"rank 0: {len(found) - len(kept)} of {len(found)} metrics are not in this record: it holds {MAX_METRICS}, each"
+        f" of {MAX_METRIC_CHARACTERS} characters at most, with names of {MAX_NAME_CHARACTERS}"
+    ]
+
+
+def _left_out(log: RankLog) -> list[str]:
+    torn = [] if log.torn is None else [f"the last line is cut off: {log.torn[:TORN_CHARACTERS]!r}"]
+    return [f"rank {log.rank}: PerfLog: {sentence}" for sentence in (*log.cut, *torn)]
 
 
 def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> tuple[Verdict, str]:
@@ -142,7 +163,14 @@ def mean_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in dict.fromkeys(name for metrics in rounds for name in metrics):
         values = [metrics[name] for metrics in rounds if name in metrics]
         if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            merged[name] = values[0] if len(set(values)) == 1 else fmean(values)
+            merged[name] = values[0] if len(set(values)) == 1 else _mean(values)
         else:
             merged[name] = values[0] if all(value == values[0] for value in values) else values
     return merged
+
+
+def _mean(values: Sequence[float]) -> float | list[float]:
+    try:
+        return fmean(values)
+    except OverflowError:  # their sum is beyond a float's range
+        return list(values)

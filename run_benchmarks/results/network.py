@@ -18,6 +18,7 @@ from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.symptoms import LATE_PERCENT
 
 MODEL = "network"
+SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,18 @@ class NetworkView:
 
 
 def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
-    """The view of a round; None for another benchmark, and for a round that measured nothing."""
+    """The view of a round; None for another benchmark, and for a round that measured nothing.
+
+    Of measurements that cannot be analysed, whatever hosts made of them, it has one sentence that says so.
+    """
+    try:
+        return _view(case, record)
+    except Exception as error:  # noqa: BLE001 - a page of all rounds is not lost for what one of them holds
+        sentence = f"its measurements cannot be analysed: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"
+        return NetworkView(sentences=(sentence,), analysis=None, hosts=(), matrix=(), plot="")
+
+
+def _view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
     if case.model != MODEL or not record.steps:
         return None
     names = {node.node_rank: node.host for node in record.nodes}
@@ -70,7 +82,7 @@ def nccl_table(title: str, record: RoundRecord) -> str:
         first = steps[0]
         head = table.header(str(first["collective"]), int(first["world_size"]), title, str(first["convention"]))
         text = "\n".join((head, *map(table.row, steps), table.footer(steps)))
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
         return ""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 

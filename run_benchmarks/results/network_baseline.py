@@ -81,7 +81,7 @@ def _renamed(found: Round) -> Iterator[dict[str, Any]]:
 
 def _with_names(group: dict[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
     node_ranks = group.get("node_ranks")
-    known = isinstance(node_ranks, list) and all(rank in names for rank in node_ranks)
+    known = isinstance(node_ranks, list) and all(isinstance(rank, int) and rank in names for rank in node_ranks)
     if not known or not node_ranks:
         return group
     return {**group, "hosts": [names[rank] for rank in node_ranks], "own_hosts": group.get("hosts")}

@@ -1,35 +1,48 @@
-"""The logs of one node's ranks: their PerfLog records, and what is wrong with them."""
+"""The log of one rank, read as a stream: what of its PerfLog a round needs, what is wrong with it, and its end."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from run_benchmarks.errors import tail
-from training.benchmarks.driver.perflog import PREFIX, Event, PerfLogError, PerfLogRecord, check_sequence, parse_line
+from training.benchmarks.driver.perflog import Event, PerfLogError, PerfLogRecord, parse_line
+from training.benchmarks.driver.perflog_lines import FoundLine, LineFinder, find_lines
+from training.benchmarks.driver.perflog_rules import MAX_TOLD, SequenceCheck
+
+# Of rank 0's STEP_END so many are kept, and as long as their values, at so many bytes each in memory, come to no more.
+MAX_STEPS = 50_000
+MAX_STEP_MEMORY = 256 << 20
+_MEMORY_PER_VALUE = 64
+TAIL_BYTES = 64 << 10
+SHOWN_CHARACTERS = 200  # of a line that is too long
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankLog:
-    """One rank's log. `problems` are broken rules; `torn`, which is none, the text of a last line cut off."""
+    """One rank's log.
+
+    latest: the last record of each event, in the order of the log. steps: the values of the STEP_END, as far as they
+    are objects and asked for. counts: how many records of each event. problems: broken rules. cut: what was left out,
+    in words. torn: the text of a last line cut off, which is no problem. tail: the last lines.
+    """
 
     rank: int
-    records: tuple[PerfLogRecord, ...]
-    problems: tuple[str, ...]
-    torn: str | None
-    tail: str
+    latest: dict[Event, PerfLogRecord] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[Event] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+    torn: str | None = None
+    tail: str = ""
 
     def value(self, event: Event) -> dict[str, Any] | None:
         """The value of the last record of that event, where it is an object."""
-        for record in reversed(self.records):
-            if record.event is event and isinstance(record.value, dict):
-                return dict(record.value)
-        return None
-
-    def values(self, event: Event) -> list[dict[str, Any]]:
-        """The values of all records of that event."""
-        return [dict(r.value) for r in self.records if r.event is event and isinstance(r.value, dict)]
+        record = self.latest.get(event)
+        return dict(record.value) if record is not None and isinstance(record.value, dict) else None
 
 
 def rank_log_name(rank: int) -> str:
@@ -37,24 +50,104 @@ def rank_log_name(rank: int) -> str:
     return f"rank{rank}.out.log"
 
 
-def read_rank_log(directory: Path, rank: int) -> RankLog:
-    """Read one rank's log; a missing file and bad lines are problems, never exceptions."""
-    path = directory / rank_log_name(rank)
+def read_rank_log(directory: Path, rank: int, *, with_steps: bool = True) -> RankLog:
+    """Read one rank's log; a missing file and bad lines are problems, never exceptions.
+
+    The file is read in pieces: memory is bounded by that of the steps, and time is linear in its size.
+    """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with _open(directory, rank) as file:
+            return _Reader(rank, with_steps).read(file)
     except OSError as error:
-        return RankLog(rank=rank, records=(), problems=(f"no log: {error}",), torn=None, tail="")
-    lines = text.split("\n")
-    last = lines.pop()
-    records, problems = [], []
-    for line in lines:
+        return RankLog(rank=rank, problems=(f"no log: {error}",))
+
+
+def rank_log_end(directory: Path, rank: int, size: int) -> str:
+    """The last `size` bytes of a rank's log, or "" where it has none."""
+    try:
+        with _open(directory, rank) as file:
+            return _end(file, size)
+    except OSError:
+        return ""
+
+
+def _open(directory: Path, rank: int) -> BinaryIO:
+    # A FIFO in the file's place would be waited for.
+    return os.fdopen(os.open(directory / rank_log_name(rank), os.O_RDONLY | os.O_NONBLOCK), "rb")
+
+
+def _end(file: BinaryIO, size: int) -> str:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - size))
+    return file.read(size).decode("utf-8", errors="replace")
+
+
+class _Reader:
+    """Reads one log; use once."""
+
+    def __init__(self, rank: int, with_steps: bool) -> None:
+        self._rank, self._with_steps = rank, with_steps
+        self._check = SequenceCheck()
+        self._counts: Counter[Event] = Counter()
+        self._latest: dict[Event, PerfLogRecord] = {}
+        self._steps: list[dict[str, Any]] = []
+        self._step_memory = self._steps_left_out = 0
+        self._bad: list[str] = []
+        self._bad_left_out = 0
+
+    def read(self, file: BinaryIO) -> RankLog:
+        finder = LineFinder()
+        for line in find_lines(file, finder):
+            self._take_line(line)
+        rest = finder.rest()
+        return RankLog(
+            rank=self._rank,
+            latest=self._latest,
+            steps=self._steps,
+            counts=self._counts,
+            problems=tuple(self._problems()),
+            cut=tuple(self._cut()),
+            torn=None if rest is None else rest.text,
+            tail=tail(_end(file, TAIL_BYTES)),
+        )
+
+    def _take_line(self, line: FoundLine) -> None:
         try:
-            record = parse_line(line)
+            if line.cut_bytes:
+                size, beginning = len(line.data) + line.cut_bytes, line.text[:SHOWN_CHARACTERS]
+                raise PerfLogError(f"a PerfLog line of {size} bytes; allowed: {len(line.data)}: {beginning!r}")
+            record = parse_line(line.text)
         except PerfLogError as error:
-            problems.append(str(error))
-            continue
+            if len(self._bad) < MAX_TOLD:
+                self._bad.append(str(error))
+            else:
+                self._bad_left_out += 1
+            return
         if record is not None:
-            records.append(record)
-    torn = last if PREFIX.strip() in last else None
-    problems += check_sequence(records)
-    return RankLog(rank=rank, records=tuple(records), problems=tuple(problems), torn=torn, tail=tail(text))
+            self._take(record, line)
+
+    def _take(self, record: PerfLogRecord, line: FoundLine) -> None:
+        self._check.add(record)
+        self._counts[record.event] += 1
+        self._latest.pop(record.event, None)
+        self._latest[record.event] = record
+        if record.event is not Event.STEP_END or not self._with_steps or not isinstance(record.value, dict):
+            return
+        values = sum(map(line.data.count, (b"[", b"{", b",")))
+        self._step_memory += len(line.data) + values * _MEMORY_PER_VALUE
+        if len(self._steps) < MAX_STEPS and self._step_memory <= MAX_STEP_MEMORY:
+            self._steps.append(record.value)
+        else:
+            self._steps_left_out += 1
+
+    def _problems(self) -> list[str]:
+        more = [f"and {self._bad_left_out} more lines that are no record"] if self._bad_left_out else []
+        return [*self._bad, *more, *self._check.broken()]
+
+    def _cut(self) -> list[str]:
+        if not self._steps_left_out:
+            return []
+        return [
+            f"{self._steps_left_out} of {len(self._steps) + self._steps_left_out} steps are not in this record, which"
+            f" holds {MAX_STEPS} and {MAX_STEP_MEMORY >> 20} MiB of them at most: the log has all"
+        ]

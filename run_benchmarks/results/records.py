@@ -179,7 +179,12 @@ def read_round(folder: Path) -> RoundRecord | None:
 
 def write_record(path: Path, record: BaseModel) -> None:
     """Write a record as JSON, whole or not at all."""
-    write_text(path, record.model_dump_json(indent=2) + "\n")
+    write_text(path, record_text(record))
+
+
+def record_text(record: BaseModel) -> str:
+    """A record as JSON. Raises pydantic_core.PydanticSerializationError where it holds text that no file can hold."""
+    return record.model_dump_json(indent=2) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from run_benchmarks.results.records import RunRecord
 
 LARGE, HUGE = 1e3, 1e15
+SHOWN_CHARACTERS = 500
 
 
 def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
@@ -25,5 +26,6 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
 def show(value: Any) -> str:
     """A metric for people: four significant digits, large ones in whole numbers, or the text itself."""
     if not isinstance(value, float):
-        return str(value)
+        text = str(value)
+        return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
     return f"{value:.0f}" if LARGE <= abs(value) < HUGE else f"{value:.4g}"

@@ -9,6 +9,7 @@ from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
+from training.benchmarks.driver import safe_json
 
 SUPERVISE = ("-m", "training.benchmarks.driver.supervise")
 START_SECONDS = 30.0
@@ -111,11 +112,15 @@ class _Tree:
         """See RunningTask.wait."""
         try:
             completed = self._host.run(["sh", "-c", WAIT, "sh", self._state], deadline=seconds)
-            return int(json.loads(completed.stdout)["exit_code"])
+            ended = safe_json.load(completed.stdout)
         except DeadlineError:
             return None
-        except (CommandError, ValueError, KeyError) as error:
+        except (CommandError, safe_json.UnsafeJsonError) as error:
             raise TaskError(self._host.name, f"task {self._task.name} vanished without an exit code") from error
+        code = ended.get("exit_code") if isinstance(ended, dict) else None
+        if not isinstance(code, int):
+            raise TaskError(self._host.name, f"task {self._task.name} ended without an exit code")
+        return code
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""

@@ -145,3 +145,51 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 def test_the_head_node_needs_no_psutil_to_read_it() -> None:
     code = "import sys, monitors.summary; sys.exit(any(m in sys.modules for m in ('psutil', 'pynvml', 'vendors')))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([{"source": f"s{index}", "unavailable": "no"} for index in range(1025)], "more than 1024 names"),
+        ([{"source": f"s{index}", "error": "no"} for index in range(1025)], "more than 1024 names"),
+        ([{"source": "x" * 1001, "error": "no"}], "a name of 1000 characters"),
+        (
+            [
+                {"source": "power", "values": {"meter": str(index), "watts": 1, "joules": 1, "method": "counter"}}
+                for index in range(1025)
+            ],
+            "more than 1024 names",
+        ),
+        (
+            [{"source": "accelerator", "values": {"devices": [{"index": i, "error": "x"} for i in range(1025)]}}],
+            "1024 devices",
+        ),
+    ],
+)
+def test_more_names_than_any_host_has_are_refused(tmp_path: Path, records: list[dict[str, Any]], expected: str) -> None:
+    path = tmp_path / "monitor.jsonl"
+    path.write_text("".join(json.dumps({"schema": 1, "t_ms": 1, **record}) + "\n" for record in records))
+    with pytest.raises(SummaryError, match=expected):
+        summarize(path)
+
+
+def test_messages_are_bounded_in_number_and_length(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    path.write_text("".join(line("cpu", index, error=f"{index}" + "x" * 5000) for index in range(5000)))
+    (messages,) = summarize(path).errors.values()
+    assert len(messages) == 100 and {len(message) for message in messages} == {1000}
+
+
+def test_a_line_that_is_too_long_or_too_deep_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    sound = line("cpu", 1, values={"utilization_percent": 50.0})
+    path.write_text(sound + " " * (3 << 20) + sound + "[" * 200_000 + "\n" + sound)
+    summary = summarize(path)
+    assert (summary.samples, summary.damaged_lines) == (2, 2)
+
+
+def test_a_mean_beyond_a_float_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.jsonl"
+    path.write_text("".join(line("cpu", 1, values={"utilization_percent": value}) for value in (1.7e308, -1.7e308)))
+    with pytest.raises(ValueError, match="no mean"):
+        summarize(path)

@@ -12,7 +12,7 @@ from run_benchmarks.interruption import Interruption
 from run_benchmarks.preparation import prepare
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.records import CollectedFile, RoundRecord, Verdict
-from run_benchmarks.round_record import round_record
+from run_benchmarks.round_record import RoundFacts, write_round
 from run_benchmarks.runtimes.process import ProcessRuntime
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import perflog
@@ -48,18 +48,11 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
     node.outcome.left_behind, node.outcome.incomplete = ("cpu_monitor.log",), True
     (tmp_path / "rank0.out.log").write_text(perflog(0, {"correct": "pass"}))
     (tmp_path / "rank1.out.log").write_text(perflog(1, {"correct": "pass"}) + '[PerfLog] {"event": "STEP')
-    made = round_record(
-        context,
-        plan.cases[0],
-        [node],
-        index=1,
-        attempt=2,
-        started_ms=5,
-        phase_seconds={"run": 1.0},
-        master_port=29500,
-        ended_early=None,
+    facts = RoundFacts(
+        index=1, attempt=2, started_ms=5, phase_seconds={"run": 1.0}, master_port=29500, ended_early=None
     )
-    return RoundRecord.model_validate_json(made.model_dump_json())
+    write_round(tmp_path / "round.json", context, plan.cases[0], [node], facts)
+    return RoundRecord.model_validate_json((tmp_path / "round.json").read_bytes())
 
 
 def test_the_judge_s_warnings_and_the_nodes_stand_in_the_record(record: RoundRecord) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from training.benchmarks.driver import safe_json
+
 NODE_EXIT_FILE = "node_exit.json"
 LOCK_FILE = "workload.lock"
 SCHEMA_VERSION = 1
@@ -74,8 +76,13 @@ class NodeExit(BaseModel):
 
     @classmethod
     def read(cls, log_dir: Path) -> "NodeExit":
-        """The record in `log_dir`. Raises OSError when there is none, pydantic.ValidationError when it is no record."""
-        return cls.model_validate_json((log_dir / NODE_EXIT_FILE).read_bytes())
+        """The record in `log_dir`.
+
+        Raises:
+            OSError: there is none.
+            pydantic.ValidationError, safe_json.UnsafeJsonError: it is no record.
+        """
+        return cls.model_validate(safe_json.read(log_dir / NODE_EXIT_FILE))
 
 
 def signal_name(number: int) -> str:

@@ -4,20 +4,19 @@ Written by every rank on its hosts and read on the head node with the same model
 """
 
 import io
-import itertools
 import json
 import math
 import os
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from training.benchmarks.driver import safe_json
 from training.benchmarks.driver.pulse import note_event
 
 PREFIX = "[PerfLog] "
@@ -42,10 +41,8 @@ class Event(StrEnum):
     FINISHED = "FINISHED"
 
 
-# Each exactly once and in this order.
-_PHASES = (Event.INIT_START, Event.INIT_END, Event.TRAIN_START, Event.TRAIN_END, Event.FINISHED)
 _ENCODER = json.JSONEncoder(allow_nan=False)
-_TRAINING = (Event.EPOCH_BEGIN, Event.EPOCH_END, Event.STEP_BEGIN, Event.STEP_END, Event.EVALUATE)
+_SHOWN_CHARACTERS = 200  # of a line that is wrong
 
 
 class PerfLogError(ValueError):
@@ -100,20 +97,20 @@ def parse_line(line: str) -> PerfLogRecord | None:
     """The record of one line of a rank's log, or None for ordinary output.
 
     A progress bar or another thread may have left text before the prefix on the same line; that is no mistake.
-    Raises PerfLogError, with the line's beginning, when the prefix is there and what follows is no valid record.
+    The JSON is read by safe_json. Raises PerfLogError, with the line's beginning, when the prefix is there and what
+    follows is no valid record.
     """
     start = 0 if line.startswith(PREFIX) else line.find(PREFIX + "{")
     if start < 0:
         return None
     text = line[start + len(PREFIX) :].strip()
     try:
-        fields = json.loads(text, parse_constant=_constant_name)
-        return PerfLogRecord.model_validate(fields)
+        return PerfLogRecord.model_validate(safe_json.load(text))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'line'}: {e['msg']}" for e in error.errors())
-        raise PerfLogError(f"not a PerfLog record: {wrong}: {text[:200]!r}") from error
-    except ValueError as error:
-        raise PerfLogError(f"not a PerfLog record: {error}: {text[:200]!r}") from error
+        raise PerfLogError(f"not a PerfLog record: {wrong}: {text[:_SHOWN_CHARACTERS]!r}") from error
+    except safe_json.UnsafeJsonError as error:
+        raise PerfLogError(f"not a PerfLog record: {error}: {text[:_SHOWN_CHARACTERS]!r}") from error
 
 
 def format_record(record: PerfLogRecord) -> str:
@@ -180,28 +177,6 @@ class PerfLogger:
             note_event(event.value)
 
 
-def check_sequence(records: Sequence[PerfLogRecord], *, strict: bool = True) -> list[str]:
-    """The broken rules of one rank's log in words; empty when all hold.
-
-    Rules: SUBMIT_INFO exactly once, first, and with a known schema version; INIT_START, INIT_END, TRAIN_START,
-    TRAIN_END and FINISHED exactly once each, in this order, FINISHED last; epochs and steps begin and end in turn,
-    steps inside epochs where there are epochs, and these and EVALUATE inside the training; one rank; time never goes
-    backwards.
-
-    `strict=False` is for FlagPerf's own logs: they may lack SUBMIT_INFO or its value, and FINISHED on every rank but
-    the first of each node; every other rule holds for them too.
-    """
-    if not records:
-        return ["there are no PerfLog records"]
-    broken = _check_submit_info(records, strict)
-    broken += _check_phases(records, strict)
-    broken += _check_pairs(records, Event.EPOCH_BEGIN, Event.EPOCH_END)
-    broken += _check_pairs(records, Event.STEP_BEGIN, Event.STEP_END)
-    broken += _check_nesting(records)
-    broken += _check_metadata(records)
-    return broken
-
-
 def write_line(stream: TextIO, line: str) -> None:
     """One write(2) of lines that end in a newline: those of other processes or threads never land inside them.
 
@@ -219,92 +194,7 @@ def write_line(stream: TextIO, line: str) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _constant_name(name: str) -> str:
-    return name
-
-
 def _non_finite_name(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
-
-
-def _check_submit_info(records: Sequence[PerfLogRecord], strict: bool) -> list[str]:
-    found = [record for record in records if record.event is Event.SUBMIT_INFO]
-    if len(found) > 1 or (strict and not found):
-        return [f"SUBMIT_INFO must stand exactly once, found {len(found)}"]
-    if not found:
-        return []
-    broken = []
-    if records[0] is not found[0]:
-        broken.append(f"SUBMIT_INFO must be the first record, found {records[0].event}")
-    value = found[0].value
-    version = value.get("schema_version") if isinstance(value, dict) else None
-    if strict and version != SCHEMA_VERSION:
-        broken.append(f"SUBMIT_INFO must carry schema_version {SCHEMA_VERSION}, found {version!r}")
-    return broken
-
-
-def _check_phases(records: Sequence[PerfLogRecord], strict: bool) -> list[str]:
-    counts = Counter(record.event for record in records)
-    required = _PHASES if strict else _PHASES[:-1]
-    broken = [
-        f"{event} must stand exactly once, found {counts[event]}"
-        for event in _PHASES
-        if counts[event] > 1 or (event in required and not counts[event])
-    ]
-    present = [record.event for record in records if record.event in _PHASES]
-    for before, after in itertools.pairwise(present):
-        if _PHASES.index(after) < _PHASES.index(before):
-            broken.append(f"{after} must come before {before}")
-    if counts[Event.FINISHED] and records[-1].event is not Event.FINISHED:
-        broken.append(f"FINISHED must be the last record, found {records[-1].event} after it")
-    return broken
-
-
-def _check_pairs(records: Sequence[PerfLogRecord], begin: Event, end: Event) -> list[str]:
-    broken, is_open = [], False
-    for position, record in enumerate(records):
-        if record.event is begin:
-            if is_open:
-                broken.append(f"record {position}: {begin} follows a {begin} that has no {end}")
-            is_open = True
-        elif record.event is end:
-            if not is_open:
-                broken.append(f"record {position}: {end} has no {begin} before it")
-            is_open = False
-    if is_open:
-        broken.append(f"the last {begin} has no {end}")
-    return broken
-
-
-def _check_nesting(records: Sequence[PerfLogRecord]) -> list[str]:
-    broken, training, epoch = [], False, False
-    has_epochs = any(record.event is Event.EPOCH_BEGIN for record in records)
-    for position, record in enumerate(records):
-        event = record.event
-        if event in (Event.TRAIN_START, Event.TRAIN_END):
-            training = event is Event.TRAIN_START
-        elif event in _TRAINING and not training:
-            broken.append(f"record {position}: {event} must stand between TRAIN_START and TRAIN_END")
-        elif event in (Event.EPOCH_BEGIN, Event.EPOCH_END):
-            epoch = event is Event.EPOCH_BEGIN
-        elif has_epochs and not epoch and event in (Event.STEP_BEGIN, Event.STEP_END):
-            broken.append(f"record {position}: {event} must stand between EPOCH_BEGIN and EPOCH_END")
-        elif event is Event.LAUNCH_TRAINING and any(r.event is Event.INIT_START for r in records[:position]):
-            broken.append(f"record {position}: LAUNCH_TRAINING must come before INIT_START")
-    return broken
-
-
-def _check_metadata(records: Sequence[PerfLogRecord]) -> list[str]:
-    broken = []
-    ranks = sorted({record.metadata.rank for record in records})
-    if len(ranks) > 1:
-        broken.append(f"one log must hold one rank, found {', '.join(map(str, ranks))}")
-    for position, (before, after) in enumerate(itertools.pairwise(records), start=1):
-        backwards_ms = before.metadata.time_ms - after.metadata.time_ms
-        if backwards_ms > 0:
-            broken.append(
-                f"record {position}: {after.event} is {backwards_ms} ms earlier than {before.event} before it"
-            )
-    return broken

@@ -10,6 +10,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from training.benchmarks.driver import safe_json
+
 RANK_STATES_FILE = "rank_states.json"
 SCHEMA_VERSION = 1
 STOPPED_STATES = ("T", "t")  # of /proc/<pid>/stat: by a signal, by a debugger
@@ -69,5 +71,15 @@ class NodeRanks(BaseModel):
 
     @classmethod
     def read(cls, log_dir: Path) -> Self:
-        """The record in `log_dir`. Raises OSError when there is none, pydantic.ValidationError when it is no record."""
-        return cls.model_validate_json((log_dir / RANK_STATES_FILE).read_bytes())
+        """The record in `log_dir`.
+
+        Raises:
+            OSError: there is none.
+            pydantic.ValidationError, safe_json.UnsafeJsonError: it is no record.
+        """
+        return cls.model_validate(safe_json.read(log_dir / RANK_STATES_FILE))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """The record in a text. Raises pydantic.ValidationError and safe_json.UnsafeJsonError where it is none."""
+        return cls.model_validate(safe_json.load(text))

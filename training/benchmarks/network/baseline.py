@@ -9,6 +9,7 @@ form, size, pattern and group; slower by more than --percent and by more than th
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,15 @@ from statistics import median
 from typing import Any, Self
 
 from training.benchmarks.driver.perflog import Event, PerfLogError, parse_line
+from training.benchmarks.driver.perflog_lines import LineFinder, find_lines
 from training.benchmarks.network.samples import median_of
 from training.benchmarks.network.sizes import format_size
 
 MODEL = "network"
 SCHEMA_VERSION = 2
 USAGE_EXIT_CODE = 2
+# No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
+_MIN_US, _MAX_US = 1e-3, 1e15
 _LOG = "rank0.out.log"
 _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
 
@@ -86,7 +90,9 @@ def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
             try:
                 row = {**value, **group}
                 times = _Times.read(row["time_us"], row["busbw_GBps"])
-            except (KeyError, TypeError, ValueError):
+                if not isinstance(row.get("size_bytes", 0), int):
+                    continue
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
             key = " ".join([case, *(f"{name}={value}" for name, value in _identity(row).items())])
             found.setdefault(key, []).append(times)
@@ -117,10 +123,10 @@ class _Times:
     def read(cls, time_us: Any, busbw: Any) -> Self:
         """Raises KeyError, TypeError or ValueError for what is no measurement."""
         p50 = float(time_us["p50"])
-        if not p50 > 0:
-            raise ValueError(f"p50 = {p50}; allowed: above 0")
-        low, high = float(time_us.get("min", p50)), float(time_us.get("p95", p50))
-        return cls(p50=p50, low=low, high=high, busbw=float(busbw))
+        low, high, bandwidth = float(time_us.get("min", p50)), float(time_us.get("p95", p50)), float(busbw)
+        if not all(_MIN_US <= time <= _MAX_US for time in (p50, low, high)) or not math.isfinite(bandwidth):
+            raise ValueError(f"p50 {p50}, min {low}, p95 {high}; allowed: {_MIN_US:g} to {_MAX_US:g} us")
+        return cls(p50=p50, low=low, high=high, busbw=bandwidth)
 
 
 def _entry(values: Sequence[_Times], row: Mapping[str, Any]) -> Entry:
@@ -134,7 +140,7 @@ def _entry(values: Sequence[_Times], row: Mapping[str, Any]) -> Entry:
         busbw_gbps=median([each.busbw for each in values]),
         n=time_us.n,
         collective=str(row.get("variant") or row.get("collective", "")),
-        size_bytes=int(row.get("size_bytes", 0)),
+        size_bytes=row.get("size_bytes", 0),
         group=str(row.get("group", "")),
         hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
     )
@@ -142,9 +148,9 @@ def _entry(values: Sequence[_Times], row: Mapping[str, Any]) -> Entry:
 
 def _steps(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(case, value) of each STEP_END in the log of a network case that finished with right data."""
-    records = []
     try:
-        records = [parse_line(line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        with log.open("rb") as file:
+            records = [parse_line(line.text) for line in find_lines(file, LineFinder())]
     except (OSError, PerfLogError) as error:
         raise BaselineError(f"{log}: {error}") from error
     values = [(record.event, record.value) for record in records if record and isinstance(record.value, dict)]

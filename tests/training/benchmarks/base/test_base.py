@@ -12,7 +12,8 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.config import CaseConfigError, load_case_config
 from training.benchmarks.driver.datasheet import datasheet
-from training.benchmarks.driver.perflog import Event, check_sequence, parse_line
+from training.benchmarks.driver.perflog import Event, parse_line
+from training.benchmarks.driver.perflog_rules import check_sequence
 from training.benchmarks.driver.run_context import UnusableSettingsError
 
 CPU = torch.device("cpu")

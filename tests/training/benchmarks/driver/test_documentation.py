@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
-from training.benchmarks.driver.perflog import Event, check_sequence, parse_line
+from training.benchmarks.driver.perflog import Event, parse_line
+from training.benchmarks.driver.perflog_rules import check_sequence
 
 PAGE = ROOT / "docs" / "adding-a-benchmark.md"
 CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"

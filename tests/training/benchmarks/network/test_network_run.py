@@ -10,7 +10,8 @@ from pydantic import JsonValue
 
 from tests.training.benchmarks.driver.launching import command, exit_record, lock_is_held, run, started, wait_until
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.driver.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from training.benchmarks.driver.perflog import Event, PerfLogRecord, parse_line
+from training.benchmarks.driver.perflog_rules import check_sequence
 from training.benchmarks.network.bandwidth import CONVENTION
 
 MODULE = "training.benchmarks.network"

@@ -12,7 +12,8 @@ import pytest
 
 from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
 from training.benchmarks.driver.catalog import UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.perflog import Event, check_sequence, parse_line
+from training.benchmarks.driver.perflog import Event, parse_line
+from training.benchmarks.driver.perflog_rules import check_sequence
 
 PAGE = ROOT / "docs" / "adding-a-framework.md"
 FOLDER = "training/benchmarks/memcopy/numpy"
