@@ -6,11 +6,12 @@ silent. Where the client has a `check`, that is called while a call waits, and w
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,15 +25,23 @@ import requests.adapters
 ValueT = TypeVar("ValueT")
 Check = Callable[[], None]
 CHECK_SECONDS = 0.5
+MAX_ANSWER_BYTES = 64 << 20  # of a call that does not stream
 SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
 
 
 class Limits(threading.local):
-    """What bounds the call that this thread has under way: `until` is monotonic seconds."""
+    """What bounds the call that this thread has under way: `until` is monotonic seconds, `left` bytes to be read."""
 
     def __init__(self, check: Check | None) -> None:
         self.check = check
-        self.until = math.inf
+        self.until = self.left = math.inf
+
+    def count(self, size: int) -> int:
+        """Count bytes that were read; OSError where the answer is longer than any that we ask for."""
+        self.left -= size
+        if self.left < 0:
+            raise OSError(f"the engine answers with more than {MAX_ANSWER_BYTES} bytes")
+        return size
 
     def wait(
         self, settimeout: Callable[[float | None], None], quiet: float | None, action: Callable[[], ValueT]
@@ -68,9 +77,18 @@ class BoundedAPIClient(docker.APIClient):
         timeout = options.get("timeout")
         if options.get("stream") or not isinstance(timeout, int | float):
             return super().send(request, **options)
-        self.limits.until = time.monotonic() + timeout
+        self.limits.until, self.limits.left = time.monotonic() + timeout, MAX_ANSWER_BYTES
         try:
             return super().send(request, **options)
+        finally:
+            self.limits.until = self.limits.left = math.inf
+
+    @contextlib.contextmanager
+    def total(self, seconds: float) -> Iterator[None]:
+        """Bound all that is read inside, of a stream, too."""
+        self.limits.until = time.monotonic() + seconds
+        try:
+            yield
         finally:
             self.limits.until = math.inf
 
@@ -86,7 +104,7 @@ class BoundedSocket(socket.socket):
     def recv_into(self, *arguments: Any) -> int:
         """See socket.recv_into."""
         receive = super().recv_into
-        return self.limits.wait(self.settimeout, self.gettimeout(), lambda: receive(*arguments))
+        return self.limits.count(self.limits.wait(self.settimeout, self.gettimeout(), lambda: receive(*arguments)))
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """See socket.sendall."""
@@ -114,7 +132,9 @@ class BoundedChannel:
     def recv(self, size: int) -> bytes:
         """See Channel.recv."""
         channel = self._channel
-        return self._limits.wait(channel.settimeout, channel.gettimeout(), partial(channel.recv, size))
+        data = self._limits.wait(channel.settimeout, channel.gettimeout(), partial(channel.recv, size))
+        self._limits.count(len(data))
+        return data
 
     def sendall(self, data: bytes) -> None:
         """See Channel.sendall."""

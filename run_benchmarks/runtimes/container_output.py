@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -10,12 +11,14 @@ import docker
 import docker.errors
 import requests
 
+from run_benchmarks.hosts.docker_client import BoundedAPIClient
 from run_benchmarks.hosts.incoming.capture import Capture
 
 CHUNK = 1 << 16
 FRAME_HEADER = 8  # stream, three zeros, four bytes of length
 MAX_READ_BYTES = 1 << 30
-READ_SECONDS = 120.0
+READ_SECONDS, LAST_SECONDS = 120.0, 10.0  # for all of it; before their end what came by then is taken
+BOTH = {"stdout": "1", "stderr": "1"}
 NOT_READ = "\n[... the engine has more than was read ...]\n"
 
 
@@ -51,19 +54,22 @@ def read_output(client: docker.APIClient, container: str, limit: int) -> str:
     """
     # The SDK's own `logs` keeps frames of any length whole.
     url = f"{client.base_url}/v{client.api_version}/containers/{quote(container, safe='')}/logs"
-    response = client.get(url, params={"stdout": 1, "stderr": 1}, stream=True, timeout=client.timeout)
+    total = client.total(READ_SECONDS) if isinstance(client, BoundedAPIClient) else contextlib.nullcontext()
+    with total, client.get(url, params=BOTH, stream=True, timeout=client.timeout) as response:
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            raise docker.errors.create_api_error_from_http_exception(error) from error  # it raises it itself
+        return _kept(response, limit)
+
+
+def _kept(response: requests.Response, limit: int) -> str:
     kept, frames = Capture(limit), Frames()
-    until, read = time.monotonic() + READ_SECONDS, 0
-    try:
-        response.raise_for_status()
-        for chunk in response.iter_content(CHUNK):
-            for piece in frames.contents(chunk):
-                kept.add(piece)
-            read += len(chunk)
-            if read > MAX_READ_BYTES or time.monotonic() > until:
-                return kept.text() + NOT_READ
-    except requests.HTTPError as error:
-        raise docker.errors.create_api_error_from_http_exception(error) from error  # it raises it itself
-    finally:
-        response.close()
+    until, read = time.monotonic() + READ_SECONDS - LAST_SECONDS, 0
+    for chunk in response.iter_content(CHUNK):
+        for piece in frames.contents(chunk):
+            kept.add(piece)
+        read += len(chunk)
+        if read > MAX_READ_BYTES or time.monotonic() > until:
+            return kept.text() + NOT_READ
     return kept.text()

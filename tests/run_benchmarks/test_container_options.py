@@ -40,6 +40,7 @@ OPTIONS = st.builds(
     ipc=st.none() | WORD,
     shm_size=st.none() | st.integers(1, 2**50),
     memory=st.none() | st.integers(1, 2**50),
+    pids_limit=st.none() | st.integers(1, 999_999_999),
     privileged=st.booleans(),
 )
 
@@ -52,6 +53,7 @@ def written(options: ContainerOptions, *, joined: bool) -> str:
         ("--ipc", options.ipc),
         ("--shm-size", options.shm_size),
         ("--memory", options.memory),
+        ("--pids-limit", options.pids_limit),
         *(("--device", device) for device in options.devices),
         *(("--cap-add", name) for name in options.cap_add),
         *(("--group-add", name) for name in options.group_add),

@@ -153,6 +153,20 @@ def test_shared_memory(lines: str, expected: int, load: Load) -> None:
     assert plan.cases[0].rounds[0].nodes[0].options.shm_size == expected
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", 32768),
+        ("PIDS_LIMIT = 500", 500),
+        ('ACCE_CONTAINER_OPT = "--pids-limit 700"', 700),
+        ('PIDS_LIMIT = 500\nACCE_CONTAINER_OPT = "--pids-limit 700"', 500),
+    ],
+)
+def test_the_limit_of_processes(lines: str, expected: int, load: Load) -> None:
+    plan = plan_of(load(TEST.replace('"process"', '"docker"') + lines))
+    assert plan.cases[0].rounds[0].nodes[0].options.pids_limit == expected
+
+
 def test_who_wins_among_environments(load: Load) -> None:
     """The vendor's defaults, then the case's file, then the user's -e; what the launch needs stands above all."""
     plan = plan_of(load(DOCKER.replace("-e NCCL_ALGO=Ring", "-e NCCL_DEBUG=INFO -e PYTHONPATH=/x"), TWO_HOSTS))

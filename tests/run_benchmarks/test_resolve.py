@@ -90,6 +90,8 @@ def test_what_a_case_s_hosts_and_ranks_cannot_do_is_a_mistake(load: Load) -> Non
     [
         (TEST, 'HOSTS = ["localhost"]', []),
         (TEST + 'SHM_SIZE = "1G"\nIMAGE = "x"', REMOTE, ["SHM_SIZE", "IMAGE"]),
+        (TEST + "PIDS_LIMIT = 500", REMOTE, ["PIDS_LIMIT"]),
+        (DOCKER + 'PIDS_LIMIT = 500\nACCE_CONTAINER_OPT = "--pids-limit 7"', REMOTE, ["--pids-limit"]),
         (TEST + 'ACCE_CONTAINER_OPT = "--ipc host"', REMOTE, ["ACCE_CONTAINER_OPT"]),
         (DOCKER + 'IMAGE = "x"\nPIP_SOURCE = "https://x/simple"', REMOTE, ["PIP_SOURCE"]),
         (TEST, 'HOSTS = ["localhost"]\nSSH_PORT = 22', ["SSH_PORT"]),

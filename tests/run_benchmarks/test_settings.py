@@ -9,6 +9,8 @@ import pytest
 
 from run_benchmarks.case_settings import parse_case_key
 from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES
 from run_benchmarks.session import ROOT
 from run_benchmarks.settings import load_settings
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
@@ -233,3 +235,15 @@ def test_a_user_without_a_name_may_still_run(load: Load, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("getpass.getuser", fail)
     assert load().cluster.SSH_USER.startswith("uid")
+
+
+def test_what_a_node_may_send_is_bounded_by_settings(load: Load) -> None:
+    test = load().test
+    default = CollectLimits()
+    assert (default.max_bytes, default.max_files) == (test.MAX_COLLECT_BYTES, test.MAX_COLLECT_FILES)
+    assert test.MAX_OUTPUT_BYTES == MAX_OUTPUT_BYTES
+    test = load(TEST + 'MAX_COLLECT_BYTES = "500M"\nMAX_COLLECT_FILES = 7\nMAX_OUTPUT_BYTES = "4K"').test
+    assert (test.MAX_COLLECT_BYTES, test.MAX_COLLECT_FILES, test.MAX_OUTPUT_BYTES) == (500 << 20, 7, 4096)
+    wrong = 'MAX_COLLECT_BYTES = "-1G"\nMAX_COLLECT_FILES = 0\nMAX_OUTPUT_BYTES = "16M"\nPIDS_LIMIT = True'
+    found = problems(load, TEST + wrong)
+    assert found.keys() == {"MAX_COLLECT_BYTES", "MAX_COLLECT_FILES", "MAX_OUTPUT_BYTES", "PIDS_LIMIT"}

@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from run_benchmarks.errors import InterruptedRunError, LinkLostError
+from run_benchmarks.hosts import docker_client
 from run_benchmarks.hosts.docker_client import LocalAPIClient
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.runtimes.docker import call
@@ -157,6 +158,23 @@ def test_a_check_that_raises_ends_a_call_that_waits(engine: Engine) -> None:
     timer.join()
     with pytest.raises(InterruptedRunError):
         client.containers()
+    client.close()
+
+
+def flood(connection: socket.socket, over: threading.Event) -> None:
+    connection.recv(1 << 16)
+    connection.sendall(HEAD.replace(b"100000", b"100000000000"))
+    while not over.is_set():
+        connection.sendall(b" " * (1 << 16))
+
+
+@pytest.mark.parametrize("engine", [flood], indirect=True)
+def test_an_answer_without_end_is_cut_off(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker_client, "MAX_ANSWER_BYTES", 1 << 20)
+    client = client_of(engine)
+    client.timeout = 30
+    with pytest.raises(LinkLostError, match="answers with more than 1048576 bytes"):
+        call(LocalHost("here"), "asking", client.containers)
     client.close()
 
 

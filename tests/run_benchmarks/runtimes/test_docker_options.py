@@ -34,3 +34,9 @@ def test_a_memory_limit_leaves_no_swap_beside_it(client: docker.APIClient, node:
     assert config["Memory"] == config["MemorySwap"] == 1 << 30
     config = _host_config(client, node, ContainerOptions(), Bound(master_port=1))
     assert config.get("Memory") is None and config.get("MemorySwap") is None
+
+
+def test_processes_and_the_engine_s_log_are_bounded(client: docker.APIClient, node: NodePlan) -> None:
+    config = _host_config(client, node, ContainerOptions(pids_limit=500), Bound(master_port=1))
+    assert config["PidsLimit"] == 500
+    assert config["LogConfig"]["Type"] == "json-file" and set(config["LogConfig"]["Config"]) == {"max-size", "max-file"}
