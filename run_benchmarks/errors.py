@@ -9,6 +9,7 @@ from run_benchmarks.problems import Problem as Problem
 from run_benchmarks.problems import listed
 
 TAIL_LINES = 50
+TAIL_CHARACTERS = 16_384  # a line may have any length
 
 
 class ClusterDynoError(Exception):
@@ -97,5 +98,8 @@ class RunTimeLimitError(ClusterDynoError):
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
-    """Return the last `lines` lines of `text`, without trailing white space."""
-    return "\n".join(text.rstrip().splitlines()[-lines:])
+    """Return the last `lines` lines of `text`, without trailing white space; of long ones the end, after `...`."""
+    text = text.rstrip()
+    if len(text) > TAIL_CHARACTERS:
+        text = f"...{text[-TAIL_CHARACTERS:]}"
+    return "\n".join(text.splitlines()[-lines:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -113,8 +113,7 @@ def _settle(
     if LEFT_OUT.search(listing):
         complaints.insert(0, "its list of files is longer than what is taken of one")
         exit_code = exit_code or 1
-    for name, why in left_out.items():
-        warn(f"{host}: {shown(name)} is left out: {why}")
+    _tell_left_out(host, left_out, complaints, warn)
     if reception.enough:
         of = f"; of {shown(min(cut))} the beginning is kept" if cut else ""
         rest = f"; not brought: {_names(beyond)}" if beyond else ""
@@ -132,6 +131,18 @@ def _settle(
         raise CollectError(host, f"{source}: {reason}", files=sound | kept_cut, missing=wrong + beyond) from broken
     incomplete = bool(cut or beyond or expected.keys() & {as_listed(name) for name in left_out})
     return Pulled(files=sound | kept_cut, incomplete=incomplete)
+
+
+def _tell_left_out(
+    host: str, left_out: Mapping[str, str], complaints: Sequence[str], warn: Callable[[str], None]
+) -> None:
+    """What was not taken, and what tar did not send without calling it an error (a socket)."""
+    said = [f"{shown(name)} is left out: {why}" for name, why in left_out.items()]
+    said += [line for line in complaints if line.startswith("tar: ")]
+    for line in said[:NAMES_SHOWN]:
+        warn(f"{host}: {line}")
+    if len(said) > NAMES_SHOWN:
+        warn(f"{host}: {len(said) - NAMES_SHOWN} more are left out")
 
 
 def _names(names: list[str]) -> str:

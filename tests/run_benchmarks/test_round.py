@@ -13,6 +13,7 @@ from run_benchmarks.errors import TaskError
 from run_benchmarks.facts import INFINIBAND, Questions, gather
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.capture import Capture
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.journal import RoundStarted
@@ -102,6 +103,23 @@ def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(l
     assert left == set() and round_.left == {}
     assert list(record.nodes[0].files) == ["rank0.out.log"] and "rank1.out.log" in record.nodes[0].missing
     assert (round_.folder / "localhost_noderank0/rank0.out.log").read_text() == "what there was\n"
+
+
+def test_what_was_left_out_or_cut_is_in_the_record(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    round_, _ = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    there = Path(node.plan.log_dir_host)
+    there.mkdir(parents=True)
+    (there / "latest").symlink_to("/abs/path")
+    (there / "rank0.out.log").write_text("log\n")
+    flood = Capture(4096)
+    flood.add(b"x" * (1 << 20))
+    monkeypatch.setattr(Created, "output", lambda *_: flood.text())
+    record = round_.resume(RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"]))
+    assert "localhost: latest is left out: a symbolic link" in record.warnings
+    assert "localhost: output of the workload beyond MAX_OUTPUT_BYTES is left out" in record.warnings
+    assert list(record.nodes[0].files) == ["rank0.out.log"]
+    assert "latest is left out" in (round_.folder / "round.json").read_text()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["refuses", "lost"])

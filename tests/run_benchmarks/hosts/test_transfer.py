@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import tarfile
 import threading
 import tracemalloc
@@ -323,7 +324,18 @@ def test_more_files_than_the_limit_are_named_and_the_others_kept(host: Host, tmp
     assert len(said) == 1 and "MAX_COLLECT_FILES (10); not brought: " in said[0] and said[0].endswith(" and 30 more")
 
 
-def test_what_a_file_system_may_hold_comes_or_is_named(host: Host, tmp_path: Path) -> None:
+def test_many_that_are_left_out_are_counted(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for number in range(100):
+        (tmp_path / "there" / f"link{number}").symlink_to("x")
+    said: list[str] = []
+    pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS, warn=said.append)
+    assert len(said) == 21 and said[-1] == f"{host.name}: 80 more are left out"
+
+
+def test_what_a_file_system_may_hold_comes_or_is_named(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Links to a file, a folder and nothing, a pipe, a name that is no UTF-8; a hard link comes as the file it is."""
     there, here = tmp_path / "there", tmp_path / "here"
     (there / "folder").mkdir(parents=True)
@@ -332,11 +344,18 @@ def test_what_a_file_system_may_hold_comes_or_is_named(host: Host, tmp_path: Pat
     (there / "latest").symlink_to(there / "folder")
     (there / "dangling").symlink_to("/nowhere")
     os.mkfifo(there / "pipe")
+    monkeypatch.chdir(there)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
     (there / os.fsdecode(b"latin \xe9")).write_text("x")
     said: list[str] = []
     pulled = pull(host, str(there), here, deadline=SECONDS, warn=said.append)
     assert pulled.files.keys() == {"folder/file", "hard"} and pulled.incomplete
-    expected = ["latest is left out: a symbolic link", "dangling is left out: a symbolic link"]
+    expected = [
+        "tar: ./socket: socket ignored",
+        "latest is left out: a symbolic link",
+        "dangling is left out: a symbolic link",
+    ]
     expected += ["pipe is left out: a named pipe", "latin \ufffd is left out: its name is not UTF-8"]
     assert sorted(said) == sorted(f"{host.name}: {line}" for line in expected)
 

@@ -18,7 +18,7 @@ from run_benchmarks.container_options import ContainerOptions
 from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan import NodePlan, Task
-from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session import ROOT
 from training.benchmarks.driver import supervise
@@ -115,6 +115,15 @@ def test_a_task_runs_to_its_end(tasks: Tasks) -> None:
     output = task.finish(GRACE)
     assert sorted(output.splitlines()) == sorted([f"x y {ROOT}", "err", "29555 a b"])
     assert list(tasks.folder.iterdir()) == []
+
+
+def test_of_a_flood_the_beginning_and_the_end_are_kept(tasks: Tasks) -> None:
+    task = tasks.run("print('begin' + 'x' * 3_000_000 + 'end')")
+    assert task.wait(20) == 0
+    output = task.finish(GRACE)
+    assert output.startswith("beginxxx") and output.endswith("xxxend\n")
+    assert len(output) < MAX_OUTPUT_BYTES + 100
+    assert f"[... {3_000_009 - MAX_OUTPUT_BYTES} bytes are left out here ...]" in output
 
 
 def test_facts_reach_the_task(tasks: Tasks) -> None:
