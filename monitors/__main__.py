@@ -1,6 +1,7 @@
 """`python -m monitors`: samples this host into one folder until the round is over. See docs/architecture.md."""
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -12,7 +13,8 @@ from typing import Any, TypeVar
 from monitors import fused, sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
 from monitors.ending import Ending, block_signals
-from monitors.host import CpuSampler, MemorySampler
+from monitors.foreign import ForeignProcesses
+from monitors.host import CpuSampler, MemorySampler, ThrottleSampler
 from monitors.ipmi import IpmiMeter
 from monitors.loop import Loop, report_unavailable
 from monitors.power import RaplMeter
@@ -60,7 +62,9 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: Sink, ending: En
     samplers = _Samplers(sink)
     samplers.open(CpuSampler, CpuSampler.log, partial(CpuSampler, per_core=options.per_core))
     samplers.open(MemorySampler, MemorySampler.log, MemorySampler)
-    accelerator = _open_accelerator(samplers, vendor, options.interval)
+    with contextlib.suppress(Unavailable):  # few virtual machines count it, which is no lack worth a line
+        samplers.opened.append(ThrottleSampler())
+    accelerator = _open_accelerator(samplers, vendor, options)
     samplers.open(RaplMeter, RaplMeter.log, partial(RaplMeter, options.powercap))
     samplers.open(IpmiMeter, IpmiMeter.log, IpmiMeter)
     info = sysinfo.collect(accelerator, os.environ)
@@ -75,16 +79,17 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: Sink, ending: En
     sysinfo.write(options.log_dir, info | {"fused": detection.found})
 
 
-def _open_accelerator(samplers: "_Samplers", vendor: Vendor, interval: float) -> dict[str, Any]:
+def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.Namespace) -> dict[str, Any]:
     """Opens the accelerators and their power meter; returns their description for sys_info.json."""
     log = f"{vendor.monitor_name}_monitor.log" if vendor.monitor_name else ""
-    deadline = min(SAMPLE_DEADLINE_S, interval / 2)
+    deadline = min(SAMPLE_DEADLINE_S, options.interval / 2)
     sampler = samplers.open(AcceleratorSampler, log, partial(AcceleratorSampler, vendor.open_probe, log, deadline))
     if sampler is None:
         reason = samplers.lacking[AcceleratorSampler]
         samplers.lack(AcceleratorMeter, AcceleratorMeter.log, reason)
         return {"unavailable": reason}
     samplers.open(AcceleratorMeter, AcceleratorMeter.log, partial(AcceleratorMeter, sampler))
+    samplers.opened.append(ForeignProcesses(sampler, str(options.log_dir)))
     return sampler.describe()
 
 

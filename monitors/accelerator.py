@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from monitors.power import PowerMeter, Reading
 from monitors.sampler import Sampler, Unavailable, Values, Worker
-from vendors.base import AcceleratorProbe, AcceleratorSample, ProbeUnavailable
+from vendors.base import AcceleratorProbe, AcceleratorProcess, AcceleratorSample, ProbeUnavailable, ProcessLister
 
 OPEN_DEADLINE_S = 10.0
 SAMPLE_DEADLINE_S = 0.5
@@ -69,6 +69,11 @@ class AcceleratorSampler(Sampler):
         if self.energy_j is not None and sample.index in self.energy_j:
             device["energy_j"] = round(self.energy_j[sample.index], 3)
         return device
+
+    def processes(self) -> list[AcceleratorProcess] | None:
+        """Who computes on the devices; None where the vendor cannot tell. Raises as the driver does, and Late."""
+        probe = self._probe
+        return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
     def rows(self, values: Values) -> list[Sequence[Any]]:
         """One line a device, in the order of the seed: temperature, power, memory used, memory size, utilisation."""

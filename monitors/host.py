@@ -1,11 +1,12 @@
 """CPU and memory of the host, from the kernel's own counters. In a container these are the host's, not the cgroup's."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 import psutil
 
-from monitors.sampler import Sampler, Values
+from monitors.sampler import Sampler, Unavailable, Values
 
 
 class CpuSampler(Sampler):
@@ -17,15 +18,77 @@ class CpuSampler(Sampler):
 
     def __init__(self, *, per_core: bool) -> None:
         self._per_core = per_core
-        psutil.cpu_percent(percpu=True)  # the interval of the first sample begins here
+        self._last = _core_times()  # the interval of the first sample begins here
 
     def sample(self) -> Values:
-        """{"utilization_percent": mean over cores} and, if asked for, "cores_percent": one value a core."""
-        cores = psutil.cpu_percent(percpu=True)
-        values: dict[str, float | list[float]] = {"utilization_percent": round(sum(cores) / len(cores), 2)}
+        """{"utilization_percent": mean over cores, "process_s", "cores"} and, if asked for, "cores_percent".
+
+        `process_s`: seconds that all processes had since the boot, over all cores, without interrupts.
+        """
+        times = _core_times()
+        cores = [_percent(before, after) for before, after in zip(self._last, times, strict=False)]
+        self._last = times
+        values: dict[str, float | list[float]] = {
+            "utilization_percent": round(sum(cores) / len(cores), 2) if cores else 0.0,
+            "process_s": round(sum(each.processes for each in times), 2),
+            "cores": len(times),
+        }
         if self._per_core:
             values["cores_percent"] = cores
         return values
+
+
+class _CoreTimes(NamedTuple):
+    """Seconds of one core since the boot."""
+
+    total: float
+    idle: float
+    processes: float
+
+
+def _core_times() -> list[_CoreTimes]:
+    """Of each core. A guest's time is part of user and nice already; time the hypervisor took is not idle."""
+    return [
+        _CoreTimes(
+            total=each.user + each.nice + each.system + each.idle + each.iowait + each.irq + each.softirq + each.steal,
+            idle=each.idle + each.iowait,
+            processes=each.user + each.nice + each.system,
+        )
+        for each in psutil.cpu_times(percpu=True)
+    ]
+
+
+def _percent(before: _CoreTimes, after: _CoreTimes) -> float:
+    total = after.total - before.total
+    busy = total - (after.idle - before.idle)
+    return round(min(100.0, max(0.0, 100 * busy / total)), 1) if total > 0 else 0.0
+
+
+class ThrottleSampler(Sampler):
+    """How often the kernel saw the processors throttled for heat. Raises Unavailable where it does not count that."""
+
+    source = "cpu_throttle"
+
+    def __init__(self, cpus: Path = Path("/sys/devices/system/cpu")) -> None:
+        packages: dict[str, Path] = {}
+        for file in sorted(cpus.glob("cpu[0-9]*/thermal_throttle/package_throttle_count")):
+            try:
+                package = (file.parents[1] / "topology/physical_package_id").read_text()
+            except OSError:
+                package = ""
+            packages.setdefault(package, file)
+        if not packages:
+            raise Unavailable(f"no throttle counts below {cpus}")
+        self._files = list(packages.values())
+        self._last = self._count()
+
+    def _count(self) -> int:
+        return sum(int(file.read_text()) for file in self._files)
+
+    def sample(self) -> Values | None:
+        """{"events": how many since the sample before}; None where there were none."""
+        before, self._last = self._last, self._count()
+        return {"events": self._last - before} if self._last > before else None
 
 
 class MemorySampler(Sampler):

@@ -109,7 +109,7 @@ def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Mo
     any host has; KeyError, TypeError, ValueError or AttributeError where records of this schema are of another form.
     """
     summary = MonitorSummary()
-    for record in _records(path, summary, load):
+    for record in read_records(path, summary, load):
         source, moment = record["source"], record["t_ms"]
         summary.started_ms = moment if summary.started_ms is None else summary.started_ms
         summary.ended_ms = moment
@@ -123,7 +123,8 @@ def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Mo
     return summary
 
 
-def _records(path: Path, summary: MonitorSummary, load: Callable[[bytes], object]) -> Iterator[dict[str, Any]]:
+def read_records(path: Path, summary: MonitorSummary, load: Callable[[bytes], object]) -> Iterator[dict[str, Any]]:
+    """The records of a monitor.jsonl; lines that are none are counted in `summary`. Raises as summarize does."""
     for number, line in enumerate(_lines(path), start=1):
         try:
             record = load(line)

@@ -43,6 +43,7 @@ class Node:
     """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it.
 
     `silent`: the host answers, but what runs its tasks (the Docker engine) does not.
+    `outages`: when it did not answer and came back, from and to in epoch ms, with what was found.
     """
 
     plan: NodePlan
@@ -55,6 +56,7 @@ class Node:
     lost: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
+    outages: list[tuple[int, int, str]] = field(default_factory=list)
 
     def answers(self) -> bool:
         """Whether the host answers now, over this connection or a new one; `lost` is set accordingly."""

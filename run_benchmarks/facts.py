@@ -28,6 +28,7 @@ print("%d.%d.%d" % sys.version_info[:3], *filter(absent, sys.argv[1:]))
 '
 say() { printf '%s\t%s\n' "$1" "$2"; }
 say clock_ns "$(date +%s%N)"
+if read -r value _ </proc/loadavg; then say load "$value"; say cores "$(getconf _NPROCESSORS_ONLN)"; fi 2>/dev/null
 say kernel "$(uname -srm)"; say hostname "$(uname -n)"
 say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
 deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; shift 7
@@ -109,6 +110,7 @@ class HostFacts:
 
     `code` is the digest of what the code's folder holds, None where there is none; `code_listing`, where it is another
     than the folder's name, the beginning of what is there.
+    `checked_s`: the head node's epoch seconds; `load`: runnable tasks, the mean of the minute before.
     """
 
     kernel: str
@@ -136,6 +138,9 @@ class HostFacts:
     data: frozenset[str]
     listening: frozenset[int]
     identity: Identity = Identity()
+    checked_s: float = 0.0
+    load: float | None = None
+    cores: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +214,9 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         devices=tuple(many("device")),
         data=frozenset(many("data")),
         listening=frozenset(int(port, 16) for port in many("listening")),
+        checked_s=answered,
+        load=float(one["load"]) if "load" in one else None,
+        cores=max(1, int(one.get("cores") or 1)),
         identity=Identity(
             boot_id=one.get("boot_id", ""),
             netns=one.get("netns", ""),

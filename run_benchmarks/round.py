@@ -14,6 +14,7 @@ from run_benchmarks.context import Node, RunContext
 from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.integrity import Neighbourhood
 from run_benchmarks.journal import RoundCollecting, RoundStarted
 from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome
@@ -53,6 +54,7 @@ class Round:
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._resumed = False
+        self._neighbourhood = Neighbourhood(context.plan)
         self._phases: dict[str, float] = {}
         self.left: dict[str, list[RunningTask]] = {}  # by host, once it ran: what may run there still
         self._started_ms = time.time_ns() // 1_000_000
@@ -156,6 +158,7 @@ class Round:
             self._note_collecting()
             self.left = end_tasks(self._nodes)
         with self._phase("collect"):
+            self._neighbourhood.look_after(self._nodes, self.left)
             self._collect()
         self._write_stacks()
         facts = RoundFacts(
@@ -165,6 +168,7 @@ class Round:
             phase_seconds=self._phases,
             master_port=self._master_port,
             ended_early=self._ended_early,
+            neighbourhood=self._neighbourhood,
         )
         nodes = list(self._nodes.values())
         record = write_round(self.folder / RECORD_FILE, self._context, self._case, nodes, facts)
@@ -221,6 +225,7 @@ class Round:
             self._master_port = port if is_master else self._master_port
 
         self._each(prepare)
+        self._neighbourhood.look_before(self._nodes)
         assert self._master_port is not None
         hosts = list(self._context.plan.hosts)
         started = RoundStarted(

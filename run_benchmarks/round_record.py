@@ -13,6 +13,7 @@ from pathlib import Path
 
 from run_benchmarks.console import LOG
 from run_benchmarks.context import Node, RunContext
+from run_benchmarks.integrity import Neighbourhood, integrity
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
@@ -32,6 +33,7 @@ class RoundFacts:
     phase_seconds: dict[str, float]
     master_port: int | None
     ended_early: tuple[Verdict, str] | None
+    neighbourhood: Neighbourhood | None = None
 
 
 def write_round(
@@ -69,6 +71,9 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], fac
         metrics=judgement.metrics,
         steps=judgement.steps,
         nodes=[_node_record(node, context, facts.master_port) for node in nodes],
+        integrity=integrity(
+            nodes, context.reports, facts.neighbourhood or Neighbourhood(context.plan), facts.started_ms
+        ),
     )
 
 

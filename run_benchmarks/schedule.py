@@ -246,7 +246,10 @@ def log_round(record: RoundRecord) -> None:
     for warning in record.warnings:
         LOG.warning("%s", warning)
     if record.verdict is Verdict.PASS:
-        LOG.info("-== Testcase %s Round %d finished ==-......[SUCCESS]", record.case, record.round)
+        also = record.verdict_text.removeprefix(record.verdict)
+        LOG.info("-== Testcase %s Round %d finished%s ==-......[SUCCESS]", record.case, record.round, also)
+        for remark in record.remarks:
+            LOG.warning("%s", remark)
         return
     LOG.error(
         "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason

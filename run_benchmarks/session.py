@@ -278,6 +278,7 @@ class Session:
             rounds=[record.verdict for record in rounds],
             metrics=metrics,
             baseline=baseline,
+            remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
         )
 
     def learned(self) -> dict[str, network_baseline.Entry]:

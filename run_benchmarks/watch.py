@@ -112,12 +112,14 @@ class Watch:
         assert node.workload is not None
         limit = self._context.link_limit
         last_heard, complained = time.monotonic(), False
+        out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
         while True:
             trouble = f"{node.plan.host}: does not answer"
             answered = False
             try:
                 code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
                 if code is not None:
+                    node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
                     return code
                 answered = True
             except TaskError:
@@ -126,7 +128,9 @@ class Watch:
                 trouble = str(error)
             alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
             if alive and answered:
-                last_heard, complained = time.monotonic(), False
+                if complained:
+                    node.outages.append((out_ms, _now_ms(), first_trouble))
+                last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
                 continue
             code = recorded_exit_code(node) if alive and complained else None
             if code is not None:
@@ -134,8 +138,10 @@ class Watch:
                 node.warnings.append(f"{trouble}; that its tasks ended with {code} is what {NODE_EXIT_FILE} says")
                 return code
             if time.monotonic() - last_heard > limit or self._over.is_set():
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
                 self._give_up(node, alive, trouble)
             if not complained:
+                out_ms, first_trouble = last_heard_ms, trouble
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
             complained = True
             time.sleep(RECONNECT_SECONDS)
@@ -212,3 +218,7 @@ def stop_workloads(nodes: Mapping[str, Node]) -> None:
     result = for_each(running, stop)
     for host, error in result.failed.items():
         nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
@@ -35,6 +35,24 @@ class AcceleratorSample:
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceleratorProcess:
+    """A process that computes on a device; `pid` as the driver counts, which inside a container may be another."""
+
+    device: int
+    pid: int
+    memory_bytes: int | None = None
+
+
+@runtime_checkable
+class ProcessLister(Protocol):
+    """A probe that can tell who computes on its devices."""
+
+    def processes(self) -> list[AcceleratorProcess] | None:
+        """All of them, those of others, too; None where the driver does not tell."""
+        ...
 
 
 class AcceleratorProbe(Protocol):

@@ -28,6 +28,11 @@ class Verdict(StrEnum):
     ABORTED = "aborted"
 
 
+def with_remarks(verdict: Verdict, count: int) -> str:
+    """A verdict and how many remarks there are to it."""
+    return f"{verdict.value}, with {count} remark{'s' * (count != 1)}" if count else verdict.value
+
+
 def worst(verdicts: list[Verdict]) -> Verdict:
     """The worst of several verdicts in the order of Verdict; PASS for none."""
     order = list(Verdict)
@@ -85,8 +90,31 @@ class NodeRecord(_Record):
     monitor: dict[str, Any] | None
 
 
+class Remark(_Record):
+    """One thing that disturbed a round, or may have; times are the head node's epoch ms, None where not known."""
+
+    kind: str
+    host: str | None
+    detail: str
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.kind}: {self.detail}" if self.host else f"{self.kind}: {self.detail}"
+
+
+class Integrity(_Record):
+    """How far a round was left alone. `unwatched`: what could not be looked at, and why."""
+
+    remarks: list[Remark] = []
+    unwatched: list[str] = []
+
+
 class RoundRecord(_Record):
-    """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`."""
+    """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
+
+    `integrity` is None in records of versions that did not look.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -105,12 +133,24 @@ class RoundRecord(_Record):
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
     nodes: list[NodeRecord]
+    integrity: Integrity | None = None
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """What disturbed the round."""
+        return self.integrity.remarks if self.integrity else []
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict for people: "pass, with 2 remarks"."""
+        return with_remarks(self.verdict, len(self.remarks))
 
 
 class CaseRecord(_Record):
     """One case: its verdict, its rounds' verdicts, and the mean of each numeric metric over the rounds that passed.
 
-    `baseline`: its measurements against BASELINE, where that is set and a round passed.
+    `baseline`: its measurements against BASELINE, where that is set and a round passed. `remarks`: those of its rounds,
+    in words.
     """
 
     name: str
@@ -126,6 +166,12 @@ class CaseRecord(_Record):
     rounds: list[Verdict]
     metrics: dict[str, Any]
     baseline: BaselineRecord | None = None
+    remarks: list[str] = []
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict for people: "pass, with 2 remarks"."""
+        return with_remarks(self.verdict, len(self.remarks))
 
 
 class HostRecord(_Record):

@@ -8,6 +8,7 @@ from run_benchmarks.results.records import RunRecord
 
 LARGE, HUGE = 1e3, 1e15
 SHOWN_CHARACTERS = 500
+SHOWN_REMARKS = 5
 
 
 def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
@@ -15,9 +16,12 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     rows = []
     for case in record.cases:
         passed = sum(verdict == "pass" for verdict in case.rounds)
-        head = (case.name, case.verdict.value, f"{passed}/{len(case.rounds)}", f"{case.nnodes} x {case.nproc}")
+        head = (case.name, case.verdict_text, f"{passed}/{len(case.rounds)}", f"{case.nnodes} x {case.nproc}")
         metrics = [(name, show(value)) for name, value in case.metrics.items()] or [("", case.reason)]
         metrics += [("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ())]
+        metrics += [("remark", remark) for remark in case.remarks[:SHOWN_REMARKS]]
+        if (more := len(case.remarks) - SHOWN_REMARKS) > 0:
+            metrics.append(("remark", f"and {more} more, in report.html"))
         for index, (name, value) in enumerate(metrics):
             rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
     return rows

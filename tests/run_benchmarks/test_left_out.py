@@ -67,6 +67,7 @@ def run(
 
     monkeypatch.setattr(Schedule, "_attempt", attempt)
     monkeypatch.setattr(sessions, "connected", connected)
+    monkeypatch.setattr(Session, "_push_code", lambda *_: None)
     monkeypatch.setattr(sessions, "check_hosts", Check(failed, barred or {}))
     text = f"{TWO_CASES}{cases}\nFLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"
     prepared = prepare(load(text, f"{CLUSTER}{cluster}\n"), new_run_id())
@@ -122,11 +123,19 @@ def test_a_host_without_the_data_of_one_case_is_used_for_the_others(
     assert (record.exit_code, placed) == (0, {"ONE": ("b",), "TWO": ("a",)})
 
 
-def test_missing_data_skips_its_case_alone_and_names_host_and_folder(tmp_path: Path, load: Load) -> None:
+def test_missing_data_skips_its_case_alone_and_names_host_and_folder(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the real check of this machine; the round of the other case is not made."""
+
+    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        self._place(case)
+        return round_record(tmp_path / case.name, case=case.name)
+
+    monkeypatch.setattr(Schedule, "_attempt", attempt)
     folders = {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "logs")}
     missing = str(tmp_path / "no data")
-    text = TWO_CASES.replace("TWO = dict(ONE)", "TWO = dict(ONE, nproc=1, overrides={'sizes': '8', 'iterations': 1})")
-    text += f"ONE.update(data_dir_host={missing!r}, data_dir_container='/data')\n"
+    text = f"{TWO_CASES}ONE.update(data_dir_host={missing!r}, data_dir_container='/data')\n"
     text += "".join(f"{key} = {value!r}\n" for key, value in folders.items())
     (tmp_path / "result").mkdir()
     with Interruption("clean") as interruption:

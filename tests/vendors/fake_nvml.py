@@ -28,6 +28,7 @@ class FakeNvml:
         self.running = 0
         self.reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
         self.energy_mj = 5_000
+        self.processes: dict[int, list[int]] = {}  # device: pids
 
     def fail(self, function: str, code: int, index: int | None = None) -> None:
         self.failures[function, index] = pynvml.NVMLError(code)
@@ -63,6 +64,9 @@ class FakeNvml:
             "nvmlDeviceGetCurrentClocksEventReasons": lambda handle: self.reasons,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: self.reasons,
             "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: 3 if kind == 0 else 0,
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+                SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in self.processes.get(handle, ())
+            ],
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: self.energy_mj * (handle + 1),
         }
         if name not in answers:

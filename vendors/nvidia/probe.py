@@ -1,10 +1,10 @@
-"""NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample, no process-list query."""
+"""NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample."""
 
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from vendors.base import AcceleratorProbe, AcceleratorSample, ProbeUnavailable
+from vendors.base import AcceleratorProbe, AcceleratorProcess, AcceleratorSample, ProbeUnavailable
 
 T = TypeVar("T")
 
@@ -132,6 +132,21 @@ class NvmlProbe:
             ecc_corrected=ecc(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_VOLATILE_ECC),
             ecc_uncorrected=ecc(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
         )
+
+    def processes(self) -> list[AcceleratorProcess] | None:
+        """Compute processes of all devices. A driver that lists none for lack of a right says so by None."""
+        found: list[AcceleratorProcess] = []
+        known = False
+        for index, handle in self._handles.items():
+            try:
+                listed = self._read(index, handle, self._nvml.nvmlDeviceGetComputeRunningProcesses)
+            except self._nvml.NVMLError:
+                continue  # sample() reports the device
+            known |= listed is not None
+            found += [
+                AcceleratorProcess(device=index, pid=each.pid, memory_bytes=each.usedGpuMemory) for each in listed or ()
+            ]
+        return found if known else None
 
     def energy_joules(self) -> Mapping[int, float] | None:
         """NVML's total energy (mJ since the driver was loaded; Volta and newer) in joules, by device that has it."""

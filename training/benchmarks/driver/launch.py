@@ -18,6 +18,7 @@ import faulthandler
 import fcntl
 import importlib.util
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -90,7 +91,13 @@ class Launch:
             started_ms=self.started_ms,
             finished_ms=now_ms(),
             torch=self.torch,
+            cpu_s=_cpu_seconds(),
         )
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return round(sum(each.ru_utime + each.ru_stime for each in used), 3)
 
 
 def main() -> int:

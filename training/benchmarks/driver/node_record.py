@@ -49,7 +49,8 @@ class NodeExit(BaseModel):
     `exit_code` is that of `launch`: 0, or of the first failure its exit code or 128 + signal, or 2 for a launch that
     could not begin. `failures` are ordered by time, so the first is the cause. `error` says why the launch itself
     failed; `signal` names the signal that told `launch` to stop. `interface` reaches the master; `environment` is what
-    the ranks got (a value that was set before wins). Times are epoch milliseconds.
+    the ranks got (a value that was set before wins). Times are epoch milliseconds; `cpu_s` is the CPU time, in seconds,
+    of the launch and of all its processes that have ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +66,7 @@ class NodeExit(BaseModel):
     started_ms: int
     finished_ms: int
     torch: str | None
+    cpu_s: float | None = None
 
     def write(self, log_dir: Path) -> Path:
         """Write node_exit.json in `log_dir` whole or not at all; returns its path."""

@@ -1,0 +1,135 @@
+"""What a monitor.jsonl says of disturbances: steps of the clock, throttling, other users. Standard library alone."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from monitors.summary import MonitorSummary, read_records
+
+STEP_S = 0.1
+# Clocks that a power limit, the application or idleness holds down are how these devices work.
+DISTURBING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockStep:
+    """The wall clock jumped by `seconds` against the monotonic one, between two samples."""
+
+    from_ms: int
+    to_ms: int
+    seconds: float
+
+
+@dataclass(kw_only=True, slots=True)
+class Throttling:
+    """A device (None: the processors) was held back for a reason, first and last seen at these times, in `samples`."""
+
+    device: int | None
+    reason: str
+    from_ms: int
+    to_ms: int
+    samples: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class ForeignProcess:
+    """A process on a device that was not of the round, as long as it was seen. `is_before`: at the first look, too."""
+
+    device: int
+    pid: int
+    memory_bytes: int | None
+    from_ms: int
+    to_ms: int
+    is_before: bool
+
+
+@dataclass(kw_only=True, slots=True)
+class Disturbances:
+    """All of one host in one round. Times are the host's epoch milliseconds.
+
+    process_s: (time, seconds all processes had since the boot over all cores), a sample each.
+    used_bytes: memory in use on each device at its first sample, with its time.
+    """
+
+    clock_steps: list[ClockStep] = field(default_factory=list)
+    throttling: dict[tuple[int | None, str], Throttling] = field(default_factory=dict)
+    foreign: dict[tuple[int, int], ForeignProcess] = field(default_factory=dict)
+    used_bytes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    process_s: list[tuple[int, float]] = field(default_factory=list)
+    cores: int = 0
+    _last: tuple[int, float] | None = None
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Take one record. Raises KeyError, TypeError, ValueError where it is not of its source's form."""
+        moment = int(record["t_ms"])
+        self._compare_clocks(moment, float(record["monotonic_s"]))
+        values = record.get("values")
+        if values is None:
+            return
+        source = record["source"]
+        if source == "cpu" and "process_s" in values:
+            self.process_s.append((moment, float(values["process_s"])))
+            self.cores = int(values["cores"])
+        elif source == "cpu_throttle":
+            self._throttled(None, "heat", moment)
+        elif source == "accelerator":
+            for device in values["devices"]:
+                if device.get("memory_used_bytes") is not None:
+                    self.used_bytes.setdefault(int(device["index"]), (moment, int(device["memory_used_bytes"])))
+                for reason in DISTURBING.intersection(device.get("throttle_reasons") or ()):
+                    self._throttled(int(device["index"]), reason, moment)
+        elif source == "accelerator_processes":
+            self._take_processes(values, moment)
+
+    def _compare_clocks(self, moment: int, monotonic: float) -> None:
+        """Clocks that are slewed go together; only a step (or a suspended machine) tears them apart."""
+        if self._last is not None:
+            step = (moment - self._last[0]) / 1000 - (monotonic - self._last[1])
+            if abs(step) > STEP_S:
+                self.clock_steps.append(ClockStep(from_ms=self._last[0], to_ms=moment, seconds=round(step, 3)))
+        self._last = (moment, monotonic)
+
+    def _throttled(self, device: int | None, reason: str, moment: int) -> None:
+        known = self.throttling.setdefault(
+            (device, reason), Throttling(device=device, reason=reason, from_ms=moment, to_ms=moment)
+        )
+        known.to_ms, known.samples = moment, known.samples + 1
+
+    def _take_processes(self, values: Mapping[str, Any], moment: int) -> None:
+        is_first = bool(values["first"])
+        for each in values["foreign"]:
+            device, pid, memory = int(each["device"]), int(each["pid"]), each["memory_bytes"]
+            process = ForeignProcess(
+                device=device, pid=pid, memory_bytes=memory, from_ms=moment, to_ms=moment, is_before=is_first
+            )
+            self.foreign.setdefault((device, pid), process).to_ms = moment
+
+
+def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Disturbances:
+    """Read a monitor.jsonl; `load` as for monitors.summary.summarize.
+
+    Raises:
+        OSError, SummaryError: as monitors.summary.summarize.
+        KeyError, TypeError, ValueError, AttributeError: for values that are none of a monitor.
+    """
+    found = Disturbances()
+    for record in read_records(path, MonitorSummary(), load):
+        found.take(record)
+    return found
+
+
+def process_seconds(samples: list[tuple[int, float]], from_ms: int, to_ms: int) -> float | None:
+    """CPU seconds that all processes had between two moments, interpolated; None where the samples do not reach."""
+    if len(samples) < 2 or samples[0][0] > from_ms or samples[-1][0] < to_ms:
+        return None
+    return _at(samples, to_ms) - _at(samples, from_ms)
+
+
+def _at(samples: list[tuple[int, float]], moment: int) -> float:
+    for (before, low), (after, high) in pairwise(samples):
+        if before <= moment <= after:
+            return low + (high - low) * (moment - before) / max(1, after - before)
+    return samples[-1][1]
