@@ -12,9 +12,10 @@ import requests
 from container.engine_images import find
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.command_line import own_command
-from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError
+from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError, LoginShellError
 from run_benchmarks.facts import Questions, gather
 from run_benchmarks.findings import HostReport
+from run_benchmarks.host_access import endpoint_of
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.machines import note_shared_machines
@@ -67,13 +68,20 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
         report.add("host key", str(error).partition(": ")[2], "the recorded key", _trust(settings))
         return report
     except ConnectError as error:
-        action = f"try: ssh -p {settings.cluster.SSH_PORT} {settings.cluster.SSH_USER}@{host.name}"
+        endpoint = endpoint_of(host.name, settings.cluster)
+        action = f"try: ssh -p {endpoint.port} {endpoint.user}@{host.name}"
         report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
         return report
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]
     try:
         report.facts = gather(host, _questions(settings, plan, vendor, cases, possible))
+        for remark in host.remarks():
+            report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
+    except LoginShellError as error:
+        action = f"`ssh {host.name} echo in` has to print that word alone"
+        report.add("log-in shell", str(error).partition(": ")[2], "one that runs a command", action)
+        return report
     except ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
         return report

@@ -12,7 +12,6 @@ import typer
 
 from run_benchmarks import cleaning, run_status, starting, stopping
 from run_benchmarks.check import check_hosts
-from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.commands import listing
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
@@ -30,16 +29,16 @@ from run_benchmarks.commands.options import (
     selecting,
 )
 from run_benchmarks.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, ConnectError
+from run_benchmarks.errors import ConfigError
 from run_benchmarks.findings import HostReport
 from run_benchmarks.host_selection import selected
-from run_benchmarks.hosts import host_keys
 from run_benchmarks.interruption import EXIT_INTERRUPTED
 from run_benchmarks.journal import JournalError, recorded_hosts
 from run_benchmarks.plan_view import masked
 from run_benchmarks.preparation import OWNER_FILE, connected, new_run_id, owner_of, prepare, result_root
 from run_benchmarks.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.trusting import trust_hosts
 
 SELECTING = ("run", "plan", "check", "diagnose")
 RUN_ID_SLOT = "run<timestamp>"
@@ -223,28 +222,7 @@ def trust(
 ) -> None:
     """Show the host keys of all hosts and record those that are unknown in KNOWN_HOSTS."""
     cluster = asked_for(context, cluster_conf, test_conf).settings().cluster
-    failed = False
-    for host in cluster.HOSTS:
-        if host in LOCAL_NAMES:
-            continue
-        try:
-            key = host_keys.scan(host, cluster.SSH_PORT)
-        except ConnectError as error:
-            complain(str(error))
-            failed = True
-            continue
-        recorded = host_keys.recorded(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT)
-        if key in recorded:
-            say(f"{host}: {host_keys.fingerprint(key)} is recorded")
-        elif any(other.get_name() == key.get_name() for other in recorded):
-            complain(f"{host}: shows {host_keys.fingerprint(key)}, another than {cluster.KNOWN_HOSTS} has")
-            failed = True
-        elif key in host_keys.revoked(cluster.KNOWN_HOSTS, host_keys.known_name(host, cluster.SSH_PORT)):
-            complain(f"{host}: {host_keys.fingerprint(key)} is revoked in {cluster.KNOWN_HOSTS}")
-            failed = True
-        elif yes or typer.confirm(f"{host}: {host_keys.fingerprint(key)}: trust it?"):
-            host_keys.record(cluster.KNOWN_HOSTS, host, cluster.SSH_PORT, key)
-            say(f"{host}: recorded in {cluster.KNOWN_HOSTS}")
+    failed = trust_hosts(cluster, lambda question: yes or typer.confirm(question))
     raise typer.Exit(EXIT_CHECK if failed else EXIT_PASS)
 
 

@@ -48,6 +48,10 @@ class LinkLostError(HostError):
         super().__init__(host, message)
 
 
+class LoginShellError(HostError):
+    """The account's log-in shell did not begin a command: its start files end the session, or it may run none."""
+
+
 class CommandError(HostError):
     """A command on a host ended with a non-zero exit code."""
 

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from run_benchmarks.case_names import case_folder, container_stem
 from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.container_options import ContainerOptions, Volume
+from run_benchmarks.host_access import endpoint_of
 from run_benchmarks.plan import (
     LABEL,
     MASTER_PORT_SLOT,
@@ -31,7 +32,8 @@ def deploy_path(cluster: ClusterConf) -> str:
     if cluster.HOSTS[0] in LOCAL_NAMES:
         home = str(Path.home())
     else:
-        home = "/root" if cluster.SSH_USER == "root" else f"/home/{cluster.SSH_USER}"
+        user = endpoint_of(cluster.HOSTS[0], cluster).user
+        home = "/root" if user == "root" else f"/home/{user}"
     return f"{home}/.clusterdyno"
 
 

@@ -19,11 +19,15 @@ from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.command_line import DEFAULT_RESULTS
 from run_benchmarks.command_line import ROOT as ROOT
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.host_access import endpoint_of, problems_and_notes
 from run_benchmarks.host_selection import with_hosts
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.hosts.ssh import SshHost
+from run_benchmarks.hosts.ssh_login import connect
+from run_benchmarks.hosts.ways import Ways
 from run_benchmarks.plan import Plan
 from run_benchmarks.planner import make_plan, nested_mount_points
 from run_benchmarks.resolve import Resolved, resolve
@@ -77,6 +81,10 @@ def prepare(settings: Settings, run_id: str) -> Prepared:
         warning = f"no case runs on {idle}: not touched, since every case names its hosts"
         settings = with_hosts(settings, used)
         resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, warning))
+    problems, notes = problems_and_notes(settings.cluster)
+    if problems:
+        raise ConfigError(problems)
+    resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, *notes))
     code = bundle(ROOT, nested_mount_points(settings))
     plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
     return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)
@@ -119,22 +127,12 @@ def result_root(settings: Settings) -> Path:
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
-    """One Host object a name; nothing is connected yet."""
-    return {name: _host(name, cluster) for name in cluster.HOSTS}
-
-
-def _host(name: str, cluster: ClusterConf) -> Host:
-    if name in LOCAL_NAMES:
-        return LocalHost(name)
-    return SshHost(
-        Endpoint(
-            host=name,
-            port=cluster.SSH_PORT,
-            user=cluster.SSH_USER,
-            key=cluster.SSH_KEY,
-            known_hosts=cluster.KNOWN_HOSTS,
-        )
-    )
+    """One Host object a name; nothing is connected yet. Raises ConfigError where an ssh configuration is unusable."""
+    ways = Ways(connect)
+    return {
+        name: LocalHost(name) if name in LOCAL_NAMES else SshHost(endpoint_of(name, cluster), ways)
+        for name in cluster.HOSTS
+    }
 
 
 @contextmanager

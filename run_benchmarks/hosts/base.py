@@ -31,6 +31,16 @@ class Completed:
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """What a person should know of the way to a host, though it works: what was found, what would be better, how."""
+
+    subject: str
+    found: str
+    expected: str
+    action: str
+
+
 class Host(Protocol):
     """One machine, reached in one way.
 
@@ -73,6 +83,9 @@ class Host(Protocol):
             DeadlineError: the deadline passed.
             LinkLostError: the connection broke; nothing is known of the command.
         """
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """What there is to say about the way to it; asks the host where it has to."""
 
     def docker(self) -> APIClient:
         """The host's Docker engine; the client is made once and shared."""

@@ -15,7 +15,9 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
+from run_benchmarks.errors import LinkLostError
 from run_benchmarks.hosts.docker_client import BoundedAPIClient, BoundedChannel, Check, Limits
+from run_benchmarks.hosts.login_shell import plain_command
 
 if TYPE_CHECKING:
     from run_benchmarks.hosts.ssh import SshHost
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 BASE_URL = "http://docker:2375"  # never resolved: requests go through the channel
 CHANNEL_URL = "http+docker://ssh"  # tells the SDK that a streamed answer's socket is a paramiko channel
 MAX_CONNECTIONS = 3
-DIAL = "exec docker system dial-stdio"
+DIAL = plain_command("exec docker system dial-stdio")
 CONNECT_SECONDS = 10.0  # where a request has no time-out of its own
 
 
@@ -37,13 +39,11 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
         timeout = self.timeout if isinstance(self.timeout, int | float) else None
         until = time.monotonic() + (CONNECT_SECONDS if timeout is None else timeout)
         self._slot = contextlib.ExitStack()
-        self._slot.enter_context(self.host_ssh.slot(until - time.monotonic()))
         try:
             with self.host_ssh.cut_off(until):
-                channel = self.host_ssh.open_channel(DIAL, seconds=until - time.monotonic())
-        except BaseException:
-            self._slot.close()
-            raise
+                channel = self._slot.enter_context(self.host_ssh.channel(DIAL, seconds=until - time.monotonic()))
+        except TimeoutError as error:
+            raise LinkLostError(self.host_ssh.name, "all channels are busy") from error
         channel.settimeout(timeout)
         self.sock = BoundedChannel(channel, self.limits)
 

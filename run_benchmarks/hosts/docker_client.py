@@ -22,6 +22,8 @@ import paramiko
 import requests
 import requests.adapters
 
+from run_benchmarks.hosts.login_shell import Beginning
+
 ValueT = TypeVar("ValueT")
 Check = Callable[[], None]
 CHECK_SECONDS = 0.5
@@ -117,10 +119,15 @@ class BoundedSocket(socket.socket):
 
 
 class BoundedChannel:
-    """A paramiko channel in a socket's place that waits as `limits` allows."""
+    """A paramiko channel in a socket's place that waits as `limits` allows.
+
+    What a log-in shell wrote before the command's mark is left out.
+    """
 
     def __init__(self, channel: paramiko.Channel, limits: Limits) -> None:
         self._channel, self._limits = channel, limits
+        self._after: list[bytes] = []
+        self._begun = Beginning(self._after.append)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
@@ -130,7 +137,19 @@ class BoundedChannel:
         return paramiko.ChannelFile(self, mode, bufsize)  # type: ignore[arg-type]
 
     def recv(self, size: int) -> bytes:
-        """See Channel.recv."""
+        """See Channel.recv. Raises ConnectionError where the log-in shell ends before the command begins."""
+        while not self._begun.seen:
+            if not (chunk := self._receive(size)):
+                raise ConnectionError(f"the log-in shell ended before its command began: {self._begun.noise[:200]!r}")
+            self._begun.add(chunk)
+        if self._after:
+            first = self._after.pop()
+            if len(first) > size:
+                self._after.append(first[size:])
+            return first[:size]
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
         channel = self._channel
         data = self._limits.wait(channel.settimeout, channel.gettimeout(), partial(channel.recv, size))
         self._limits.count(len(data))

@@ -10,18 +10,28 @@ import os
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
-from run_benchmarks.errors import ConnectError, HostKeyError
-from run_benchmarks.hosts.dialling import dial
+from run_benchmarks.errors import HostKeyError
+from run_benchmarks.hosts import host_certificates
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.host_certificates import SUFFIX
 
-SCAN_SECONDS = 10.0
 HASHED = "|1|"
-PATTERNS, REVOKED = "patterns", "@revoked"
+PATTERNS, REVOKED, AUTHORITY = "patterns", "@revoked", "@cert-authority"
+KINDS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
 WILD = frozenset("*?!")
 
 
@@ -31,50 +41,90 @@ def fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name()} SHA256:{digest}"
 
 
-class RefuseUnknownKey(paramiko.MissingHostKeyPolicy):
-    """Refuses a host whose key is not recorded, saying what it showed and how to trust it."""
+@dataclass(frozen=True)
+class Known:
+    """What the files of host keys say of a host: its keys, authorities that may certify one, keys that are revoked."""
 
-    def __init__(self, host: str, known_hosts: Path) -> None:
-        self._host, self._known_hosts = host, known_hosts
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Raise HostKeyError; `hostname` is `[name]:port` for another port than 22."""
-        if key in revoked(self._known_hosts, hostname):
-            raise HostKeyError(
-                self._host,
-                f"host key {fingerprint(key)} is marked {REVOKED} in {self._known_hosts}: somebody else may have it. "
-                f"Give the host a new one (ssh-keygen -A there) and record that with `run.py trust`",
-            )
-        raise HostKeyError(
-            self._host,
-            f"unknown host key {fingerprint(key)}: {self._known_hosts} has none for {hostname}. Compare it with the "
-            f"host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
-        )
+    keys: tuple[paramiko.PKey, ...]
+    authorities: tuple[paramiko.PKey, ...]
+    revoked: tuple[paramiko.PKey, ...]
 
 
-def load(known_hosts: Path, host: str, port: int) -> paramiko.HostKeys:
-    """The file's keys for a host, none where there is no file; as OpenSSH does, lines that are no entries are skipped.
+def load(endpoint: Endpoint) -> Known:
+    """What the endpoint's files say of it, nothing where there is none; as OpenSSH does, lines that are no entries are
+    skipped.
 
-    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is none; certificates are not supported.
+    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is none. An authority's line may name the host
+    with or without its port.
 
     Only that host's entries are parsed: each that paramiko holds costs it a pass over all others, and with the keys of
     64 hosts in the file that was most of what a log-in took.
     """
-    keys, name = paramiko.HostKeys(), known_name(host, port)
-    index, gone = _read(known_hosts), revoked(known_hosts, name)
-    others = index.get(HASHED, []) + index.get(PATTERNS, [])
-    fitting = [[name, *words[1:]] for words in others if _fits(name, words[0])]
-    for entry in _entries(index.get(name, []) + fitting):
-        if entry.key not in gone:
-            for written in entry.hostnames:
-                keys.add(written, entry.key.get_name(), entry.key)
-    return keys
+    name, bare = endpoint.known_name, endpoint.certified_name
+    keys: list[paramiko.PKey] = []
+    authorities: list[paramiko.PKey] = []
+    gone: list[paramiko.PKey] = []
+    for file in endpoint.known_hosts_files:
+        index = _read(file)
+        others = index.get(HASHED, []) + index.get(PATTERNS, [])
+        fitting = [words for words in others if _fits(name, words[0])]
+        keys += [entry.key for entry in _entries(index.get(name, []) + fitting)]
+        authorities += _marked(index, AUTHORITY, (name, bare))
+        gone += _marked(index, REVOKED, (name, bare))
+    return Known(tuple(key for key in keys if key not in gone), tuple(authorities), tuple(gone))
 
 
-def revoked(known_hosts: Path, name: str) -> list[paramiko.PKey]:
-    """The keys that the file marks as revoked for a host, whose name is as `known_name` has it."""
-    lines = _read(known_hosts).get(REVOKED, [])
-    return [entry.key for entry in _entries(lines) if any(_fits(name, written) for written in entry.hostnames)]
+def _marked(index: Mapping[str, list[list[str]]], marker: str, names: Iterable[str]) -> list[paramiko.PKey]:
+    fitting = [words for words in index.get(marker, []) if any(_fits(name, words[0]) for name in names)]
+    return [entry.key for entry in _entries(fitting)]
+
+
+def algorithms(known: Known) -> tuple[str, ...]:
+    """Which kinds of host keys to ask for, in this order: certified ones, those that are recorded, the others."""
+    recorded = {key.get_name() for key in known.keys}
+    plain = sorted(KINDS, key=lambda kind: _key_name(kind) not in recorded)
+    certified = [kind + SUFFIX for kind in KINDS] if known.authorities else []
+    return (*certified, *plain)
+
+
+def _key_name(kind: str) -> str:
+    return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
+
+
+def verify(endpoint: Endpoint, known: Known, key: paramiko.PKey) -> None:
+    """Raise HostKeyError unless the key that a host shows is recorded for it or certified."""
+    if key in known.keys:
+        return
+    files = " and ".join(map(str, endpoint.known_hosts_files))
+    if key in known.revoked:
+        raise HostKeyError(
+            endpoint.host,
+            f"host key {fingerprint(key)} is marked {REVOKED} in {files}: somebody else may have it. "
+            f"Give the host a new one (ssh-keygen -A there) and record that with `run.py trust`",
+        )
+    certificate = key.public_blob
+    if certificate is not None and known.authorities:
+        try:
+            host_certificates.verify(certificate.key_blob, endpoint.certified_name, known.authorities, known.revoked)
+        except host_certificates.CertificateError as error:
+            raise HostKeyError(
+                endpoint.host, f"its certificate for host key {fingerprint(key)} does not vouch for it: {error}"
+            ) from error
+        return
+    if known.keys:
+        expected = next((other for other in known.keys if other.get_name() == key.get_name()), known.keys[0])
+        raise HostKeyError(
+            endpoint.host,
+            f"host key CHANGED: recorded is {fingerprint(expected)}, it shows {fingerprint(key)}; "
+            f"somebody may be in between. If the host was reinstalled, remove its line from {files} "
+            f"(ssh-keygen -R) and run `run.py trust`",
+        )
+    uncertified = " and no certificate" if known.authorities else ""
+    raise HostKeyError(
+        endpoint.host,
+        f"unknown host key {fingerprint(key)}{uncertified}: {files} has none for {endpoint.known_name}. Compare it "
+        f"with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
+    )
 
 
 def _entries(lines: Iterable[list[str]]) -> Iterator[HostKeyEntry]:
@@ -112,7 +162,7 @@ def _read(known_hosts: Path) -> dict[str, list[list[str]]]:
     return _index(known_hosts, (state.st_ino, state.st_mtime_ns, state.st_size))
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=8)
 def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
     """The words of the file's lines by the names that they begin with.
 
@@ -134,40 +184,14 @@ def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[li
     return dict(index)
 
 
-def known_name(host: str, port: int) -> str:
-    """The host's name in a known_hosts file."""
-    return host if port == 22 else f"[{host}]:{port}"
-
-
-def scan(host: str, port: int) -> paramiko.PKey:
-    """Ask a host for its key, without logging in. Raises ConnectError."""
-    transport = None
-    try:
-        transport = paramiko.Transport(dial(host, port, seconds=SCAN_SECONDS))
-        transport.start_client(timeout=SCAN_SECONDS)
-        return transport.get_remote_server_key()
-    except (OSError, EOFError, paramiko.SSHException) as error:
-        why = error or "it closed the connection"
-        raise ConnectError(host, f"no SSH server shows its key on port {port}: {why}") from error
-    finally:
-        if transport is not None:
-            transport.close()
-
-
-def recorded(known_hosts: Path, host: str, port: int) -> list[paramiko.PKey]:
-    """The keys recorded for a host, hashed names included."""
-    entries = load(known_hosts, host, port).lookup(known_name(host, port))
-    return list(entries.values()) if entries else []
-
-
-def record(known_hosts: Path, host: str, port: int, key: paramiko.PKey) -> None:
-    """Append a key to the file (mode 0600, made if missing), leaving the other lines as they are; atomic."""
-    known_hosts = known_hosts.resolve()  # a link to the file stays one
+def record(endpoint: Endpoint, key: paramiko.PKey) -> None:
+    """Append a key to the host's KNOWN_HOSTS (mode 0600, made if missing); atomic, and the other lines stay."""
+    known_hosts = endpoint.known_hosts.resolve()  # a link to the file stays one
     known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     existing = known_hosts.read_text(encoding="utf-8", errors="surrogateescape") if known_hosts.exists() else ""
     if existing and not existing.endswith("\n"):
         existing += "\n"
-    line = f"{known_name(host, port)} {key.get_name()} {key.get_base64()}\n"
+    line = f"{endpoint.known_name} {key.get_name()} {key.get_base64()}\n"
     handle, name = tempfile.mkstemp(dir=known_hosts.parent, prefix=known_hosts.name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:

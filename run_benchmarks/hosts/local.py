@@ -17,7 +17,7 @@ from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
 from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError
-from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed, Remark
 from run_benchmarks.hosts.docker_client import Check, LocalAPIClient
 
 CHUNK = 1 << 18
@@ -93,6 +93,10 @@ class LocalHost:
         if check and completed.exit_code != 0:
             raise CommandError(self.name, argv, completed.exit_code, completed.stderr or completed.stdout)
         return completed
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """Nothing is in between."""
+        return ()
 
     def docker(self) -> APIClient:
         """The engine that DOCKER_HOST names, or the local socket's."""

@@ -1,4 +1,4 @@
-"""A host over SSH: one paramiko connection for the whole run, at most MAX_CHANNELS channels on it, own deadlines.
+"""A host over SSH: one connection for the whole run (more where its sshd grants few sessions on each), own deadlines.
 
 paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
 process running; so each command tells its process group first, both streams are drained in one loop, and what passes
@@ -8,52 +8,72 @@ its deadline is killed by group over a second channel. A host that cannot be tol
 from __future__ import annotations
 
 import contextlib
-import random
+import logging
 import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import paramiko
 from docker import APIClient
 from docker.errors import DockerException
 
-from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError, LinkLostError
-from run_benchmarks.hosts.base import CANCELLED, DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed
+from run_benchmarks.errors import (
+    ClusterDynoError,
+    CommandError,
+    ConnectError,
+    DeadlineError,
+    HostError,
+    LinkLostError,
+    LoginShellError,
+)
+from run_benchmarks.hosts.base import (
+    CANCELLED,
+    DOCKER_SECONDS,
+    POLL_SECONDS,
+    CancelledError,
+    Capture,
+    Completed,
+    Remark,
+)
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
-from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, log_in
-from run_benchmarks.hosts.ssh_streams import MarkedStderr, drain, feed, find_group, self_bounded
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.login_shell import (
+    START_FILES,
+    Beginning,
+    MarkedStderr,
+    bounded_command,
+    ended_early,
+    plain_command,
+)
+from run_benchmarks.hosts.ssh_links import Links
+from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
+from run_benchmarks.hosts.ssh_streams import drain, feed, find_group
+from run_benchmarks.hosts.ways import Ways
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is left to a person's own log-in and to killing
-BANNER_RETRIES = 3
 KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill what passed its deadline; what was cancelled, with time left
 CUT_SECONDS = 1.6  # past a deadline; what has not ended then waits for buffers that nobody empties
 
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """How to log in to a host."""
-
-    host: str
-    port: int
-    user: str
-    key: Path | None
-    known_hosts: Path
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what matters of it is in our own errors
 
 
 class SshHost:
-    """One host behind one SSH connection. See Host for the meaning of the methods."""
+    """One host behind SSH. See Host for the meaning of the methods.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    `ways` are shared by the hosts of a run, so that those behind one jump host share the connection to it.
+    """
+
+    def __init__(self, endpoint: Endpoint, ways: Ways | None = None) -> None:
         self.name = endpoint.host
         self.endpoint = endpoint
-        self._client: paramiko.SSHClient | None = None
-        self._transport: paramiko.Transport | None = None
+        self._ways = ways or Ways(connect)
+        self._uses_ways = False
+        self._links = Links(self.name, lambda: connect(endpoint, self._ways))
         self._address = ""
+        self._noise = ""
         self._connecting = threading.Lock()
         self._opening_docker = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CHANNELS)
@@ -61,40 +81,34 @@ class SshHost:
 
     @property
     def address(self) -> str:
-        """The peer address of the connection."""
+        """The peer address of the connection; of a host behind another, the address at which that reaches it."""
         return self._address
 
     def connect(self) -> None:
         """Connect, or connect again where the link is lost. Raises ConnectError or HostKeyError."""
         with self._connecting:
-            if self._transport is not None and self._transport.is_active():
+            if self._links.is_open():
                 return
             self._drop()
-            deadline = time.monotonic() + CONNECT_SECONDS
-            for attempt in range(BANNER_RETRIES):
-                try:
-                    self._log_in()
-                    return
-                except paramiko.SSHException as error:
-                    # An overloaded sshd (MaxStartups) drops new connections before its banner; the others are final.
-                    # One that says nothing for all of the time is no better asked again.
-                    last = attempt == BANNER_RETRIES - 1 or time.monotonic() >= deadline - 1.0
-                    if "banner" not in str(error) or last:
-                        raise ConnectError(self.name, f"SSH on port {self.endpoint.port}: {error}") from error
-                    time.sleep(random.uniform(0.2, 1.0) * (attempt + 1))
+            self._ways.enter()
+            self._uses_ways = True
+            try:
+                transport = self._links.open()
+                self._address = self._own_address() if self._is_behind() else transport.getpeername()[0]
+            except BaseException:
+                self._drop()
+                raise
 
-    def _log_in(self) -> None:
-        client = paramiko.SSHClient()
-        try:
-            log_in(client, self.endpoint)
-            transport = client.get_transport()
-            assert transport is not None
-            transport.set_keepalive(15)
-            self._address = transport.getpeername()[0]
-        except BaseException:
-            client.close()
-            raise
-        self._client, self._transport = client, transport
+    def _is_behind(self) -> bool:
+        return self.endpoint.jump is not None or bool(self.endpoint.proxy_command)
+
+    def _own_address(self) -> str:
+        """What the host says; "" where it cannot (the check says then why)."""
+        with contextlib.suppress(HostError):
+            words = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"'], deadline=CONNECT_SECONDS).stdout.split()
+            if len(words) == 4:  # the client's address and port, its own address and port
+                return words[2]
+        return self.endpoint.target
 
     def reconnect(self) -> None:
         """Drop the connection, whatever state it is in, and connect anew. Raises ConnectError or HostKeyError."""
@@ -108,13 +122,37 @@ class SshHost:
             self._drop()
 
     def _drop(self) -> None:
-        client, engine = self._client, self._docker
-        self._client = self._transport = self._docker = None
-        if client is not None:
-            client.close()
+        engine, self._docker = self._docker, None
+        self._links.close()
+        if self._uses_ways:
+            self._uses_ways = False
+            self._ways.leave()
         if engine is not None:
             with contextlib.suppress(Exception):  # a broken connection must not keep us from dropping it
                 engine.close()
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """Start files that print, and few sessions; the latter are asked for. Raises LinkLostError."""
+        found = []
+        if self._noise:
+            remark = Remark(
+                subject="log-in shell",
+                found=f"text from its start files before a command's output: {self._noise[:200]!r}",
+                expected="start files that print nothing for what is not interactive",
+                action=f"guard it in {START_FILES}; it is left out of the output meanwhile",
+            )
+            found.append(remark)
+        granted = self._links.probe(MAX_CHANNELS, time.monotonic() + CONNECT_SECONDS)
+        if granted < MAX_CHANNELS:
+            remark = Remark(
+                subject="ssh sessions",
+                found=f"{granted} at once on a connection (MaxSessions in its sshd_config)",
+                expected=f"{MAX_CHANNELS}",
+                action="further connections are opened, each a log-in that takes its time; to spare them, raise "
+                "MaxSessions to 10, sshd's default",
+            )
+            found.append(remark)
+        return tuple(found)
 
     @contextlib.contextmanager
     def channel(
@@ -130,11 +168,8 @@ class SshHost:
         if not reserved and not self._slots.acquire(timeout=max(0.0, seconds)):
             raise TimeoutError
         try:
-            opened = self.open_channel(command, seconds=until - time.monotonic())
-            try:
-                yield opened
-            finally:
-                opened.close()
+            with contextlib.closing(self._links.session(command, until)) as session:
+                yield session.channel
         finally:
             if not reserved:
                 self._slots.release()
@@ -145,40 +180,13 @@ class SshHost:
 
         paramiko waits for ever where a full connection takes nothing more, be it for the close of a channel.
         """
-        transport = self._transport
-        if transport is None:
-            yield
-            return
-        timer = threading.Timer(max(0.0, deadline + CUT_SECONDS - time.monotonic()), transport.close)
+        timer = threading.Timer(max(0.0, deadline + CUT_SECONDS - time.monotonic()), self._links.close)
         timer.daemon = True
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
-
-    def open_channel(self, command: str, *, seconds: float = CONNECT_SECONDS) -> paramiko.Channel:
-        """A channel running `command`; the caller holds a slot and closes it. Raises LinkLostError."""
-        transport = self._transport
-        if transport is None or not transport.is_active():
-            raise LinkLostError(self.name, "the SSH connection is gone")
-        seconds = min(max(seconds, POLL_SECONDS), CONNECT_SECONDS)
-        until = time.monotonic() + seconds
-        try:
-            channel = transport.open_session(timeout=seconds)
-            # paramiko waits for the answer to this for ever; closing the channel ends that.
-            watchdog = threading.Timer(max(until - time.monotonic(), POLL_SECONDS), channel.close)
-            watchdog.daemon = True
-            watchdog.start()
-            try:
-                channel.exec_command(command)
-            finally:
-                watchdog.cancel()
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise LinkLostError(
-                self.name, f"no channel on the SSH connection: {error or type(error).__name__}"
-            ) from error
-        return channel
 
     def run(
         self,
@@ -193,12 +201,13 @@ class SshHost:
         """See Host.run."""
         started = time.monotonic()
         out, err = Capture(), MarkedStderr()
-        command = self_bounded(argv, deadline)
+        begun = Beginning(on_stdout or out.add)
+        command = bounded_command(argv, deadline)
         try:
             with self.cut_off(started + deadline), self.channel(command, seconds=deadline) as channel:
                 feed(channel, stdin)
                 try:
-                    exit_code = drain(channel, on_stdout or out.add, err.add, started + deadline, cancel)
+                    exit_code = drain(channel, begun.add, err.add, started + deadline, cancel)
                 except CancelledError:
                     self._kill_group(channel, err, CANCEL_SECONDS)
                     exit_code, check = CANCELLED, False
@@ -212,6 +221,9 @@ class SshHost:
         except (OSError, EOFError, paramiko.SSHException) as error:
             trouble = f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
             raise LinkLostError(self.name, trouble, err.text()) from error
+        self._noise = self._noise or begun.noise
+        if not begun.seen and exit_code != CANCELLED:
+            raise LoginShellError(self.name, ended_early(exit_code, begun.noise, err.text()))
         completed = Completed(
             argv=tuple(argv),
             exit_code=exit_code,
@@ -231,30 +243,18 @@ class SshHost:
             return
         with (
             contextlib.suppress(LinkLostError, TimeoutError, OSError),
-            self.channel(f"kill -KILL -{group}", seconds=limit - time.monotonic(), reserved=True) as killer,
+            self.channel(
+                plain_command(f"kill -KILL -{group}"), seconds=limit - time.monotonic(), reserved=True
+            ) as killer,
         ):
             drain(killer, lambda _: None, lambda _: None, limit)
 
     def _killed_or_lost(self, channel: paramiko.Channel) -> int:
         """No exit status came: the group with its shell was killed (CANCELLED, as after SIGKILL), or the link broke."""
         time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it says that it is lost
-        transport = self._transport
-        if channel.eof_received and transport is not None and transport.is_active():
+        if channel.eof_received and channel.get_transport().is_active():
             return CANCELLED
         raise EOFError("the connection broke")
-
-    @contextlib.contextmanager
-    def slot(self, seconds: float) -> Iterator[None]:
-        """Hold one of the connection's channels for something opened by `open_channel`.
-
-        Raises LinkLostError where none becomes free within `seconds`.
-        """
-        if not self._slots.acquire(timeout=max(0.0, seconds)):
-            raise LinkLostError(self.name, f"all {MAX_CHANNELS} channels are busy")
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""

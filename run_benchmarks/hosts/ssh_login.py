@@ -2,60 +2,166 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import socket
+import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import paramiko
 
-from run_benchmarks.errors import ConnectError, HostKeyError
-from run_benchmarks.hosts.dialling import dial
-from run_benchmarks.hosts.host_keys import RefuseUnknownKey, fingerprint, load
+from run_benchmarks.errors import ConnectError
+from run_benchmarks.hosts import host_keys
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.login_keys import login_keys
 
 if TYPE_CHECKING:
-    from run_benchmarks.hosts.ssh import Endpoint
+    from run_benchmarks.hosts.ways import Ways
 
 CONNECT_SECONDS = 10.0
+MIN_SECONDS = 0.1
+CLOSE_SECONDS = 1.0
+BANNER_RETRIES, MAX_PAUSE_SECONDS = 10, 4
+KEEPALIVE_SECONDS = 15
 
 
-def log_in(client: paramiko.SSHClient, endpoint: Endpoint) -> None:
-    """Connect `client`.
+class ClientTransport(paramiko.Transport):
+    """A connection that asks for host keys in an order of ours: paramiko's own never asks for a certified one first."""
+
+    def __init__(self, connection: socket.socket | paramiko.Channel, algorithms: tuple[str, ...]) -> None:
+        self._algorithms = algorithms
+        super().__init__(connection)
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """See paramiko.Transport."""
+        return self._algorithms
+
+    def close(self) -> None:
+        """See paramiko.Transport; its thread is woken, where it would look up ten times a second."""
+        if isinstance(self.sock, socket.socket):
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+            super().close()
+            return
+        # Over a jump host whose connection takes nothing more, paramiko would wait for ever to say that it closes.
+        closing = threading.Thread(target=super().close, name="close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+
+
+def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
+    """A connection to a host, over the jump hosts on the way to it; a crowded host is asked again for a while.
 
     Raises:
-        HostKeyError: the host's key is unknown or another than the recorded one.
+        HostKeyError: the host's key is unknown or another than the recorded one, or its certificate is not good.
         ConnectError: the host is not reached, or does not let us in.
+    """
+    for attempt in range(BANNER_RETRIES):
+        began = time.monotonic()
+        try:
+            return log_in(endpoint, ways)
+        except paramiko.SSHException as error:
+            # An overloaded sshd (MaxStartups) drops new connections before its banner; the others are final.
+            # One that says nothing for all of the time is no better asked again.
+            last = attempt == BANNER_RETRIES - 1 or time.monotonic() >= began + CONNECT_SECONDS - 1.0
+            if "banner" not in str(error) or last:
+                dropped = f" ({attempt + 1} times; MaxStartups of its sshd?)" if attempt else ""
+                raise ConnectError(endpoint.host, f"SSH on port {endpoint.port}: {error}{dropped}") from error
+            time.sleep(random.uniform(0.2, 1.0) * min(attempt + 1, MAX_PAUSE_SECONDS))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
+    """One attempt at it.
+
+    Raises:
+        HostKeyError, ConnectError: as for `connect`.
         paramiko.SSHException: anything else, such as a banner that does not come.
     """
-    client.set_missing_host_key_policy(RefuseUnknownKey(endpoint.host, endpoint.known_hosts))
     until = time.monotonic() + CONNECT_SECONDS
+    known = _known(endpoint)
+    with _greeted(endpoint, known, ways, until) as transport:
+        host_keys.verify(endpoint, known, transport.get_remote_server_key())
+        _authenticate(transport, endpoint, until)
+        transport.set_keepalive(KEEPALIVE_SECONDS)
+        return transport
+
+
+def scan(endpoint: Endpoint, ways: Ways) -> paramiko.PKey:
+    """A host's key, without logging in; a jump host on the way has to let us in. Raises ConnectError."""
     try:
-        client.get_host_keys().update(load(endpoint.known_hosts, endpoint.host, endpoint.port))
-        connection = dial(endpoint.host, endpoint.port, seconds=CONNECT_SECONDS)
-        left = max(until - time.monotonic(), 0.1)
-        client.connect(
-            endpoint.host,
-            port=endpoint.port,
-            username=endpoint.user,
-            key_filename=str(endpoint.key) if endpoint.key else None,
-            look_for_keys=endpoint.key is None,
-            allow_agent=endpoint.key is None,
-            sock=connection,
-            timeout=left,
-            banner_timeout=left,
-            auth_timeout=left,
-        )
-    except paramiko.BadHostKeyException as error:
-        raise HostKeyError(
-            endpoint.host,
-            f"host key CHANGED: recorded is {fingerprint(error.expected_key)}, it shows {fingerprint(error.key)}; "
-            f"somebody may be in between. If the host was reinstalled, remove its line from {endpoint.known_hosts} "
-            f"(ssh-keygen -R) and run `run.py trust`",
-        ) from error
-    except paramiko.AuthenticationException as error:
-        key = f"key {endpoint.key}" if endpoint.key else "the agent's and default keys"
-        raise ConnectError(endpoint.host, f"log-in as {endpoint.user} with {key} was refused ({error})") from error
-    except EOFError as error:
-        raise ConnectError(endpoint.host, f"port {endpoint.port}: the connection was closed at the log-in") from error
+        with _greeted(endpoint, _known(endpoint), ways, time.monotonic() + CONNECT_SECONDS) as transport:
+            key = transport.get_remote_server_key()
+            transport.close()
+            return key
+    except paramiko.SSHException as error:
+        why = str(error) or "it closed the connection"
+        raise ConnectError(endpoint.host, f"no SSH server shows its key on port {endpoint.port}: {why}") from error
+
+
+def _known(endpoint: Endpoint) -> host_keys.Known:
+    try:
+        return host_keys.load(endpoint)
     except OSError as error:
-        raise ConnectError(
-            endpoint.host, f"port {endpoint.port} cannot be reached: {str(error) or type(error).__name__}"
-        ) from error
+        raise ConnectError(endpoint.host, f"its recorded keys cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: float) -> Iterator[paramiko.Transport]:
+    """A connection with keys exchanged, closed where what is done inside fails."""
+    transport: paramiko.Transport | None = None
+    connection: socket.socket | paramiko.Channel | None = None
+    try:
+        connection = ways.open(endpoint, until)
+        transport = ClientTransport(connection, host_keys.algorithms(known))
+        left = max(until - time.monotonic(), MIN_SECONDS)
+        transport.banner_timeout = transport.auth_timeout = left
+        transport.start_client(timeout=left)
+        yield transport
+    except BaseException as error:
+        if transport is not None:
+            transport.close()
+        if connection is not None:
+            connection.close()
+        said = ways.said(connection)
+        if isinstance(error, EOFError):
+            raise ConnectError(
+                endpoint.host, f"port {endpoint.port}: the connection was closed at the log-in{said}"
+            ) from error
+        if isinstance(error, OSError):
+            why = str(error) or type(error).__name__
+            raise ConnectError(endpoint.host, f"port {endpoint.port} cannot be reached: {why}{said}") from error
+        if said and isinstance(error, paramiko.SSHException):  # its end is none that waiting mends
+            raise ConnectError(endpoint.host, f"SSH on port {endpoint.port}: {error}{said}") from error
+        raise
+
+
+def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, until: float) -> None:
+    """Try the keys in turn. Raises ConnectError, saying which were tried and what was wrong with the others."""
+    tried: list[str] = []
+    refusal = "no key to log in with"
+    with login_keys(endpoint) as (keys, complaints):
+        for label, key in keys:
+            tried.append(label)
+            transport.auth_timeout = max(until - time.monotonic(), MIN_SECONDS)
+            try:
+                further = transport.auth_publickey(endpoint.user, key)
+            except (paramiko.BadAuthenticationType, paramiko.AuthenticationException) as error:
+                refusal = str(error) or type(error).__name__
+                if not transport.is_active():
+                    refusal += "; the host hung up: with many keys tried, name one (SSH_KEY, or IdentitiesOnly)"
+                    break
+                continue
+            if not further:
+                return
+            refusal = f"after the key the host asks for {', '.join(further)}, which cannot be given without a person"
+            break
+    using = f"key {endpoint.key}" if endpoint.key else f"{', '.join(tried) or 'no key'}"
+    also = "".join(f"; {complaint}" for complaint in complaints)
+    raise ConnectError(
+        endpoint.host,
+        f"log-in as {endpoint.user} on port {endpoint.port} with {using} was refused ({refusal}){also}",
+    )

@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 
 from run_benchmarks.attempts import folder_name
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed

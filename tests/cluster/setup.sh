@@ -14,6 +14,8 @@ declare -A package=(
     [nsenter]=util-linux
     [debootstrap]=debootstrap
     [ps]=procps
+    [fish]=fish # log-in shells of other kinds
+    [tcsh]=tcsh
     [clush]=clustershell # what tests/performance compares with
     [parallel-ssh]=pssh
 )

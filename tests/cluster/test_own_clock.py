@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.errors import HostError
-from run_benchmarks.hosts.ssh_streams import OWN_CLOCK_SECONDS
+from run_benchmarks.hosts.login_shell import OWN_CLOCK_SECONDS
 from run_benchmarks.planner import WORKLOAD_SLACK_SECONDS
 from tests.cluster import host as bed_host
 from tests.cluster.bed import TestBed

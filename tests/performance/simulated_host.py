@@ -10,7 +10,7 @@ from typing import IO
 from docker import APIClient
 
 from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.hosts.base import Completed
+from run_benchmarks.hosts.base import Completed, Remark
 
 LATENCY_SECONDS = 0.005
 
@@ -43,6 +43,10 @@ class SimulatedHost:
         """One latency and the recorded answer."""
         time.sleep(LATENCY_SECONDS)
         return Completed(argv=tuple(argv), exit_code=0, stdout=self._answer, stderr="", seconds=LATENCY_SECONDS)
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """See Host.remarks."""
+        return ()
 
     def docker(self) -> APIClient:
         """The process runtime asks for none."""

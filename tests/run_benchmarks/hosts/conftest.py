@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -40,6 +40,24 @@ def own_sshd(tmp_path: Path) -> Iterator[SshServer]:
     try:
         yield server
     finally:
+        server.stop()
+
+
+@pytest.fixture
+def make_sshd(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
+    """Starts further servers: a name, and lines of sshd_config."""
+    if SSHD is None:
+        pytest.skip("needs sshd (Debian: openssh-server)")
+    servers: list[SshServer] = []
+
+    def make(name: str, extra: str = "") -> SshServer:
+        server = SshServer(tmp_path / name, extra)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in servers:
         server.stop()
 
 

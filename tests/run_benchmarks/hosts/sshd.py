@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.ssh import SshHost
 
 ADDRESS = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
@@ -30,6 +31,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 UsePAM {pam}
+SetEnv HOME={folder}
 PrintMotd no
 LogLevel ERROR
 """
@@ -61,10 +63,14 @@ def open_descriptors() -> int:
 
 
 class SshServer:
-    """sshd in a folder: host_key, client_key, authorized_keys, known_hosts."""
+    """sshd in a folder (made if missing): host_key, client_key, authorized_keys, known_hosts.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `extra` are lines of sshd_config that go before ours.
+    """
+
+    def __init__(self, folder: Path, extra: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.extra = folder, extra
         self.port = free_port()
         self.host_key = make_key(folder / "host_key")
         self.client_key = make_key(folder / "client_key")
@@ -82,7 +88,8 @@ class SshServer:
         config = self.folder / "sshd_config"
         # PAM lets root in by key, also where root's password is locked; it needs root itself.
         pam = "yes" if as_root and Path("/etc/pam.d/sshd").exists() else "no"
-        config.write_text(CONFIG.format(address=ADDRESS, port=self.port, folder=self.folder, pam=pam))
+        lines = CONFIG.format(address=ADDRESS, port=self.port, folder=self.folder, pam=pam)
+        config.write_text(f"{self.extra}\n{lines}")  # the first value of a keyword counts
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stderr=log, stdin=subprocess.DEVNULL)
         limit = time.monotonic() + START_SECONDS
@@ -129,14 +136,18 @@ class SshServer:
             self._process.wait()
             self._process = None
 
+    def endpoint(
+        self, *, key: Path | None = None, known_hosts: Path | None = None, port: int | None = None
+    ) -> Endpoint:
+        """The way to it."""
+        return Endpoint(
+            host=ADDRESS,
+            port=port or self.port,
+            user=getpass.getuser(),
+            key=key or self.client_key,
+            known_hosts=known_hosts or self.known_hosts,
+        )
+
     def host(self, *, key: Path | None = None, known_hosts: Path | None = None, port: int | None = None) -> SshHost:
         """An SshHost of it that is not connected yet."""
-        return SshHost(
-            Endpoint(
-                host=ADDRESS,
-                port=port or self.port,
-                user=getpass.getuser(),
-                key=key or self.client_key,
-                known_hosts=known_hosts or self.known_hosts,
-            )
-        )
+        return SshHost(self.endpoint(key=key, known_hosts=known_hosts, port=port))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from run_benchmarks.errors import CommandError, DeadlineError
 from run_benchmarks.hosts.base import CANCELLED, Capture, Host
 from run_benchmarks.hosts.incoming.capture import MAX_CAPTURED_BYTES
-from run_benchmarks.hosts.ssh_streams import MarkedStderr
+from run_benchmarks.hosts.login_shell import MarkedStderr
 from tests.run_benchmarks.hosts.conftest import Remains
 
 SECONDS = 30.0

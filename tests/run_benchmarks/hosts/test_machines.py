@@ -11,7 +11,8 @@ from run_benchmarks.check import check_hosts
 from run_benchmarks.facts import Identity
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.ssh import Endpoint, SshHost
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.machines import are_one_machine, note_shared_machines
 from run_benchmarks.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load

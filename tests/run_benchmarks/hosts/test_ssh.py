@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from run_benchmarks.errors import ConnectError, DeadlineError, HostKeyError, LinkLostError
-from run_benchmarks.hosts import ssh, ssh_streams
+from run_benchmarks.hosts import login_shell, ssh_login
 from run_benchmarks.hosts.ssh import MAX_CHANNELS, SshHost
 from tests.run_benchmarks.hosts.conftest import Remains
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, make_key, open_descriptors, public_part
@@ -98,7 +98,7 @@ def test_a_closed_port_is_named(sshd: SshServer) -> None:
 def test_a_server_that_hangs_up_is_an_error_and_leaves_nothing(
     sshd: SshServer, greeting: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "BANNER_RETRIES", 2)
+    monkeypatch.setattr(ssh_login, "BANNER_RETRIES", 2)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     threads = threading.enumerate()
     with socket.create_server((ADDRESS, 0)) as server:
@@ -122,16 +122,16 @@ def test_a_crowded_sshd_that_drops_us_before_its_banner_is_asked_again(
     sshd: SshServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What MaxStartups does to one of many connections at once."""
-    real = paramiko.SSHClient.connect
+    real = paramiko.Transport.start_client
     dropped: list[bool] = []
 
-    def drop_first(self: paramiko.SSHClient, *arguments: object, **options: object) -> None:
+    def drop_first(self: paramiko.Transport, *arguments: object, **options: object) -> None:
         if not dropped:
             dropped.append(True)
             raise paramiko.SSHException("Error reading SSH protocol banner")
         real(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(paramiko.SSHClient, "connect", drop_first)
+    monkeypatch.setattr(paramiko.Transport, "start_client", drop_first)
     host = sshd.host()
     host.connect()
     assert host.run(["echo", "in"], deadline=SECONDS).stdout == "in\n"
@@ -220,8 +220,8 @@ def test_what_the_log_in_shell_says_first_does_not_hide_the_group(
     ssh_host: SshHost, remains: Remains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As bash does on stderr where a locale is missing; a slow shell may say the rest after the deadline."""
-    noisy = "echo 'warning: setlocale' >&2; sleep 2.3; " + ssh_streams.WRAPPER
-    monkeypatch.setattr(ssh_streams, "WRAPPER", noisy)
+    noisy = "echo 'warning: setlocale' >&2; sleep 2.3; " + login_shell.WRAPPER
+    monkeypatch.setattr(login_shell, "WRAPPER", noisy)
     with pytest.raises(DeadlineError) as caught:
         ssh_host.run(["sleep", remains.seconds], deadline=2.0)
     assert caught.value.output == "warning: setlocale\n"

@@ -1,0 +1,114 @@
+"""Commands that any log-in shell takes as they are: sshd hands each to the account's shell, be it tcsh or fish.
+
+The shell sees plain words alone, the command itself travels in base64 and is read by the host's `sh`. It begins with a
+mark on stdout: what comes before was written by the shell's start files, and where no mark comes these ended the shell.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import shlex
+from collections.abc import Callable, Sequence
+
+from run_benchmarks.hosts.base import Capture
+
+# Beyond a deadline, for a host that was not told to kill what passed it; one that is told does so within a second.
+OWN_CLOCK_SECONDS = 2
+WORD_CHARACTERS = 800  # older csh take no word of more than 1024
+DECODE = """sh -c 'eval "$(printf "%s\\n" "$@" | base64 -d)"' sh"""
+BEGIN = b"__clusterdyno_begin__\n"
+MAX_NOISE_BYTES, MAX_MARK_BYTES = 4096, 32
+MAX_STDERR_BYTES = 1 << 16  # what a log-in shell may write to stderr before its mark; after more, there is none
+# `timeout` leads the process group and kills it. The shell under it makes a killed command show as 128+n; paramiko
+# would show -1, like a lost link.
+WRAPPER = f'echo {BEGIN.decode().strip()}; echo "__group $PPID" >&2; '
+GROUP_MARK = re.compile(rb"__group (\d{1,10})\n")
+START_FILES = "~/.bashrc, ~/.zshenv, ~/.cshrc, ~/.tcshrc or ~/.config/fish/config.fish"
+
+
+def bounded_command(argv: Sequence[str], deadline: float) -> str:
+    """The line for a log-in shell: `argv`, which tells its process group and is killed by the host itself."""
+    seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # whole ones: busybox' timeout knows no others
+    return f"exec timeout -s KILL {seconds} {DECODE} {_words(f'{WRAPPER}{shlex.join(argv)}; exit $?')}"
+
+
+def plain_command(script: str) -> str:
+    """The line for a log-in shell: a script of `sh`, after the mark."""
+    return f"exec {DECODE} {_words(f'echo {BEGIN.decode().strip()}; {script}')}"
+
+
+def _words(script: str) -> str:
+    text = base64.b64encode(script.encode("utf-8", errors="surrogateescape")).decode("ascii")
+    return " ".join(text[start : start + WORD_CHARACTERS] for start in range(0, len(text), WORD_CHARACTERS))
+
+
+class Beginning:
+    """Hands on what comes after the mark; what comes before is `noise`."""
+
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
+        self._sink, self._head = sink, b""
+        self.seen = False
+
+    def add(self, chunk: bytes) -> None:
+        """Take a piece of stdout, cut anywhere."""
+        if self.seen:
+            self._sink(chunk)
+            return
+        self._head += chunk
+        before, mark, after = self._head.partition(BEGIN)
+        if mark:
+            self.seen, self._head = True, before
+            if after:
+                self._sink(after)
+        elif len(self._head) > MAX_NOISE_BYTES + len(BEGIN):  # its beginning is told, its end may be half a mark
+            self._head = self._head[:MAX_NOISE_BYTES] + self._head[-len(BEGIN) :]
+
+    @property
+    def noise(self) -> str:
+        """What came before the mark, or all of it where none came; cut in the middle where it is long."""
+        return self._head.decode("utf-8", errors="replace").strip()
+
+
+def ended_early(exit_code: int, noise: str, errors: str) -> str:
+    """What to say where a command's channel ended without the mark."""
+    wrote = "; ".join(filter(None, (noise.strip()[-500:], errors.strip()[-500:]))) or "nothing"
+    return (
+        f"the log-in shell ended with exit code {exit_code} before it began the command; it wrote: {wrote}. A start "
+        f"file of it ({START_FILES}) ends the session of a command (guard it: leave alone what is not interactive), or "
+        f"the account may not run commands, or the host lacks sh, timeout or base64"
+    )
+
+
+class MarkedStderr(Capture):
+    """stderr of a wrapped command; the line that tells its process group is taken out of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group: int | None = None
+        self._before: bytearray | None = bytearray()  # until the mark is found, or nobody looks for it any more
+
+    def add(self, chunk: bytes) -> None:
+        """See Capture.add."""
+        if self._before is None:
+            super().add(chunk)
+            return
+        looked_at = max(0, len(self._before) - MAX_MARK_BYTES)
+        self._before += chunk
+        mark = GROUP_MARK.search(self._before, looked_at)
+        if mark is not None:
+            self.group = int(mark[1])
+            del self._before[mark.start() : mark.end()]
+        if mark is not None or len(self._before) > MAX_STDERR_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        before, self._before = self._before, None
+        super().add(bytes(before or b""))
+
+    def text(self) -> str:
+        """See Capture.text."""
+        if self._before is not None:
+            self._flush()
+        return super().text()

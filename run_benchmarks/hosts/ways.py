@@ -1,0 +1,177 @@
+"""Connections to hosts: direct ones, through jump hosts, through a command of the head node (ProxyCommand).
+
+All hosts behind one jump host share one connection to it, each with a channel of its own: 512 hosts cost it one log-in,
+where its MaxStartups would turn most of 512 away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+import paramiko
+
+from run_benchmarks.errors import ConnectError, tail
+from run_benchmarks.hosts.dialling import dial
+from run_benchmarks.hosts.endpoint import Endpoint
+
+ALIVE_SECONDS = 3.0
+PROXY_END_SECONDS = 1.0
+SAID_LINES, MAX_SAID_BYTES = 5, 1 << 16
+
+
+class ProxySocket(socket.socket):
+    """The near end of a socket whose far end is a command's stdin and stdout; closing it ends the command."""
+
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    said = ""  # the last lines of what the command wrote to stderr, once it has ended
+
+    def attach(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        """Take the command over."""
+        self.process, self.errors, self._ending = process, errors, threading.Lock()
+
+    def close(self) -> None:
+        """Close it; a command that does not end by that is killed with its group."""
+        super().close()
+        with self._ending:
+            if self.errors.closed:
+                return
+            try:
+                self.process.wait(PROXY_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+            with self.errors:
+                self.errors.seek(0)
+                self.said = tail(self.errors.read(MAX_SAID_BYTES).decode("utf-8", errors="replace"), SAID_LINES)
+
+
+def run_proxy(command: str) -> ProxySocket:
+    """Start a ProxyCommand. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        near, far = socket.socketpair()
+        stack.callback(near.close)
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        with far:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=far.fileno(),
+                stdout=far.fileno(),
+                stderr=errors,
+                start_new_session=True,
+            )
+        stack.pop_all()
+    proxy = ProxySocket(near.family, near.type, near.proto, fileno=near.detach())
+    proxy.attach(process, errors)
+    return proxy
+
+
+class _Jump:
+    """One jump host's connection, made when it is first needed, closed when nobody uses it any more."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.transport: paramiko.Transport | None = None
+
+
+class Ways:
+    """Opens connections; shared by the hosts of a run. `log_in` makes the connections to jump hosts."""
+
+    def __init__(self, log_in: Callable[[Endpoint, Ways], paramiko.Transport]) -> None:
+        self._log_in = log_in
+        self._jumps: dict[Endpoint, _Jump] = {}
+        self._lock = threading.Lock()
+        self._users = 0
+
+    def open(self, endpoint: Endpoint, until: float) -> socket.socket | paramiko.Channel:
+        """A connection to an endpoint's port, by `until` (monotonic seconds).
+
+        Raises:
+            OSError: the host is not reached.
+            ConnectError: a jump host on the way is not reached, or does not let us in or through.
+        """
+        if endpoint.proxy_command:
+            return run_proxy(endpoint.proxy_command)
+        if endpoint.jump is None:
+            return dial(endpoint.target, endpoint.port, seconds=until - time.monotonic())
+        return self._through(endpoint, endpoint.jump, until)
+
+    def _through(self, endpoint: Endpoint, jump: Endpoint, until: float) -> paramiko.Channel:
+        target = (endpoint.target, endpoint.port)
+        transport = self._connected(endpoint, jump)
+        seconds = max(until - time.monotonic(), ALIVE_SECONDS)
+        # paramiko's own limit is for the answer: a connection that takes nothing more blocks it before that.
+        watchdog = threading.Timer(seconds + ALIVE_SECONDS, transport.close)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=seconds)
+        except paramiko.ChannelException as error:
+            raise ConnectError(
+                endpoint.host,
+                f"the jump host {jump.host} does not connect to {target[0]} port {target[1]}: {error.text}",
+            ) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            if not _answers(transport):  # others that use it have lost their way, too
+                transport.close()
+            why = str(error) or type(error).__name__
+            raise ConnectError(
+                endpoint.host, f"through the jump host {jump.host} to {target[0]} port {target[1]}: {why}"
+            ) from error
+        finally:
+            watchdog.cancel()
+
+    def _connected(self, endpoint: Endpoint, jump: Endpoint) -> paramiko.Transport:
+        with self._lock:
+            shared = self._jumps.setdefault(jump, _Jump())
+        with shared.lock:
+            if shared.transport is None or not shared.transport.is_active():
+                try:
+                    shared.transport = self._log_in(jump, self)
+                except ConnectError as error:
+                    raise type(error)(endpoint.host, f"jump host {error}") from error
+            return shared.transport
+
+    def enter(self) -> None:
+        """Somebody uses these ways."""
+        with self._lock:
+            self._users += 1
+
+    def leave(self) -> None:
+        """Somebody does no more; with the last one the jump hosts' connections are closed."""
+        with self._lock:
+            self._users -= 1
+            jumps = list(self._jumps.values()) if self._users == 0 else []
+        for jump in reversed(jumps):  # the far ones first
+            with jump.lock:
+                if jump.transport is not None:
+                    jump.transport.close()
+                    jump.transport = None
+
+    @staticmethod
+    def said(connection: socket.socket | paramiko.Channel | None) -> str:
+        """What the command behind a connection wrote to stderr, as the end of a message."""
+        if isinstance(connection, ProxySocket) and connection.said:
+            return f"; its ProxyCommand wrote: {connection.said}"
+        return ""
+
+
+def _answers(transport: paramiko.Transport) -> bool:
+    """Whether the other end says anything, be it no, to a request."""
+    try:
+        transport.open_session(timeout=ALIVE_SECONDS).close()
+    except paramiko.ChannelException:
+        return True
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        return transport.is_active() and "Timeout" not in str(error)
+    return True
