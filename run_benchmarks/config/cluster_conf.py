@@ -1,13 +1,15 @@
 """Cluster configs"""
 
-# Hosts to run the benchmarks on. Each item is an IP address or a host name. "localhost" needs neither ssh nor Docker.
+# Hosts to run the benchmarks on. Each item is an IP address or a host name, also an alias of ~/.ssh/config, or
+# "user@host:port", or {"host": ..., "user": ..., "port": ..., "key": ...}. "localhost" needs neither ssh nor Docker.
 HOSTS = ["localhost"]
 
-# How to reach them; without effect for localhost.
+# How to reach them; without effect for localhost. What is set here goes before ~/.ssh/config.
 # SSH_PORT = 22
 # SSH_USER = "root"                          # default: who runs run.py
 # SSH_KEY = "~/.ssh/id_ed25519"              # default: the agent's and the default keys
 # KNOWN_HOSTS = "~/.ssh/known_hosts"         # `run.py trust` records unknown keys here
+# SSH_CONFIG = ""                            # default: ~/.ssh/config and the system's; "" uses none
 
 # The first port to try for torchrun's master; one that is free is taken each round.
 # MASTER_PORT = 29500
