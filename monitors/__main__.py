@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,14 +69,25 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: Sink, ending: En
     samplers.open(IpmiMeter, IpmiMeter.log, IpmiMeter)
     info = sysinfo.collect(accelerator, os.environ)
     detection = fused.Detection()
+    loop = Loop(samplers.opened, sink, options.interval)
     try:
-        sysinfo.write(options.log_dir, info | {"fused": detection.found})
-        Loop(samplers.opened, sink, options.interval).run(ending)
+        sysinfo.write(options.log_dir, info | {"fused": detection.found, "power": _machine_power(samplers.lacking)})
+        loop.run(ending)
     finally:
         detection.end()
         for sampler in samplers.opened:
             sampler.close()
-    sysinfo.write(options.log_dir, info | {"fused": detection.found})
+    power = _machine_power(samplers.lacking | loop.lacking)
+    sysinfo.write(options.log_dir, info | {"fused": detection.found, "power": power})
+
+
+def _machine_power(lacking: Mapping[type[Sampler], str]) -> dict[str, Any]:
+    """For sys_info.json: the meters of the whole machine's power, or why it cannot be measured on this host."""
+    kinds = (RaplMeter, IpmiMeter)
+    measured = [kind.meter for kind in kinds if kind not in lacking]
+    if measured:
+        return {"machine": measured}
+    return {"machine": [], "impossible": "; ".join(f"{kind.meter}: {lacking[kind]}" for kind in kinds)}
 
 
 def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.Namespace) -> dict[str, Any]:

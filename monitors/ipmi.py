@@ -1,31 +1,43 @@
-"""Power of the whole machine from its management controller: `ipmitool dcmi power reading`, never waited for."""
+"""Power of the whole machine from its management controller (DCMI's Get Power Reading), never waited for."""
 
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
-from monitors.power import PowerMeter, Reading
+from monitors.ipmi_device import IpmiDevice
+from monitors.power import PowerMeter, Reading, who_may
 from monitors.sampler import Unavailable
 
 # One reading takes up to a second on a slow controller, and controllers refresh every few seconds.
 PERIOD_S = 5.0
 DEADLINE_S = 4.0
-
-_DEVICES = ("ipmi[0-9]*", "ipmi/[0-9]*", "ipmidev/[0-9]*")
-_READING = re.compile(r"Instantaneous power reading:\s*(\d+)\s*Watts")
+DEVICES = ("ipmi[0-9]*", "ipmi/[0-9]*", "ipmidev/[0-9]*")
+# DCMI 1.5, 6.6.1: network function of group extensions, its command and body; an answer repeats the group.
+GROUP_EXTENSION, GET_POWER_READING, DCMI_GROUP = 0x2C, 0x02, 0xDC
+REQUEST = bytes((DCMI_GROUP, 0x01, 0x00, 0x00))  # system power statistics
+LENGTH, STATE, ACTIVE = 19, 18, 1 << 6
 
 
 class IpmiError(Exception):
-    """ipmitool failed after it had worked; retried at the next period."""
+    """The controller failed after it had answered; asked again at the next period."""
+
+
+class Device(Protocol):
+    """What of an IpmiDevice is used here."""
+
+    def send(self, netfn: int, command: int, data: bytes) -> None: ...
+
+    def receive(self) -> bytes | None: ...
+
+    def close(self) -> None: ...
 
 
 class IpmiMeter(PowerMeter):
-    """Chassis power in watts. A reading is started, and fetched at a later tick, so the clock never waits for it.
+    """Chassis power in watts. A reading is asked for, and fetched at a later tick, so the clock never waits for it.
 
-    Raises Unavailable where there is no IPMI device or no ipmitool, and from `read` where the controller has no DCMI.
+    Raises Unavailable where there is no IPMI device or it may not be opened, and from `read` where the controller has
+    no DCMI or measures no power.
     """
 
     meter = "ipmi"
@@ -34,58 +46,56 @@ class IpmiMeter(PowerMeter):
         self,
         dev: Path = Path("/dev"),
         clock: Callable[[], float] = time.monotonic,
+        open_device: Callable[[Path], Device] = IpmiDevice,
     ) -> None:
         super().__init__(clock)
-        if not any(path for pattern in _DEVICES for path in dev.glob(pattern)):
-            raise Unavailable(f"no IPMI device ({dev}/ipmi*)")
-        tool = shutil.which("ipmitool")
-        if tool is None:
-            raise Unavailable("there is an IPMI device, but ipmitool is not installed")
-        self._argv = [tool, "dcmi", "power", "reading"]
-        self._process: subprocess.Popen[str] | None = None
+        paths = sorted(path for pattern in DEVICES for path in dev.glob(pattern))
+        if not paths:
+            raise Unavailable(f"this host shows no IPMI device ({dev}/ipmi*): it has none, or its driver is not loaded")
+        try:
+            self._device = open_device(paths[0])
+        except PermissionError as error:
+            raise Unavailable(f"{paths[0]} may not be opened by this user: {who_may(paths[0])}") from error
+        except OSError as error:
+            raise Unavailable(f"{paths[0]} cannot be opened: {error.strerror}") from error
+        self._pending = False
         self._started = -PERIOD_S
         self._answered = False
-        self._start()
 
     def read(self) -> Reading | None:
         """The reading that has come in since the last call, if any."""
         watts = None
-        if self._process is not None:
-            watts = self._finish(self._process)
-        if self._process is None and self._clock() - self._started >= PERIOD_S:
-            self._start()
+        try:
+            if self._pending:
+                watts = self._fetch()
+            if not self._pending and self._clock() - self._started >= PERIOD_S:
+                self._started, self._pending = self._clock(), True
+                self._device.send(GROUP_EXTENSION, GET_POWER_READING, REQUEST)
+        except OSError as error:
+            self._fail(f"the driver refuses: {error.strerror}")
         return None if watts is None else Reading(watts, None)
 
-    def _start(self) -> None:
-        self._started = self._clock()
-        self._process = subprocess.Popen(
-            self._argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-
-    def _finish(self, process: subprocess.Popen[str]) -> float | None:
-        if process.poll() is None:
+    def _fetch(self) -> float | None:
+        answer = self._device.receive()
+        if answer is None:
             if self._clock() - self._started > DEADLINE_S:
-                process.kill()  # polled until it is gone: a process inside the driver may take its time to die
+                self._fail(f"no answer within {DEADLINE_S:g} s")
             return None
-        self._process = None
-        output, errors = process.communicate()
-        found = _READING.search(output)
-        if process.returncode == 0 and found is not None:
-            self._answered = True
-            return float(found[1])
-        said = (errors.strip() or output.strip() or "nothing").splitlines()[-1]
-        what = "was killed after its deadline" if process.returncode < 0 else f"exit code {process.returncode}"
-        problem = f"ipmitool dcmi power reading: {what}, said: {said}"
-        raise IpmiError(problem) if self._answered else Unavailable(problem)
+        if not answer or answer[0] != 0:
+            self._fail(f"it refuses, completion code {answer[:1].hex() or 'none'}: it has no DCMI power readings")
+        if len(answer) < LENGTH or answer[1] != DCMI_GROUP:
+            self._fail(f"an answer that is none to a DCMI command: {answer.hex()}")
+        if not answer[STATE] & ACTIVE:
+            self._fail("its power measurement is switched off")
+        self._pending, self._answered = False, True
+        return float(int.from_bytes(answer[2:4], "little"))
+
+    def _fail(self, problem: str) -> None:
+        """Raises IpmiError where the controller has answered before, Unavailable where it never did."""
+        self._pending = False
+        message = f"management controller (IPMI): {problem}"
+        raise IpmiError(message) if self._answered else Unavailable(message)
 
     def close(self) -> None:
-        """Kills a reading under way without waiting for it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.stdout and self._process.stdout.close()
-            self._process.stderr and self._process.stderr.close()
+        """Closes the device; a reading under way is dropped."""
+        self._device.close()

@@ -20,6 +20,7 @@ class Loop:
 
     def __init__(self, samplers: Sequence[Sampler], sink: Sink, interval_s: float) -> None:
         self._samplers = list(samplers)
+        self.lacking: dict[type[Sampler], str] = {}  # what this host turned out to lack while it was sampled
         self._meters = [sampler for sampler in samplers if isinstance(sampler, PowerMeter)]
         self._sink = sink
         self._interval_s = interval_s
@@ -58,6 +59,7 @@ class Loop:
             rows = None if values is None else sampler.rows(values)
         except Unavailable as lack:
             self._samplers.remove(sampler)
+            self.lacking[type(sampler)] = str(lack)
             report_unavailable(self._sink, stamp, sampler.source, sampler.meter, sampler.log, str(lack))
             return
         except Exception as error:  # noqa: BLE001 - a vendor's probe may raise anything; it must not end the others

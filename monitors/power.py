@@ -1,5 +1,6 @@
 """Power meters: each writes watts, and joules since its start, with the method its energy comes from."""
 
+import stat
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from monitors.sampler import Sampler, Unavailable, Values
 
+POWERCAP = "/sys/class/powercap"  # of the host, wherever a container sees it
 COUNTER = "counter"
 INTEGRATED = "integrated power"
 
@@ -71,13 +73,16 @@ class RaplMeter(PowerMeter):
     contains it, and `intel-rapl-mmio` counts the same packages again.
 
     Raises Unavailable where there is no such domain, or it may not be read (root only since Linux 5.10).
+    `root` is where the host's /sys/class/powercap is seen.
     """
 
     meter = "rapl"
 
-    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, root: Path, clock: Callable[[], float] = time.monotonic, cpuinfo: Path = Path("/proc/cpuinfo")
+    ) -> None:
         super().__init__(clock)
-        self._domains = [_Domain(path) for path in _rapl_domains(root)]
+        self._domains = [_Domain(path) for path in _rapl_domains(root, cpuinfo)]
         self._opened = self._before = clock()
         self._total = 0.0
 
@@ -103,7 +108,8 @@ class _Domain:
             self._last = int(self._counter.read_text())
             self._range = int((path / "max_energy_range_uj").read_text())
         except PermissionError as error:
-            raise Unavailable(f"{error.filename} may only be read by root") from error
+            shown = f"the power counters ({POWERCAP}/{path.name}/energy_uj)"
+            raise Unavailable(f"{shown} may not be read by this user: {who_may(self._counter)}") from error
         except OSError as error:
             raise Unavailable(f"{error.filename} cannot be read: {error.strerror}") from error
 
@@ -119,9 +125,31 @@ class _Domain:
         return step / 1e6
 
 
-def _rapl_domains(root: Path) -> list[Path]:
+def who_may(path: Path) -> str:
+    """Who may use a file, and how others come to it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return "log in as root"
+    rights = f"mode {stat.S_IMODE(found.st_mode):04o}, user {found.st_uid}, group {found.st_gid}"
+    return f"{rights}; log in as root, or have a group of yours allowed to (chgrp, chmod g+rw)"
+
+
+def _lack(cpuinfo: Path) -> str:
+    """Why a host has no counters of its CPUs' energy."""
+    try:
+        virtual = " hypervisor" in cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        virtual = False
+    if virtual:
+        return "this host is a virtual machine without power counters: the machine beneath it alone can measure"
+    none = f"this host's kernel has no power counters of its CPUs ({POWERCAP})"
+    return f"{none}: no driver is loaded (intel_rapl_msr), or none exists"
+
+
+def _rapl_domains(root: Path, cpuinfo: Path) -> list[Path]:
     if not root.is_dir():
-        raise Unavailable(f"the kernel offers no {root}")
+        raise Unavailable(_lack(cpuinfo))
     zones = [path for path in sorted(root.glob("intel-rapl:*")) if (path / "name").is_file()]
     names = {zone: (zone / "name").read_text().strip() for zone in zones}
     packages = [zone for zone in zones if zone.name.count(":") == 1 and names[zone].startswith("package")]
@@ -129,5 +157,5 @@ def _rapl_domains(root: Path) -> list[Path]:
         zone for zone in zones if names[zone] == "dram" and zone.with_name(zone.name.rsplit(":", 1)[0]) in packages
     ]
     if not packages:
-        raise Unavailable(f"{root} shows no CPU package (Docker hides them from a container)")
+        raise Unavailable(_lack(cpuinfo))
     return packages + drams

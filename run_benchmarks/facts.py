@@ -61,6 +61,13 @@ say netns "$(readlink /proc/self/ns/net 2>/dev/null)"
 if read -r _ key _ </etc/ssh/ssh_host_ed25519_key.pub; then say host_key "$key"; fi 2>/dev/null
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
+groups=" $(id -G) "
+for file in /dev/ipmi[0-9]* /dev/ipmi/[0-9]* /dev/ipmidev/[0-9]* /sys/class/powercap/intel-rapl:*/energy_uj; do
+  [ -e "$file" ] || continue
+  if [ -c "$file" ]; then say ipmi "$file"; fi
+  group=$(stat -c %g "$file")
+  case $groups in *" $group "*) say power_group "$group" ;; esac
+done
 names=
 while [ "$1" != -- ]; do names="$names $1"; shift; done
 shift
@@ -109,7 +116,8 @@ class HostFacts:
     """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds.
 
     `code` is the digest of what the code's folder holds, None where there is none; `code_listing`, where it is another
-    than the folder's name, the beginning of what is there.
+    than the folder's name, the beginning of what is there. `power_groups` are those of the log-in's groups, by number,
+    that own a meter of the machine's power: one of `ipmi_devices`, or RAPL's counters.
     `checked_s`: the head node's epoch seconds; `load`: runnable tasks, the mean of the minute before.
     """
 
@@ -141,6 +149,8 @@ class HostFacts:
     checked_s: float = 0.0
     load: float | None = None
     cores: int = 1
+    ipmi_devices: tuple[str, ...] = ()
+    power_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +227,8 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         checked_s=answered,
         load=float(one["load"]) if "load" in one else None,
         cores=max(1, int(one.get("cores") or 1)),
+        ipmi_devices=tuple(many("ipmi")),
+        power_groups=tuple(sorted(set(many("power_group")) - {one["gid"]})),
         identity=Identity(
             boot_id=one.get("boot_id", ""),
             netns=one.get("netns", ""),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from run_benchmarks import code_folder
 from run_benchmarks.attempts import attempt_plan, folder_name
@@ -16,7 +15,8 @@ from run_benchmarks.facts import INFINIBAND
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.integrity import Neighbourhood
 from run_benchmarks.journal import RoundCollecting, RoundStarted
-from run_benchmarks.plan import POWERCAP_MOUNTS, CasePlan, NodePlan, RoundPlan
+from run_benchmarks.plan import CasePlan, NodePlan, RoundPlan
+from run_benchmarks.power_meters import with_power_meters
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_end
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
@@ -271,7 +271,8 @@ class Round:
     def _create(self, node: Node) -> None:
         bound = self._bind(node)
         facts = self._context.reports[node.plan.host].facts
-        watching = replace(bound, mounts=POWERCAP_MOUNTS) if facts and facts.has_powercap else bound
+        assert facts is not None
+        watching = with_power_meters(bound, facts)
         node.monitor = self._context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
         node.monitor.start()
         node.workload = self._context.runtime.create(node.host, node.plan, node.plan.workload, bound)

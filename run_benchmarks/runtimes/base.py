@@ -23,6 +23,7 @@ class Bound:
         extra_hosts: addresses of the names that the host cannot resolve itself.
         devices: optional device folders that the host really has.
         mounts: further folders of the host that the task sees.
+        groups: further groups of its user, by number.
         facts: what the monitor writes into sys_info.json beside its own findings.
     """
 
@@ -31,6 +32,7 @@ class Bound:
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     mounts: tuple[Volume, ...] = ()
+    groups: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -215,7 +215,7 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         security_opt=["no-new-privileges", *options.security_opt],
         devices=[*options.devices, *bound.devices],
         device_requests=_device_requests(options.gpus),
-        group_add=list(options.group_add) or None,
+        group_add=[*options.group_add, *bound.groups] or None,
         runtime=options.runtime,
         ipc_mode=options.ipc,
         shm_size=options.shm_size if options.ipc is None else None,

@@ -1,13 +1,15 @@
 """RAPL counters, IPMI readings and the accelerators' power, each against its edge: sysfs, a tool, a probe."""
 
-import stat
-import time
+import ctypes
+import errno
+import struct
 from pathlib import Path
 
 import pytest
 
 from monitors.accelerator import AcceleratorMeter, AcceleratorSampler
 from monitors.ipmi import DEADLINE_S, PERIOD_S, IpmiError, IpmiMeter
+from monitors.ipmi_device import IpmiDevice
 from monitors.power import RaplMeter
 from monitors.sampler import Unavailable
 from tests.monitors.fake_probe import FakeProbe
@@ -83,10 +85,14 @@ def test_a_failed_read_of_one_package_loses_no_energy(tmp_path: Path) -> None:
 
 
 def test_rapl_says_why_it_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="the kernel offers no"):
-        RaplMeter(tmp_path / "none")
-    with pytest.raises(Unavailable, match="shows no CPU package"):
-        RaplMeter(tmp_path)
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t\t: fpu vme\n")
+    for root in (tmp_path / "none", tmp_path):
+        with pytest.raises(Unavailable, match=r"kernel has no power counters of its CPUs \(/sys/class/powercap\)"):
+            RaplMeter(root, cpuinfo=cpuinfo)
+    cpuinfo.write_text("flags\t\t: fpu vme hypervisor\n")
+    with pytest.raises(Unavailable, match="is a virtual machine without power counters"):
+        RaplMeter(tmp_path, cpuinfo=cpuinfo)
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     (tmp_path / "intel-rapl:0" / "max_energy_range_uj").unlink()
     with pytest.raises(Unavailable, match="max_energy_range_uj cannot be read"):
@@ -103,98 +109,163 @@ def test_rapl_without_the_right_to_read(tmp_path: Path, monkeypatch: pytest.Monk
         return read_text(path, *arguments)
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(Unavailable, match="energy_uj may only be read by root"):
+    with pytest.raises(
+        Unavailable,
+        match=r"intel-rapl:0/energy_uj\) may not be read by this user: mode 0\d+, user \d+, group \d+; log in as root",
+    ):
         RaplMeter(tmp_path)
 
 
+class Controller:
+    """A management controller's answers, given when the test says so."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int, bytes]] = []
+        self.answer: bytes | None = None
+        self.closed = False
+
+    def send(self, netfn: int, command: int, data: bytes) -> None:
+        self.sent.append((netfn, command, data))
+        self.answer = None
+
+    def receive(self) -> bytes | None:
+        return self.answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reading(watts: int, *, active: bool = True) -> bytes:
+    """Completion code, group, watts now, least, most and mean, time stamp, period, state (DCMI 1.5, 6.6.1)."""
+    return struct.pack("<BBHHHHIIB", 0, 0xDC, watts, 8, 600, 400, 1_790_000_000, 1000, 0x40 * active)
+
+
 @pytest.fixture
-def ipmitool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for the tool on PATH, to be written by the test; /dev has an IPMI device."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "ipmi0").touch()
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    return tmp_path / "bin" / "ipmitool"
-
-
-def program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-GOOD = """[ "$*" = "dcmi power reading" ] || exit 9
-cat <<'END'
-
-    Instantaneous power reading:                   412 Watts
-    Minimum during sampling period:                  8 Watts
-    Power reading state is:                   activated
-END"""
-
-
-def sample_when_there(meter: IpmiMeter) -> object:
-    """Reads until the tool has ended; only then is there something to test."""
-    for _ in range(1000):
-        values = meter.sample()
-        if values is not None:
-            return values
-        time.sleep(0.01)
-    raise AssertionError("the reading never came")
-
-
-def test_ipmi_reads_at_its_own_pace_and_integrates(ipmitool: Path, tmp_path: Path) -> None:
-    program(ipmitool, GOOD)
-    clock = Clock()
-    meter = IpmiMeter(tmp_path / "dev", clock)
-    assert sample_when_there(meter) == {"meter": "ipmi", "watts": 412.0, "joules": 0.0, "method": "integrated power"}
-    program(ipmitool, GOOD.replace("412", "388"))
-    assert meter.sample() is None, "the next reading is not due"
-    clock.now += PERIOD_S
-    assert sample_when_there(meter) == {
-        "meter": "ipmi",
-        "watts": 388.0,
-        "joules": 400.0 * PERIOD_S,
-        "method": "integrated power",
-    }
-
-
-def test_ipmi_that_hangs_is_killed_and_never_waited_for(ipmitool: Path, tmp_path: Path) -> None:
-    program(ipmitool, "exec sleep 600")
-    clock = Clock()
-    meter = IpmiMeter(tmp_path / "dev", clock)
-    assert meter.sample() is None
-    clock.now += DEADLINE_S + 0.1
-    with pytest.raises(Unavailable, match="was killed after its deadline"):
-        sample_when_there(meter)
-
-
-def test_a_controller_without_dcmi_is_unavailable(ipmitool: Path, tmp_path: Path) -> None:
-    program(ipmitool, "echo 'DCMI request failed because: Invalid command (c1)' >&2; exit 1")
-    meter = IpmiMeter(tmp_path / "dev")
-    with pytest.raises(Unavailable, match=r"exit code 1, said: DCMI request failed .* \(c1\)"):
-        sample_when_there(meter)
-
-
-def test_a_failure_after_success_is_an_error_and_the_meter_goes_on(ipmitool: Path, tmp_path: Path) -> None:
-    program(ipmitool, GOOD)
-    clock = Clock()
-    meter = IpmiMeter(tmp_path / "dev", clock)
-    sample_when_there(meter)
-    program(ipmitool, "exit 3")
-    clock.now += PERIOD_S
-    with pytest.raises(IpmiError, match="exit code 3, said: nothing"):
-        sample_when_there(meter)
-    program(ipmitool, GOOD)
-    clock.now += PERIOD_S
-    sample_when_there(meter)
-
-
-def test_ipmi_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="no IPMI device"):
-        IpmiMeter(tmp_path)
+def controller(tmp_path: Path) -> Controller:
+    """Of a machine whose device is below tmp_path."""
     (tmp_path / "ipmi0").touch()
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(Unavailable, match="ipmitool is not installed"):
+    return Controller()
+
+
+def meter_of(controller: Controller, dev: Path, clock: Clock) -> IpmiMeter:
+    meter = IpmiMeter(dev, clock, lambda _path: controller)
+    assert meter.sample() is None and len(controller.sent) == 1
+    return meter
+
+
+def test_ipmi_reads_at_its_own_pace_and_integrates(controller: Controller, tmp_path: Path) -> None:
+    clock = Clock()
+    meter = meter_of(controller, tmp_path, clock)
+    assert controller.sent == [(0x2C, 0x02, bytes((0xDC, 1, 0, 0)))]
+    assert meter.sample() is None, "the answer has not come"
+    controller.answer = reading(412)
+    assert meter.sample() == {"meter": "ipmi", "watts": 412.0, "joules": 0.0, "method": "integrated power"}
+    assert meter.sample() is None and len(controller.sent) == 1, "the next reading is not due"
+    clock.now += PERIOD_S
+    assert meter.sample() is None and len(controller.sent) == 2
+    controller.answer = reading(388)
+    expected = {"meter": "ipmi", "watts": 388.0, "joules": 400.0 * PERIOD_S, "method": "integrated power"}
+    assert meter.sample() == expected
+    meter.close()
+    assert controller.closed
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"\xc1", "completion code c1: it has no DCMI power readings"),
+        (b"\x00\xdd" + bytes(17), "none to a DCMI command: 00dd"),
+        (b"\x00\xdc\x01", "none to a DCMI command: 00dc01"),
+        (reading(412, active=False), "its power measurement is switched off"),
+        (None, "no answer within 4 s"),
+    ],
+)
+def test_a_controller_that_gives_no_reading(
+    answer: bytes | None, problem: str, controller: Controller, tmp_path: Path
+) -> None:
+    """At first it has none; later on it is a failure, and asked again."""
+    clock = Clock()
+    meter = meter_of(controller, tmp_path, clock)
+    controller.answer = answer
+    clock.now += DEADLINE_S + 0.1
+    with pytest.raises(Unavailable, match=problem):
+        meter.sample()
+    clock.now += PERIOD_S
+    meter.sample()
+    controller.answer = reading(412)
+    assert meter.sample() is not None
+    clock.now += PERIOD_S
+    meter.sample()
+    controller.answer = answer
+    clock.now += DEADLINE_S + 0.1
+    with pytest.raises(IpmiError, match=problem):
+        meter.sample()
+    clock.now += PERIOD_S
+    assert meter.sample() is None and len(controller.sent) == 4
+
+
+def test_ipmi_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="shows no IPMI device"):
         IpmiMeter(tmp_path)
+    (tmp_path / "ipmi0").touch(mode=0o600)
+
+    def refuse(path: Path) -> Controller:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with pytest.raises(
+        Unavailable, match=r"ipmi0 may not be opened by this user: mode 0600, user \d+, group \d+; log in"
+    ):
+        IpmiMeter(tmp_path, open_device=refuse)
+    (tmp_path / "ipmi0").unlink()
+    (tmp_path / "ipmi0").mkdir()
+    with pytest.raises(Unavailable, match="cannot be opened: Is a directory"):
+        IpmiMeter(tmp_path)
+
+
+class Driver:
+    """Linux's IPMI driver as its header describes it to a 64-bit program: the offsets are written down here anew."""
+
+    def __init__(self, answers: list[tuple[int, int, bytes]]) -> None:
+        self.requests: list[tuple[int, int, bytes]] = []
+        self._answers = answers  # type of the message, id, data
+
+    def __call__(self, _descriptor: int, number: int, argument: ctypes.Structure) -> None:
+        if number == 0x8028690D:  # IPMICTL_SEND_COMMAND
+            address, length, _, netfn, command, size, data = struct.unpack("=QI4xqBBH4xQ", bytes(argument))
+            assert struct.unpack("=ihB", ctypes.string_at(address, 7)) == (0x0C, 0x0F, 0) and length == 8
+            self.requests.append((netfn, command, ctypes.string_at(data, size)))
+            return
+        assert number == 0xC030690B, "IPMICTL_RECEIVE_MSG_TRUNC"
+        _, _, _, _, _, _, size, data = struct.unpack("=i4xQI4xqBBH4xQ", bytes(argument))
+        kind, identity, answer = self._answers.pop(0)
+        ctypes.memmove(data, answer, min(len(answer), size))
+        base = ctypes.addressof(argument)
+        ctypes.memmove(base, struct.pack("=i", kind), 4)
+        ctypes.memmove(base + 24, struct.pack("=q", identity), 8)
+        ctypes.memmove(base + 34, struct.pack("=H", min(len(answer), size)), 2)
+        if len(answer) > size:
+            raise OSError(errno.EMSGSIZE, "Message too long")
+
+
+def test_a_command_goes_through_the_driver_s_own_structures(tmp_path: Path) -> None:
+    """An event and an answer that came too late are passed over."""
+    (tmp_path / "ipmi0").touch()
+    driver = Driver([(1, 1, b"late"), (2, 2, b"event"), (1, 2, reading(412)), (1, 3, bytes(300))])
+    device = IpmiDevice(tmp_path / "ipmi0", driver)
+    device.send(0x2C, 0x02, b"\xdc\x01\x00\x00")
+    device.send(0x2C, 0x02, b"\xdc\x01\x00\x00")
+    assert driver.requests == [(0x2C, 0x02, b"\xdc\x01\x00\x00")] * 2
+    assert device.receive() == reading(412)
+    device.send(0x06, 0x01, b"")
+    assert device.receive() == bytes(256)
+    device.close()
+
+
+def test_a_device_that_is_none_of_ipmi_is_unavailable(tmp_path: Path) -> None:
+    """Linux's own refusal, of a file that is no such device."""
+    (tmp_path / "ipmi0").touch()
+    with pytest.raises(Unavailable, match="the driver refuses: Inappropriate ioctl for device"):
+        IpmiMeter(tmp_path).sample()
 
 
 def test_accelerator_power_by_counter() -> None:
