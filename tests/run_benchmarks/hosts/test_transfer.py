@@ -264,6 +264,19 @@ def test_files_that_differ_or_lack_are_named_and_the_sound_ones_stay(tmp_path: P
     assert (here / "sound").read_text() == "sound" * 1000
 
 
+def test_of_a_torn_archive_the_sound_files_alone_are_kept(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    for name in ("sound", "bent", "torn"):
+        (there / name).write_text(name * 1000)
+    came = archive({"sound": b"sound" * 1000, "bent": b"BENT" * 1000, "torn": b"torn" * 1000}).getvalue()
+    with pytest.raises(
+        CollectError, match=r"archive was refused: it ends in the middle.*\n.*not at all: bent, torn$"
+    ) as e:
+        pull(Tampering(lambda _: came[:13_000]), str(there), here, deadline=SECONDS)
+    assert tree(here) == {"sound": b"sound" * 1000} and e.value.files.keys() == {"sound"}
+
+
 @pytest.mark.parametrize("keep", [0, 10, 700, 5000])
 def test_a_torn_archive_is_an_error(tmp_path: Path, keep: int) -> None:
     there = tmp_path / "there"
