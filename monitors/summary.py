@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from monitors.phase import PhaseReader, PhaseSummary
+
 SCHEMA_VERSION = 1
 # A host may send anything: no more names (meters, sources, reasons), devices and messages are taken than any host has,
 # and of a text no more than a person reads.
@@ -77,6 +79,7 @@ class MonitorSummary:
     samples: ticks of the clock seen. damaged_lines: lines that are no record (a killed monitor tears at most the last).
     power: by meter, e.g. "rapl", "ipmi", "accelerator". unavailable and errors: by source, or "source/meter".
     monitor_cpu_percent: CPU time of the monitor itself in percent of one core.
+    phase: the figures of the measured work alone, where its begin and end were given.
     """
 
     vendor: str | None = None
@@ -97,11 +100,15 @@ class MonitorSummary:
     errors: dict[str, list[str]] = field(default_factory=dict)
     lateness_ms: dict[str, float] | None = None
     monitor_cpu_percent: float | None = None
+    phase: PhaseSummary | None = None
 
 
-def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> MonitorSummary:
+def summarize(
+    path: Path, *, phase_ms: tuple[int, int] | None = None, load: Callable[[bytes], object] = json.loads
+) -> MonitorSummary:
     """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
 
+    `phase_ms`: begin and end of the measured work by the host's own clock, where its own figures are wanted, too.
     `load` reads the JSON of one line, and raises ValueError for what is none: the head node gives a reader that bounds
     what a host may send. Memory is bounded whatever the file holds.
 
@@ -109,6 +116,7 @@ def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Mo
     any host has; KeyError, TypeError, ValueError or AttributeError where records of this schema are of another form.
     """
     summary = MonitorSummary()
+    phase = None if phase_ms is None else PhaseReader(*phase_ms)
     for record in read_records(path, summary, load):
         source, moment = record["source"], record["t_ms"]
         summary.started_ms = moment if summary.started_ms is None else summary.started_ms
@@ -117,9 +125,13 @@ def summarize(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Mo
             _take_monitor(summary, record)
         elif "values" in record:
             _TAKE.get(source, _take_nothing)(summary, record["values"])
+            if phase is not None:
+                phase.take(source, moment, record["values"])
         else:
             _take_lack(summary, record)
     summary.devices.sort(key=lambda device: device.index)
+    if phase is not None:
+        summary.phase = phase.summary
     return summary
 
 

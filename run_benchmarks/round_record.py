@@ -54,13 +54,16 @@ def write_round(
 def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts) -> RoundRecord:
     """Judge what was collected of a round and say it all."""
     judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early)
+    reason = judgement.reason
+    if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
+        reason += f", in attempt {facts.attempt}"
     return RoundRecord(
         run_id=context.plan.run_id,
         case=case.name,
         round=facts.index,
         attempt=facts.attempt,
         verdict=judgement.verdict,
-        reason=judgement.reason,
+        reason=reason,
         first_failure=judgement.first_failure,
         warnings=[*(warning for node in nodes for warning in node.warnings), *judgement.warnings],
         started_ms=facts.started_ms,
@@ -70,7 +73,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], fac
         world_size=case.nnodes * case.nproc,
         metrics=judgement.metrics,
         steps=judgement.steps,
-        nodes=[_node_record(node, context, facts.master_port) for node in nodes],
+        nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(
             nodes, context.reports, facts.neighbourhood or Neighbourhood(context.plan), facts.started_ms
         ),
@@ -115,7 +118,7 @@ def _can_be_judged(node: Node, context: RunContext, facts: RoundFacts) -> bool:
         "".join(texts).encode("utf-8")
         if found.first_failure is not None:
             found.first_failure.model_dump_json()
-        _node_record(node, context, facts.master_port).model_dump_json()
+        _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
     except Exception:  # noqa: BLE001 - that is the question
         return False
     return True
@@ -153,12 +156,12 @@ def _own_part(node: Node, context: RunContext, master_port: int | None) -> NodeR
     )
 
 
-def _node_record(node: Node, context: RunContext, master_port: int | None) -> NodeRecord:
+def _node_record(node: Node, context: RunContext, facts: RoundFacts, phase_ms: tuple[int, int] | None) -> NodeRecord:
     exit_record = node.outcome.exit_record()
-    return _own_part(node, context, master_port).model_copy(
+    return _own_part(node, context, facts.master_port).model_copy(
         update={
             "interface": exit_record.interface if exit_record else None,
             "missing": node.outcome.missing(),
-            "monitor": node.outcome.monitor_summary(),
+            "monitor": node.outcome.monitor_summary(phase_ms),
         }
     )

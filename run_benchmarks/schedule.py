@@ -246,7 +246,8 @@ def log_round(record: RoundRecord) -> None:
     for warning in record.warnings:
         LOG.warning("%s", warning)
     if record.verdict is Verdict.PASS:
-        also = record.verdict_text.removeprefix(record.verdict)
+        again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
+        also = again + record.verdict_text.removeprefix(record.verdict)
         LOG.info("-== Testcase %s Round %d finished%s ==-......[SUCCESS]", record.case, record.round, also)
         for remark in record.remarks:
             LOG.warning("%s", remark)

@@ -27,9 +27,10 @@ from run_benchmarks.preparation import Prepared, connected
 from run_benchmarks.preparation import new_run_id as new_run_id
 from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
-from run_benchmarks.results.judge import mean_metrics
+from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
+from run_benchmarks.retries import earlier_attempts, passed_late
 from run_benchmarks.revision import revision
 from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
 from training.benchmarks.driver.masking import mask_argv, mask_config
@@ -252,8 +253,9 @@ class Session:
         reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
         baseline: BaselineRecord | None = None
         metrics: dict[str, Any] = {}
+        spread: dict[str, Spread] = {}
         try:
-            metrics = mean_metrics([record.metrics for record in rounds if record.verdict is Verdict.PASS])
+            metrics, spread = combine([record.metrics for record in rounds if record.verdict is Verdict.PASS])
             baseline = self._against_baseline(case)
         except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
             LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
@@ -264,6 +266,7 @@ class Session:
             reasons.append(f"below the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
         if len(rounds) < len(case.rounds):
             reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
+        earlier = earlier_attempts(self._result_dir / case.folder, rounds)
         return CaseRecord(
             name=case.name,
             folder=case.folder,
@@ -274,9 +277,12 @@ class Session:
             nnodes=case.nnodes,
             nproc=case.nproc,
             verdict=worst(verdicts),
-            reason=reasons[0] if reasons else "all rounds passed",
+            reason=reasons[0] if reasons else passed_late(rounds, earlier),
             rounds=[record.verdict for record in rounds],
+            attempts=[record.attempt for record in rounds],
+            earlier_attempts=earlier,
             metrics=metrics,
+            spread=spread,
             baseline=baseline,
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
         )

@@ -8,11 +8,12 @@ from typing import Any
 
 import jinja2
 
+from run_benchmarks.attempts import folder_name
 from run_benchmarks.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
-from run_benchmarks.results.summary import show
+from run_benchmarks.results.summary import show, show_spread
 
 TEMPLATE = "report.html.j2"
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None}
@@ -41,6 +42,8 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
         lstrip_blocks=True,
     )
     environment.filters["show"] = show
+    environment.filters["show_spread"] = show_spread
+    environment.globals["folder_name"] = folder_name
     environment.filters["bandwidth_steps"] = bandwidth_steps
     environment.globals["network_view"] = network_view
     path = result_dir / "report.html"

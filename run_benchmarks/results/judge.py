@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic import ValidationError
@@ -59,10 +58,11 @@ class NodeOutcome:
         """The logs of this node's ranks; of rank 0 alone with its steps."""
         return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
 
-    def monitor_summary(self) -> dict[str, Any] | None:
-        """The monitor's figures, or None where it left none."""
+    def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
+        """The monitor's figures, with those of the measured work where its times are given; None: it left none."""
         try:
-            figures = safe_json.plain(asdict(summarize(self.folder / "monitor.jsonl", load=safe_json.load)))
+            found = summarize(self.folder / "monitor.jsonl", phase_ms=phase_ms, load=safe_json.load)
+            figures = safe_json.plain(asdict(found))
         except (OSError, SummaryError, KeyError, TypeError, ValueError, AttributeError):  # a host may send anything
             return None
         return figures if isinstance(figures, dict) else None
@@ -79,9 +79,23 @@ class NodeOutcome:
         return [*absent, *(name for name in self.left_behind if name not in absent)]
 
 
+def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
+    """From the first TRAIN_START to the last TRAIN_END of these ranks, epoch ms of their host; None: there are none."""
+    times = {
+        event: [log.latest[event].metadata.time_ms for log in logs if event in log.latest]
+        for event in (Event.TRAIN_START, Event.TRAIN_END)
+    }
+    if not all(times.values()):
+        return None
+    return min(times[Event.TRAIN_START]), max(times[Event.TRAIN_END])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a round came to. `warnings`: what is wrong with the logs and no reason of the verdict."""
+    """What a round came to. `warnings`: what is wrong with the logs and no reason of the verdict.
+
+    `phases_ms`: by host, begin and end of the measured work, epoch ms of that host.
+    """
 
     verdict: Verdict
     reason: str
@@ -89,6 +103,7 @@ class Judgement:
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
     warnings: list[str]
+    phases_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None) -> Judgement:
@@ -97,7 +112,8 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
     Args:
         ended_early: verdict and reason where the controller itself ended the round (time limit, interruption).
     """
-    logs = {log.rank: log for outcome in outcomes for log in outcome.rank_logs()}
+    logs_of = {outcome.node.host: outcome.rank_logs() for outcome in outcomes}
+    logs = {log.rank: log for found in logs_of.values() for log in found}
     rank0 = logs.get(0)
     metrics, without = bounded_metrics((rank0.value(Event.FINISHED) if rank0 else None) or {})
     steps = rank0.steps if rank0 else []
@@ -118,6 +134,7 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
         metrics=metrics,
         steps=steps,
         warnings=[*without, *(sentence for _, log in sorted(logs.items()) for sentence in _left_out(log))],
+        phases_ms={host: phase for host, found in logs_of.items() if (phase := phase_ms(found)) is not None},
     )
 
 
@@ -155,22 +172,3 @@ def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) ->
         if finished.get("converged") is False:
             return Verdict.FAIL, f"rank {rank}: the target was not reached"
     return Verdict.PASS, "all ranks finished"
-
-
-def mean_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Metric by metric over several rounds: the mean of numbers, the value where all agree, else the list of values."""
-    merged: dict[str, Any] = {}
-    for name in dict.fromkeys(name for metrics in rounds for name in metrics):
-        values = [metrics[name] for metrics in rounds if name in metrics]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            merged[name] = values[0] if len(set(values)) == 1 else _mean(values)
-        else:
-            merged[name] = values[0] if all(value == values[0] for value in values) else values
-    return merged
-
-
-def _mean(values: Sequence[float]) -> float | list[float]:
-    try:
-        return fmean(values)
-    except OverflowError:  # their sum is beyond a float's range
-        return list(values)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from run_benchmarks.changes import Changes
+from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.network_baseline import BaselineRecord
 
 SCHEMA_VERSION = 2
@@ -146,9 +147,20 @@ class RoundRecord(_Record):
         return with_remarks(self.verdict, len(self.remarks))
 
 
-class CaseRecord(_Record):
-    """One case: its verdict, its rounds' verdicts, and the mean of each numeric metric over the rounds that passed.
+class EarlierAttempt(_Record):
+    """An attempt at a round after which another was made; `verdict` is None where it left no record."""
 
+    round: int
+    attempt: int
+    verdict: Verdict | None
+    reason: str
+
+
+class CaseRecord(_Record):
+    """One case: its verdict, its rounds' verdicts, and each metric over the rounds that passed (results.metrics).
+
+    `attempts`: for each round, which attempt counts; `earlier_attempts`: what came of those before. `spread`: of each
+    metric that was measured in several rounds and is a mean, maximum or minimum of them.
     `baseline`: its measurements against BASELINE, where that is set and a round passed. `remarks`: those of its rounds,
     in words.
     """
@@ -164,7 +176,10 @@ class CaseRecord(_Record):
     verdict: Verdict
     reason: str
     rounds: list[Verdict]
+    attempts: list[int] = []
+    earlier_attempts: list[EarlierAttempt] = []
     metrics: dict[str, Any]
+    spread: dict[str, Spread] = {}
     baseline: BaselineRecord | None = None
     remarks: list[str] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from run_benchmarks.results.metrics import Rule, Spread
 from run_benchmarks.results.records import RunRecord
 
 LARGE, HUGE = 1e3, 1e15
@@ -16,8 +17,11 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     rows = []
     for case in record.cases:
         passed = sum(verdict == "pass" for verdict in case.rounds)
-        head = (case.name, case.verdict_text, f"{passed}/{len(case.rounds)}", f"{case.nnodes} x {case.nproc}")
-        metrics = [(name, show(value)) for name, value in case.metrics.items()] or [("", case.reason)]
+        again = sum(attempt > 1 for attempt in case.attempts)
+        rounds = f"{passed}/{len(case.rounds)}" + (f" ({again} retried)" if again else "")
+        head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
+        metrics = [(name, show_spread(value, case.spread.get(name))) for name, value in case.metrics.items()]
+        metrics = metrics or [("", case.reason)]
         metrics += [("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ())]
         metrics += [("remark", remark) for remark in case.remarks[:SHOWN_REMARKS]]
         if (more := len(case.remarks) - SHOWN_REMARKS) > 0:
@@ -25,6 +29,14 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
         for index, (name, value) in enumerate(metrics):
             rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
     return rows
+
+
+def show_spread(value: Any, spread: Spread | None) -> str:
+    """A metric of several rounds: the value and, where they differ, between what and how far apart they were."""
+    if spread is None or spread.min == spread.max:
+        return show(value)
+    kind = "" if spread.rule is Rule.MEAN else f"{spread.rule.value} of "
+    return f"{show(value)} ({kind}{show(spread.min)} to {show(spread.max)}, std {show(spread.std)}, n {spread.n})"
 
 
 def show(value: Any) -> str:

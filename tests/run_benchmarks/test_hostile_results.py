@@ -24,7 +24,8 @@ from run_benchmarks.network_console import show_network
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.preparation import Prepared, new_run_id, prepare
 from run_benchmarks.report.html import write_report
-from run_benchmarks.results.judge import NodeOutcome, mean_metrics
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.metrics import combine
 from run_benchmarks.results.network_baseline import measured
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.results.summary import case_rows
@@ -65,7 +66,8 @@ class WholePath:
 
     def of_a_run(self, records: Sequence[RoundRecord]) -> None:
         """Make a run of these rounds, and check all that is written of it."""
-        run = run_record(mean_metrics([record.metrics for record in records]), config={"slow_percent": 15.0})
+        metrics, spread = combine([record.metrics for record in records])
+        run = run_record(metrics, spread=spread, config={"slow_percent": 15.0})
         write_record(self._folder / "run.json", run)
         assert RunRecord.model_validate_json((self._folder / "run.json").read_bytes()) == run
         strict((self._folder / "run.json").read_bytes())
@@ -235,7 +237,7 @@ def test_measurements_that_cannot_be_combined_are_the_case_s_verdict(
     def breaks(rounds: object) -> dict[str, Any]:
         raise OverflowError("too large")
 
-    monkeypatch.setattr("run_benchmarks.session.mean_metrics", breaks)
+    monkeypatch.setattr("run_benchmarks.session.combine", breaks)
     (tmp_path / "result").mkdir()
     with Interruption("clean") as interruption:
         session = Session(prepare(load(), new_run_id()), tmp_path / "result", interruption, ["run.py"])
@@ -259,4 +261,4 @@ def test_a_report_that_cannot_show_a_measurement_comes_without_it(tmp_path: Path
 
 def test_means_beyond_a_float_are_the_values() -> None:
     largest = 1.7976931348623157e308
-    assert mean_metrics([{"a": largest}, {"a": largest / 2}]) == {"a": [largest, largest / 2]}
+    assert combine([{"a": largest}, {"a": largest / 2}])[0] == {"a": [largest, largest / 2]}

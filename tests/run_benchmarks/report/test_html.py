@@ -53,7 +53,7 @@ def test_a_run_that_passed(tmp_path: Path) -> None:
         "2.5 s, code abc, revision 0123456789ab-dirty.",
         "node1 10.0.0.1 Linux 6.1 - 0 -0.5",
         "bytes p50, us p95, us algbw, GB/s busbw, GB/s data 1024 10.5 12 0.1 0.15 pass",
-        "25 / 25 40 rapl 95.5 W",
+        "25 / 25 40 rapl 95.5 W, 955 J",
         "ipmi: no <b>device</b>",
         "Seconds: prepare 0.1, run 1.2.",
     ):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.results.judge import NodeOutcome, judge, mean_metrics
+from run_benchmarks.results.judge import NodeOutcome, judge
 from run_benchmarks.results.records import Verdict
-from tests.run_benchmarks.results.rounds import STEP, node_exit, node_plan, outcome, rank_failure
+from tests.run_benchmarks.results.rounds import START_MS, STEP, node_exit, node_plan, outcome, rank_failure
 from training.benchmarks.driver.perflog import Event
 
 
@@ -193,14 +193,12 @@ def test_records_of_a_host_may_be_damaged(tmp_path: Path) -> None:
     assert node.monitor_summary() is None
 
 
-def test_means_over_rounds() -> None:
-    rounds = [
-        {"busbw_GBps": 1.0, "count": 3, "correct": "pass", "note": "a", "converged": True},
-        {"busbw_GBps": 2.0, "count": 3, "correct": "pass", "note": "b", "converged": True, "late": 5},
-    ]
-    expected = {"busbw_GBps": 1.5, "count": 3, "correct": "pass", "note": ["a", "b"], "converged": True, "late": 5}
-    assert mean_metrics(rounds) == expected
-    assert mean_metrics([]) == {}
+def test_the_measured_work_of_each_host_is_told(tmp_path: Path) -> None:
+    nodes = [outcome(tmp_path, "node1"), outcome(tmp_path, "node2", 1, (2, 3), until=Event.STEP_END)]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.phases_ms == {"node1": (START_MS + 3, START_MS + 6)}
+    summary = nodes[0].monitor_summary((START_MS - 1000, START_MS + 1000))
+    assert summary is not None and summary["phase"]["started_ms"] == START_MS - 1000
 
 
 def test_who_lost_a_peer_is_no_cause_whatever_the_clocks_say(tmp_path: Path) -> None:

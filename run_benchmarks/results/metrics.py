@@ -1,0 +1,96 @@
+"""One value of a metric for several rounds, by the metric's own rule, and how far the rounds lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from statistics import fmean, stdev
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Rule(StrEnum):
+    """How a metric's values are combined: KEEP gives the value where all are equal, else the list of them."""
+
+    MEAN = "mean"
+    MAX = "max"
+    MIN = "min"
+    KEEP = "keep"
+
+
+HUGE = 1e150  # its square is still a number
+# The first pattern that fits a metric's name decides; where none does, numbers with a fraction are means (times and
+# rates), whole ones are kept (counts, sizes, steps).
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("max_*", Rule.MAX),
+    ("min_*", Rule.MIN),
+    ("peak_memory_bytes", Rule.MAX),
+    ("peak_tflops", Rule.KEEP),
+    ("*_bytes", Rule.KEEP),
+    ("*_size", Rule.KEEP),
+    ("*_steps", Rule.KEEP),
+    ("num_*", Rule.KEEP),
+    ("flops_per_*", Rule.KEEP),
+    ("*[a-z]_count", Rule.KEEP),
+    ("*_time", Rule.MEAN),
+    ("*_us", Rule.MEAN),
+    ("*_ms", Rule.MEAN),
+    ("*_seconds", Rule.MEAN),
+    ("*_GBps", Rule.MEAN),
+    ("*_per_second*", Rule.MEAN),
+    ("throughput*", Rule.MEAN),
+    ("*_percent", Rule.MEAN),
+)
+
+
+class Spread(BaseModel):
+    """How the `n` rounds that passed lie apart; `rule` is how the metric's value was made of them.
+
+    `std` is the standard deviation of a sample (n - 1).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    rule: Rule
+    n: int
+    mean: float
+    std: float
+    min: float
+    max: float
+
+
+def rule_of(name: str, values: Sequence[Any]) -> Rule:
+    """The rule of a metric with these values: what is no number is kept, whatever its name."""
+    if not all(_is_number(value) for value in values):
+        return Rule.KEEP
+    named = next((rule for pattern, rule in RULES if fnmatchcase(name, pattern)), None)
+    return named or (Rule.MEAN if any(isinstance(value, float) for value in values) else Rule.KEEP)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it can be reckoned with: a host may have sent an integer that no float holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < HUGE
+
+
+def combine(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Spread]]:
+    """Each metric over several rounds, and the spread of those that were measured more than once and are not kept."""
+    merged: dict[str, Any] = {}
+    spreads: dict[str, Spread] = {}
+    for name in dict.fromkeys(name for metrics in rounds for name in metrics):
+        values = [metrics[name] for metrics in rounds if name in metrics]
+        rule = rule_of(name, values)
+        if rule is Rule.KEEP:
+            merged[name] = values[0] if all(value == values[0] for value in values) else values
+            continue
+        if len(values) == 1:
+            merged[name] = values[0]
+            continue
+        spread = Spread(
+            rule=rule, n=len(values), mean=fmean(values), std=stdev(values), min=min(values), max=max(values)
+        )
+        combined = {Rule.MEAN: spread.mean, Rule.MAX: spread.max, Rule.MIN: spread.min}[rule]
+        merged[name] = values[0] if spread.min == spread.max else combined
+        spreads[name] = spread
+    return merged, spreads
