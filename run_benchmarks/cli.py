@@ -12,7 +12,7 @@ import typer
 
 from run_benchmarks import cleaning, run_status, starting, stopping
 from run_benchmarks.check import check_hosts
-from run_benchmarks.commands import listing
+from run_benchmarks.commands import import_flagperf, listing
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     CaseOption,
@@ -234,6 +234,7 @@ def diagnose(asked: Request) -> None:
 
 
 app.command("list")(listing.list_all)
+app.command("import-flagperf")(import_flagperf.import_flagperf)
 
 
 @app.command()

@@ -1,0 +1,60 @@
+"""`run.py import-flagperf DIR`: a FlagPerf tree as files of ours, with a line for every key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from run_benchmarks.command_line import ROOT, own_command
+from run_benchmarks.console import say
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Translation, translate
+from run_benchmarks.problems import ABSENT, Problem
+
+TreeArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="FlagPerf's repository, or its folder training", file_okay=False)
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="where the files go; default: this repository", file_okay=False)
+]
+OverwriteFilesOption = Annotated[bool, typer.Option("--overwrite", help="replace files that are there and differ")]
+
+
+def import_flagperf(tree: TreeArgument, output: OutputOption = ROOT, overwrite: OverwriteFilesOption = False) -> None:
+    """Translate FlagPerf's configs: cluster, tests, cases, their variables and packages; one line for every key."""
+    done = translate(tree)
+    _show(done, tree)
+    problems = [*done.problems, *([] if overwrite else _in_the_way(done, output))]
+    if problems:
+        raise ConfigError(problems)
+    for path, text in done.files.items():
+        target = output / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        say(f"written: {target}")
+    if output.resolve() == ROOT:
+        files = ("--cluster-conf", str(ROOT / CLUSTER_FILE), "--test-conf", str(ROOT / TEST_FILE))
+        say(f"See what a run would do:\n  {own_command(*files, 'plan')}")
+    else:
+        say(f"Copy run_benchmarks/ and vendors/ of {output} into {ROOT} to run it")
+
+
+def _show(done: Translation, tree: Path) -> None:
+    """Each file of the tree with a line for each of its keys."""
+    for file in dict.fromkeys(line.file for line in done.lines):
+        own = [line for line in done.lines if line.file == file]
+        width = max(len(line.key) for line in own)
+        say(str(file.relative_to(tree)) if file.is_relative_to(tree) else str(file))
+        for line in own:
+            say(f"  {line.key:<{width}}  {line.outcome:<11}  {line.note}".rstrip())
+
+
+def _in_the_way(done: Translation, output: Path) -> list[Problem]:
+    """Files that are there and hold something else."""
+    return [
+        Problem(str(output / path), "", ABSENT, "is there and differs; --overwrite replaces it")
+        for path, text in done.files.items()
+        if (output / path).is_file() and (output / path).read_text(encoding="utf-8") != text
+    ]

@@ -1,0 +1,19 @@
+"""What became of one key of a FlagPerf tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Outcome = Literal["kept", "renamed", "added", "meaningless", "unknown", "left out", "by hand"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A key of a file, what became of it, and to what or why."""
+
+    file: Path
+    key: str
+    outcome: Outcome
+    note: str = ""

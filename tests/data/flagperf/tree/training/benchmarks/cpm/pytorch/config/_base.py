@@ -1,0 +1,11 @@
+num_layers: int = 24
+hidden_dropout: float = 0.5
+lr_decay_style: str = "linear"
+lr_decay_iters: int = None
+loss_scale: float = 4096
+init_checkpoint = "cpm_model_states_medium.pt"
+tokenizer_vocab_model = "chinese_vocab.model"
+tokenizer_path: str = "bpe_3w_new/"
+eval_interval_samples: int = 20000
+seq_length: int = 200
+epoch: int = 10

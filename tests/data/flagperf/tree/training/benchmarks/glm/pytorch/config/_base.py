@@ -1,0 +1,16 @@
+vendor: str = None
+name: str = "GLM"
+fp16 = True
+train_data: str = "ReCoRD/train_hdf5/train_sparse.hdf5"
+eval_data: str = "ReCoRD/eval_hdf5/eval_sparse.hdf5"
+init_checkpoint: str = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
+num_layers: int = 24
+mem_length: int = 0
+checkpoint_activations = True
+clip_grad: float = 1
+target_accuracy: float = 0.8
+eval_iter_start_samples: int = 100
+eval_interval_samples: int = 600 * 8 * 4
+max_samples_termination: float = 1388270 * 4
+num_workers: int = 4
+dynamic_loss_scale: bool = True

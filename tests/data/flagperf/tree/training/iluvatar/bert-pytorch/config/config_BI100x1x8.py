@@ -1,0 +1,2 @@
+dist_backend = "nccl"
+train_batch_size = 16
