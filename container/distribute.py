@@ -12,22 +12,22 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 import requests
 from docker import APIClient
-from docker.errors import DockerException, NotFound
+from docker.errors import DockerException
 
 from container.engine_images import (
     CHUNK,
     QUIET_S,
     DistributeError,
+    Identity,
     ImageLoadError,
     Progress,
     Upload,
-    inspect,
+    identity,
 )
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def transfer(
     """
     if concurrency < 1:
         raise ValueError(f"concurrency {concurrency}: at least 1")
-    image = _identity(source_client, tag)
+    image = identity(source_client, tag)
     if image is None:
         raise DistributeError(f"the source engine has no image {tag}")
     job = _Job(tag, image, spool, progress)
@@ -83,29 +83,6 @@ def _collect(futures: Mapping[str, Future[T]]) -> tuple[dict[str, T], dict[str, 
         except DistributeError as error:
             errors[name] = error
     return results, errors
-
-
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """An image as every engine can compare it: its id, and its layers for engines that count ids another way."""
-
-    id: str
-    layers: tuple[str, ...]
-    labels: tuple[tuple[str, str], ...]
-    size: int
-
-    def same(self, other: "_Identity") -> bool:
-        return self.id == other.id or (self.layers, self.labels) == (other.layers, other.labels)
-
-
-def _identity(client: APIClient, tag: str) -> _Identity | None:
-    try:
-        image = inspect(client, tag)
-    except NotFound:
-        return None
-    labels = (image.get("Config") or {}).get("Labels") or {}
-    layers = tuple((image.get("RootFS") or {}).get("Layers") or ())
-    return _Identity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
 
 
 @contextlib.contextmanager
@@ -142,7 +119,7 @@ def _remove_unused(path: Path) -> None:
 class _Job:
     """One image on its way: saved once, loaded many times."""
 
-    def __init__(self, tag: str, image: _Identity, spool: Path, progress: Progress) -> None:
+    def __init__(self, tag: str, image: Identity, spool: Path, progress: Progress) -> None:
         self.cancelled = threading.Event()
         self._tag = tag
         self._image = image
@@ -152,7 +129,7 @@ class _Job:
     def already_there(self, client: APIClient) -> bool:
         """Whether the target has this very image. Raises ImageLoadError where it does not answer."""
         try:
-            there = _identity(client, self._tag)
+            there = identity(client, self._tag)
         except (DockerException, requests.RequestException) as error:
             raise ImageLoadError(f"the engine does not answer: {error}") from error
         return there is not None and there.same(self._image)
@@ -210,7 +187,7 @@ class _Job:
                     for event in cast(Iterator[dict[str, Any]], client.load_image(upload)):  # type: ignore[no-untyped-call]
                         if "error" in event:
                             raise ImageLoadError(f"{what} from {self._file}: {event['error']}")
-            there = _identity(client, self._tag)
+            there = identity(client, self._tag)
         except (DockerException, requests.RequestException, OSError, json.JSONDecodeError) as error:
             raise ImageLoadError(f"{what}: {error}") from error
         if there is None or not there.same(self._image):

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from docker import APIClient
 from docker.errors import APIError, NotFound
 
-from container.image import LABEL_BASE, ImageSpec, ImageSpecError
+from container.image import LABEL_BASE, LABEL_HASH, ImageSpec, ImageSpecError
 
 Progress = Callable[[str, float | None], None]
 
@@ -61,28 +61,63 @@ def find(client: APIClient, tag: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class BaseState:
-    """What one engine knows of an image's base: the id it has under the base's name, and that of the image's build."""
+class Identity:
+    """An image as every engine can compare it: its id, and its layers for engines that count ids another way."""
 
-    base: str | None
-    built_on: str | None
+    id: str
+    layers: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    size: int
+
+    def same(self, other: "Identity") -> bool:
+        """Whether both are one image."""
+        return self.id == other.id or (self.layers, self.labels) == (other.layers, other.labels)
+
+    def label(self, name: str) -> str | None:
+        """The value of one of its labels."""
+        return dict(self.labels).get(name)
 
 
-def base_state(client: APIClient, spec: ImageSpec) -> BaseState:
-    """Ask one engine. Raises DockerException."""
+def identity(client: APIClient, ref: str) -> Identity | None:
+    """The image that the engine has under this tag, id or digest; None if it has none. Raises DockerException."""
     try:
-        labels = (inspect(client, spec.tag).get("Config") or {}).get("Labels") or {}
+        image = inspect(client, ref)
     except NotFound:
-        labels = {}
-    return BaseState(base=find(client, spec.base_image), built_on=labels.get(LABEL_BASE))
+        return None
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    layers = tuple((image.get("RootFS") or {}).get("Layers") or ())
+    return Identity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
 
 
-def outdated(states: Mapping[str, BaseState]) -> tuple[str | None, set[str]]:
-    """Which engine has the base that counts (the first that has any), and which have an image built on another."""
+@dataclass(frozen=True, slots=True)
+class ImageState:
+    """What one engine has under an image's tag, and the id it has under the name of the image's base."""
+
+    image: Identity | None
+    base: str | None = None
+
+
+def image_state(client: APIClient, tag: str, spec: ImageSpec | None) -> ImageState:
+    """Ask one engine; `spec` where the image is one that is built. Raises DockerException."""
+    return ImageState(identity(client, tag), None if spec is None else find(client, spec.base_image))
+
+
+def outdated(states: Mapping[str, ImageState], spec: ImageSpec) -> tuple[str | None, dict[str, str]]:
+    """Which engine has the base that counts (the first that has any), and which have an image that does not, and why.
+
+    One that counts says of itself that it was made by this recipe, and on that base.
+    """
     source = next((name for name, state in states.items() if state.base is not None), None)
-    if source is None:
-        return None, set()
-    return source, {name for name, state in states.items() if state.built_on != states[source].base}
+    base = states[source].base if source is not None else None
+    wrong = {}
+    for name, state in states.items():
+        if state.image is None:
+            continue
+        if state.image.label(LABEL_HASH) != spec.content_hash:
+            wrong[name] = f"{state.image.id} bears the tag and was not made by its recipe"
+        elif base is not None and state.image.label(LABEL_BASE) != base:
+            wrong[name] = f"{state.image.id} was built on another {spec.base_image} than there is now"
+    return source, wrong
 
 
 def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
@@ -111,10 +146,12 @@ def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
             timeout=QUIET_S,
         )
         _follow_build(stream, spec.tag, progress)
-    image = find(client, spec.tag)
+    image, on = identity(client, spec.tag), identity(client, base)
     if image is None:
         raise ImageBuildError(spec.tag, "the engine reported success but has no such image", [])
-    return image
+    if on is None or image.layers[: len(on.layers)] != on.layers:
+        raise ImageBuildError(spec.tag, f"the name {spec.base_image} came to stand for another image meanwhile", [])
+    return image.id
 
 
 def _follow_build(stream: Iterable[dict[str, Any]], tag: str, progress: Progress) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from run_benchmarks import cleaning, run_status, starting, stopping
+from run_benchmarks import cleaning, run_status, starting, stopping, verification
 from run_benchmarks.check import check_hosts
 from run_benchmarks.commands import import_flagperf, listing
 from run_benchmarks.commands.options import (
@@ -264,6 +264,20 @@ def clean(
     raise typer.Exit(EXIT_FAIL if result.failed else EXIT_PASS)
 
 
+@app.command()
+def verify(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or its folder, wherever that is now")],
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Check offline that a result folder is what its run left: every file, number and verdict; exit code 1 if not."""
+    folder = Path(run_id)
+    if not folder.is_dir():
+        folder = find_run(run_id, asked_for(context, cluster_conf, test_conf).test_conf, DEFAULT_TEST)
+    raise typer.Exit(EXIT_FAIL if verification.report(folder, say) else EXIT_PASS)
+
+
 def main() -> None:
     """Entry point: a user's mistake is one readable screen and exit code 2."""
     try:
@@ -272,7 +286,7 @@ def main() -> None:
         count = len(error.problems)
         complain(f"{count} mistake{'s' * (count > 1)} in the configuration:\n{textwrap.indent(str(error), '  ')}")
         sys.exit(EXIT_USAGE)
-    except JournalError as error:
+    except (JournalError, verification.NoRunError) as error:
         complain(str(error))
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:

@@ -31,11 +31,15 @@ class RunContext:
     hosts: Mapping[str, Host]
     reports: Mapping[str, HostReport]
     runtime: Runtime
-    image_ids: Mapping[str, str]
     result_dir: Path
     interruption: Interruption
     link_limit: float
     collect_limits: CollectLimits = field(default_factory=CollectLimits)
+
+    def image_id(self, node: NodePlan) -> str | None:
+        """The id under which a node's host has its image; None without one."""
+        report = self.reports.get(node.host)
+        return report.images.get(node.image or "") if report is not None else None
 
 
 @dataclass(kw_only=True)

@@ -55,7 +55,6 @@ class Ladder:
         self._case = network_case(prepared)
         self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
         self._reports: dict[str, HostReport] = {}
-        self._image_ids: dict[str, str] = {}
         docker = prepared.plan.runtime == "docker"
         self._runtime: Runtime = DockerRuntime(lambda _: None) if docker else ProcessRuntime()
 
@@ -145,9 +144,9 @@ class Ladder:
         assert facts is not None
         argv = (node.workload.argv[0], *REACH, *words, "--port", str(port))
         task = node.workload.model_copy(update={"name": f"{node.workload.name}-reach", "argv": argv})
-        return self._runtime.create(
-            self._hosts[node.host], node, task, Bound(master_port=port, user=f"{facts.uid}:{facts.gid}")
-        )
+        image = self._reports[node.host].images.get(node.image or "")
+        bound = Bound(master_port=port, image=image, user=f"{facts.uid}:{facts.gid}")
+        return self._runtime.create(self._hosts[node.host], node, task, bound)
 
     def _provide(self, plan: Plan) -> None:
         """Code, images and folders, where they are lacking."""
@@ -157,7 +156,7 @@ class Ladder:
         for_each(hosts, lambda host: bring(host, code, path, deadline=PREPARE_SECONDS)).raise_first()
         if plan.runtime == "docker":
             resolved = self._prepared.resolved
-            self._image_ids = provide_images(plan, resolved, self._hosts, self._reports, self._interruption)
+            provide_images(plan, resolved, self._hosts, self._reports, self._interruption, {})
 
     def _make_folders(self, nodes: Sequence[NodePlan]) -> None:
         def make(node: NodePlan) -> None:
@@ -202,7 +201,6 @@ class Ladder:
             hosts=self._hosts,
             reports=self._reports,
             runtime=self._runtime,
-            image_ids=self._image_ids,
             result_dir=self._result_dir,
             interruption=self._interruption,
             link_limit=settings.cluster.LINK_LIMIT,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +16,17 @@ import docker.errors
 import requests
 
 from container.distribute import transfer
-from container.engine_images import BaseState, DistributeError, base_state, build, outdated, pull
-from container.image import ImageSpec, ImageSpecError
+from container.engine_images import (
+    DistributeError,
+    Identity,
+    ImageState,
+    build,
+    identity,
+    image_state,
+    outdated,
+    pull,
+)
+from container.image import LABEL_BASE, ImageSpec, ImageSpecError
 from run_benchmarks.console import LOG
 from run_benchmarks.errors import TaskError
 from run_benchmarks.findings import HostReport
@@ -25,6 +35,7 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.plan import Plan
 from run_benchmarks.resolve import Resolved
+from run_benchmarks.results.records import ImageRecord
 
 ValueT = TypeVar("ValueT")
 SAY_EVERY_SECONDS = 5.0
@@ -45,19 +56,20 @@ def provide_images(
     hosts: Mapping[str, Host],
     reports: Mapping[str, HostReport],
     interruption: Interruption,
-    settled: Collection[str] = (),
-) -> dict[str, str]:
-    """Bring every image of the plan to every host that needs it and, by its report, lacks it; the reports then say so.
+    settled: Mapping[str, Identity],
+) -> dict[str, Identity]:
+    """Bring every image of the plan to every host that needs it and lacks it; the reports then have each host's id.
 
     Args:
-        settled: tags that this run has provided before. They are not built anew, whatever bases the hosts that are
-            left have: all rounds of a run use one image.
+        settled: images that this run has provided before, by tag. They are not built anew, whatever bases the hosts
+            that are left have: all rounds of a run use one image.
 
     Returns:
-        image id by tag.
+        the images by tag.
 
     Raises:
-        TaskError: an image cannot be built or pulled, or a host did not get it.
+        TaskError: an image cannot be built or pulled, a host did not get it, or hosts have different ones of a name
+            that is not ours to change.
         InterruptedRunError: a signal came; a build or transfer under way is broken off.
     """
     specs = {case.image.tag: case.image for case in resolved.cases if case.image is not None}
@@ -67,61 +79,105 @@ def provide_images(
         if image is not None:
             names = needed.setdefault(image, [])
             names += [host for host in case.hosts if host not in names]
-    ids = {}
+    images: dict[str, Identity] = {}
     for tag, names in needed.items():
-        chosen = {name: hosts[name] for name in names}
-        there = {name: reports[name].images.get(tag) for name in names}
+        chosen, spec = {name: hosts[name] for name in names}, specs.get(tag)
+        states = _each(chosen, functools.partial(image_state, tag=tag, spec=spec))
+        builder, there = _usable(tag, spec, states, settled.get(tag))
+        there |= _provide(tag, spec, chosen, there, builder or names[0], interruption)
+        for name, image_there in there.items():
+            assert image_there is not None
+            reports[name].images[tag] = image_there.id
+            images.setdefault(tag, image_there)
+    return images
+
+
+def image_records(
+    resolved: Resolved, images: Mapping[str, Identity], reports: Mapping[str, HostReport]
+) -> list[ImageRecord]:
+    """What the images of a run were made of, and the id that each host has them under."""
+    specs = {case.image.tag: case.image for case in resolved.cases if case.image is not None}
+    records = []
+    for tag, image in images.items():
         spec = specs.get(tag)
-        builder = None if spec is None or tag in settled else _drop_outdated(spec, chosen, there)
-        ids[tag] = _provide(tag, spec, chosen, there, builder or names[0], interruption)
-        for name in names:
-            reports[name].images[tag] = ids[tag]
-    return ids
+        ids = {name: report.images.get(tag) for name, report in reports.items()}
+        records.append(
+            ImageRecord(
+                tag=tag,
+                ids={name: image_id for name, image_id in ids.items() if image_id is not None},
+                recipe=None if spec is None else spec.content_hash,
+                base_image=None if spec is None else spec.base_image,
+                base_id=image.label(LABEL_BASE),
+                files={} if spec is None else {file.name: file.sha256 for file in spec.files},
+            )
+        )
+    return records
 
 
-def _drop_outdated(spec: ImageSpec, hosts: dict[str, Host], there: dict[str, str | None]) -> str | None:
-    """Count an image as absent that was built on another image than its base's name stands for now.
+def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) -> dict[str, ValueT]:
+    """The answers of all hosts' engines. Raises TaskError."""
+    return for_each(hosts, lambda host: _guard(host.name, lambda: ask(host.docker()))).raise_first()
 
-    Returns the host that has this base; None where nobody has it, so that any image is good.
+
+def _usable(
+    tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: Identity | None
+) -> tuple[str | None, dict[str, Identity | None]]:
+    """The host to build on, None for any; and by host the image it may use: one and the same on all, or None.
+
+    Raises:
+        TaskError: hosts have different images under a name that the user gave.
     """
-
-    def ask(host: Host) -> BaseState:
-        return _guard(host.name, lambda: base_state(host.docker(), spec))
-
-    builder, stale = outdated(for_each(hosts, ask).raise_first())
-    for name in sorted(stale):
-        if there[name] is not None:
-            LOG.info("%s: image %s was built on another %s than there is now", name, spec.tag, spec.base_image)
+    there = {name: state.image for name, state in states.items()}
+    builder = None
+    if spec is not None and settled is None:
+        builder, wrong = outdated(states, spec)
+        for name, why in wrong.items():
+            LOG.warning("%s: image %s: %s; it is replaced", name, tag, why)
             there[name] = None
-    return builder
+    source, expected = next(((name, image) for name, image in there.items() if image), ("", None))
+    if settled is not None:
+        source, expected = "the hosts of earlier rounds", settled
+    for name, image in there.items():
+        if image is None or expected is None or image.same(expected):
+            continue
+        differs = f"image {tag} is {image.id} there and {expected.id} on {source}"
+        if spec is None:
+            raise TaskError(name, f"{differs}: remove the wrong one, or give IMAGE by its digest")
+        LOG.warning("%s: %s; it is replaced", name, differs)
+        there[name] = None
+    return builder, there
 
 
 def _provide(
     tag: str,
     spec: ImageSpec | None,
-    hosts: dict[str, Host],
-    there: dict[str, str | None],
+    hosts: Mapping[str, Host],
+    there: Mapping[str, Identity | None],
     builder: str,
     interruption: Interruption,
-) -> str:
-    lacking = [name for name, image_id in there.items() if image_id is None]
-    source = next((name for name, image_id in there.items() if image_id), None)
-    image_id = there[source] if source else None
-    if not lacking and image_id:
-        return image_id
+) -> dict[str, Identity]:
+    """Bring the image to those that lack it, and say what they have then."""
+    brought = {name: hosts[name] for name, image in there.items() if image is None}
+    if not brought:
+        return {}
+    source = next((name for name, image in there.items() if image is not None), None)
+    lacking = list(brought)
     with contextlib.ExitStack() as stack:
         clients = {name: host.open_docker(TRANSFER_SECONDS, interruption.check) for name, host in hosts.items()}
         for client in clients.values():
             stack.callback(client.close)
-        if source is None or image_id is None:
+        if source is None:
             source = builder
             LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
-            say = Sayer(f"{source}: image {tag}", interruption)
-            image_id = _make(clients[source], tag, spec, source, say)
+            _make(clients[source], tag, spec, source, Sayer(f"{source}: image {tag}", interruption))
             lacking.remove(source)
         if lacking:
             _distribute(tag, source, clients, lacking, Sayer(f"image {tag}", interruption))
-    return image_id
+    found = _each(brought, lambda client: identity(client, tag))
+    for name, image in found.items():
+        if image is None:
+            raise TaskError(name, f"image {tag} is gone again")
+    return {name: image for name, image in found.items() if image is not None}
 
 
 def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str, say: Sayer) -> str:

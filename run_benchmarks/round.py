@@ -20,6 +20,7 @@ from run_benchmarks.power_meters import with_power_meters
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_end
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
+from run_benchmarks.results.seal import node_folder
 from run_benchmarks.round_end import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.round_prepare import prepare_node
 from run_benchmarks.round_record import RoundFacts, write_round
@@ -61,7 +62,7 @@ class Round:
         self._nodes = {node.host: self._node(node) for node in self._plan.nodes}
 
     def _node(self, node: NodePlan) -> Node:
-        folder = self.folder / f"{node.host}_noderank{node.node_rank}"
+        folder = self.folder / node_folder(node.host, node.node_rank)
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
@@ -282,12 +283,14 @@ class Round:
         facts = report.facts
         assert facts is not None and self._master_port is not None
         names = [peer.host for peer in self._plan.nodes] if len(self._plan.nodes) > 1 else []
+        image_id = self._context.image_id(node.plan)
         known = {
             "docker_version": report.docker_version,
-            "image_id": self._context.image_ids.get(node.plan.image or ""),
+            "image_id": image_id,
         }
         return Bound(
             master_port=self._master_port,
+            image=image_id,
             user=f"{facts.uid}:{facts.gid}",
             extra_hosts={name: self._context.hosts[name].address for name in names if name not in facts.resolves},
             devices=(INFINIBAND,) if facts.has_infiniband and len(names) > 1 else (),

@@ -17,8 +17,9 @@ from run_benchmarks.integrity import Neighbourhood, integrity
 from run_benchmarks.plan import CasePlan
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
+from run_benchmarks.results.seal import config_digest
 from training.benchmarks.driver import safe_json
-from training.benchmarks.driver.masking import mask_argv, mask_environment
+from training.benchmarks.driver.masking import mask_argv, mask_config, mask_environment
 
 MAX_REASON_CHARACTERS = 1000
 
@@ -69,6 +70,8 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], fac
         started_ms=facts.started_ms,
         finished_ms=time.time_ns() // 1_000_000,
         phase_seconds=facts.phase_seconds,
+        code_digest=context.code.digest,
+        config_sha256=config_digest(mask_config(case.config)),
         master_port=facts.master_port,
         world_size=case.nnodes * case.nproc,
         metrics=judgement.metrics,
@@ -102,6 +105,8 @@ def unjudged_record(
         started_ms=facts.started_ms,
         finished_ms=time.time_ns() // 1_000_000,
         phase_seconds=facts.phase_seconds,
+        code_digest=context.code.digest,
+        config_sha256=config_digest(mask_config(case.config)),
         master_port=facts.master_port,
         world_size=case.nnodes * case.nproc,
         metrics={},
@@ -145,7 +150,7 @@ def _own_part(node: Node, context: RunContext, master_port: int | None) -> NodeR
         argv=mask_argv(workload.argv if master_port is None else workload.bound_argv(master_port)),
         environment=mask_environment(workload.environment),
         image=node.plan.image,
-        image_id=context.image_ids.get(node.plan.image or ""),
+        image_id=context.image_id(node.plan),
         interface=None,
         clock_offset_seconds=round(node.outcome.clock_offset, 4),
         code_digest=node.code_digest,

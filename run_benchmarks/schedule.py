@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from container.engine_images import Identity
 from run_benchmarks.attempts import folder_name
 from run_benchmarks.console import LOG
 from run_benchmarks.context import RunContext, answers
@@ -56,7 +57,7 @@ class Schedule:
         self._past, self._left_out = past, dict(left_out or {})
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
-        self._image_ids: dict[str, str] = {}
+        self.images: dict[str, Identity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         docker = self._plan.runtime == "docker"
         kept = prepared.settings.test.MAX_OUTPUT_BYTES
@@ -65,10 +66,9 @@ class Schedule:
     def provide_images(self) -> None:
         """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
         if self._plan.runtime == "docker":
-            resolved, settled = self._prepared.resolved, tuple(self._image_ids)
-            self._image_ids |= provide_images(
-                self._plan, resolved, self._hosts, self._reports, self._interruption, settled
-            )
+            resolved, settled = self._prepared.resolved, dict(self.images)
+            found = provide_images(self._plan, resolved, self._hosts, self._reports, self._interruption, settled)
+            self.images.update(found | settled)
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
@@ -127,7 +127,6 @@ class Schedule:
             hosts=self._hosts,
             reports=self._reports,
             runtime=self._runtime,
-            image_ids=self._image_ids,
             result_dir=self._result_dir,
             interruption=self._interruption,
             link_limit=self._prepared.settings.cluster.LINK_LIMIT,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from container.engine_images import Identity
 from run_benchmarks.check import check_hosts
 from run_benchmarks.code_folder import bring, differences, in_words
 from run_benchmarks.command_line import own_command, run_word
@@ -18,6 +19,7 @@ from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunEr
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.images import image_records
 from run_benchmarks.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.journal import Journal, RunEnded, RunStarted
 from run_benchmarks.leftovers import remove_collected
@@ -29,7 +31,17 @@ from run_benchmarks.preparation import prepare as prepare
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
-from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst, write_record
+from run_benchmarks.results.records import (
+    CaseRecord,
+    HostRecord,
+    RoundRecord,
+    RunRecord,
+    Verdict,
+    worst,
+    write_record,
+    write_text,
+)
+from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
 from run_benchmarks.retries import earlier_attempts, passed_late
 from run_benchmarks.revision import revision
 from run_benchmarks.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
@@ -58,6 +70,7 @@ class Session:
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
         self._skipped: dict[str, str] = {}
         self._code_differences: dict[str, list[str]] = {}
+        self._images: Mapping[str, Identity] = {}
         self._revision = revision(ROOT, set(prepared.code.names))
         # Read at the start: the file may be replaced meanwhile.
         file = prepared.settings.test.BASELINE
@@ -66,6 +79,8 @@ class Session:
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
         self._journal.append(self._started())
+        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)  # that of an earlier controller; this one writes its own
+        write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._begin()
         with connected(self._prepared.settings.cluster) as hosts:
             try:
@@ -83,6 +98,8 @@ class Session:
                 self._collect_leftovers(hosts)
         record = self._finish()
         self._journal.append(RunEnded(verdict=record.verdict, exit_code=record.exit_code))
+        seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
+        LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         return record
 
     def _started(self) -> RunStarted:
@@ -165,6 +182,7 @@ class Session:
             left_out=self._left_out,
         )
         schedule.provide_images()
+        self._images = schedule.images
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
         self._limit_time()
@@ -242,6 +260,7 @@ class Session:
             },
             hosts=[self._host_record(report) for report in self._reports.values()],
             left_out=self._left_out,
+            images=image_records(self._prepared.resolved, self._images, self._reports),
             cases=cases,
         )
 

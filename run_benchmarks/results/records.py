@@ -115,6 +115,7 @@ class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
     `integrity` is None in records of versions that did not look.
+    `code_digest` and `config_sha256` (of the case's settings as in run.json) say what it ran.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -129,6 +130,8 @@ class RoundRecord(_Record):
     started_ms: int
     finished_ms: int
     phase_seconds: dict[str, float]
+    code_digest: str | None = None
+    config_sha256: str | None = None
     master_port: int | None
     world_size: int
     metrics: dict[str, Any]
@@ -204,6 +207,20 @@ class HostRecord(_Record):
     code_differences: list[str] = []
 
 
+class ImageRecord(_Record):
+    """An image that a run used: its id on each host, and what it was built from, where it was ours to build.
+
+    `recipe` is the content hash that its tag begins with; `files` has the sha256 of all that went in, wheels among it.
+    """
+
+    tag: str
+    ids: dict[str, str]
+    recipe: str | None
+    base_image: str | None
+    base_id: str | None
+    files: dict[str, str]
+
+
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS).
 
@@ -227,6 +244,7 @@ class RunRecord(_Record):
     versions: dict[str, str]
     hosts: list[HostRecord]
     left_out: dict[str, str] = {}
+    images: list[ImageRecord] = []
     cases: list[CaseRecord]
 
 

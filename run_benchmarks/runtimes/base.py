@@ -19,6 +19,7 @@ class Bound:
 
     Attributes:
         master_port: free on the master.
+        image: id of the node's image on its host: a tag may stand for another one the next moment.
         user: numeric "uid:gid" that the task runs as in a container.
         extra_hosts: addresses of the names that the host cannot resolve itself.
         devices: optional device folders that the host really has.
@@ -28,6 +29,7 @@ class Bound:
     """
 
     master_port: int
+    image: str | None = None
     user: str = ""
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()

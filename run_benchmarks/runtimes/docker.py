@@ -83,7 +83,7 @@ class _Container:
 
         def create() -> Any:
             return client.create_container(
-                image=node.image,
+                image=bound.image or node.image,
                 command=list(task.bound_argv(bound.master_port)),
                 entrypoint=[],
                 name=task.name,
@@ -94,7 +94,7 @@ class _Container:
                 host_config=_host_config(client, node, options, bound),
             )
 
-        self._call(f"creating container {task.name} from {node.image}", create)
+        self._call(f"creating container {task.name} from {node.image} ({bound.image})", create)
 
     def _call(self, what: str, action: Callable[[], ValueT]) -> ValueT:
         return call(self._host, what, action)

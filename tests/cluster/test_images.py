@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.cluster import images
+from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, wait_until
 
@@ -65,3 +65,36 @@ def test_an_engine_that_stops_while_it_gets_an_image(controller: Controller, tes
         stopped.start_engine()
         client.images.remove(ON_ONE_HOST)
         client.close()
+
+
+def test_hosts_that_have_different_images_under_one_name(controller: Controller, testbed: TestBed) -> None:
+    """Ours is replaced by the one of the recipe, and containers come from its id; a user's own is refused."""
+    tag = seed.case_image().tag
+    right, wrong = (host.connect_docker(timeout=300) for host in testbed.hosts)
+    try:
+        image_id = right.images.get(tag).id
+        wrong.images.get(tag).tag(*seed.KEPT.split(":"))
+        wrong.images.get(images.BASE_IMAGE).tag(*tag.split(":"))
+        controller.configure_test({"SHORT": SHORT})
+        answer = controller.call()
+        assert answer.exit_code == 0, answer.output
+        address = testbed.hosts[1].address
+        assert f"{address}: image {tag}: " in answer.output and "was not made by its recipe" in answer.output
+        assert {node["image_id"] for node in answer.round_record("SHORT")["nodes"]} == {image_id}
+        (record,) = answer.run_record()["images"]
+        assert record["tag"] == tag and set(record["ids"].values()) == {image_id}
+        assert record["recipe"] == seed.case_image().content_hash
+        wheels = {name: digest for name, digest in record["files"].items() if name.endswith(".whl")}
+        assert len(wheels) > 10 and all(len(digest) == 64 for digest in wheels.values())
+        for client, source in ((right, tag), (wrong, images.BASE_IMAGE)):
+            client.images.get(source).tag(*ON_ONE_HOST.split(":"))
+        controller.configure_test({"SHORT": SHORT}, IMAGE=ON_ONE_HOST, BASE_IMAGE=None, WHEELHOUSE=None)
+        reason = reason_of(controller.call())
+        assert reason.startswith(f"{address}: image {ON_ONE_HOST} is sha256:") and "remove the wrong one" in reason
+    finally:
+        wrong.images.get(seed.KEPT).tag(*tag.split(":"))
+        for client, name in ((right, ON_ONE_HOST), (wrong, ON_ONE_HOST), (wrong, seed.KEPT)):
+            if client.images.list(name):
+                client.images.remove(name)
+        right.close()
+        wrong.close()

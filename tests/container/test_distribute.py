@@ -15,18 +15,18 @@ import vendors
 from container import distribute
 from container.distribute import prune, transfer
 from container.engine_images import (
-    BaseState,
     DistributeError,
     ImageBuildError,
     ImageLoadError,
     ImagePullError,
-    base_state,
+    ImageState,
     build,
     find,
+    image_state,
     outdated,
     pull,
 )
-from container.image import ImageSpec, image_spec
+from container.image import LABEL_BASE, ImageSpec, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
 
@@ -119,21 +119,28 @@ def test_an_image_is_outdated_once_its_base_s_name_stands_for_another(
     name, tag = base.split(":")
     assert client.tag(BASE_IMAGE, name, tag)
     spec = replace(small, base_image=base, dockerfile=small.dockerfile.replace(BASE_IMAGE, base))
-    assert base_state(client, spec) == BaseState(base=find(client, base), built_on=None)
+    assert image_state(client, spec.tag, spec) == ImageState(image=None, base=find(client, base))
+    assert image_state(client, spec.tag, None) == ImageState(image=None)
     build(client, spec, Said())
-    state = base_state(client, spec)
-    assert state.built_on == state.base == find(client, BASE_IMAGE)
-    engines = {"second": second, "first": client}
+    built = image_state(client, spec.tag, spec)
+    assert built.image is not None and built.image.label(LABEL_BASE) == built.base == find(client, BASE_IMAGE)
     assert transfer(client, {"second": second}, spec.tag, tmp_path / "spool", Said(), 1) == {}
-    states = {name: base_state(each, spec) for name, each in engines.items()}
-    assert states["second"].base is None
-    assert outdated(states) == ("first", set())
+
+    def found(**engines: APIClient) -> tuple[str | None, set[str]]:
+        states = {name: image_state(each, spec.tag, spec) for name, each in engines.items()}
+        builder, wrong = outdated(states, spec)
+        return builder, set(wrong)
+
+    assert image_state(second, spec.tag, spec).base is None
+    assert found(second=second, first=client) == ("first", set())
     client.tag(small_base(client, small), name, tag)
-    states = {name: base_state(each, spec) for name, each in engines.items()}
-    assert outdated(states) == ("first", {"first", "second"})
+    assert found(second=second, first=client) == ("first", {"first", "second"})
     build(client, spec, Said())
-    assert outdated({"first": base_state(client, spec)}) == ("first", set())
-    assert outdated({"second": base_state(second, spec)}) == (None, set())
+    assert found(first=client) == ("first", set())
+    assert found(second=second) == (None, set())
+    repository, _, version = spec.tag.rpartition(":")
+    second.import_image_from_data(b"\0" * 1024, repository=repository, tag=version)
+    assert found(second=second) == (None, {"second"}), "it bears the tag, and no recipe made it"
     for image in (spec.tag, base, small.tag):
         client.remove_image(image, force=True)
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from run_benchmarks.console import print_table
 from run_benchmarks.context import Node, RunContext
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.network_console import show_network
@@ -92,9 +93,8 @@ def context(prepared: Prepared, folder: Path) -> RunContext:
         plan=prepared.plan,
         code=prepared.code,
         hosts={"localhost": LocalHost("localhost")},
-        reports={},
+        reports={"localhost": HostReport(host="localhost")},
         runtime=ProcessRuntime(),
-        image_ids={},
         result_dir=folder,
         interruption=Interruption("clean"),
         link_limit=5.0,

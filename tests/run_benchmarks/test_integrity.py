@@ -278,7 +278,6 @@ def test_an_outage_that_a_round_survives_is_noted_with_its_time(
         hosts={"localhost": cut.host},
         reports={},
         runtime=ProcessRuntime(),
-        image_ids={},
         result_dir=tmp_path,
         interruption=Interruption("clean"),
         link_limit=5.0,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.context import Node, RunContext
+from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.preparation import prepare
@@ -29,9 +30,8 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
         plan=plan,
         code=prepared.code,
         hosts={"localhost": LocalHost("localhost")},
-        reports={},
+        reports={"localhost": HostReport(host="localhost")},
         runtime=ProcessRuntime(),
-        image_ids={},
         result_dir=tmp_path,
         interruption=Interruption("clean"),
         link_limit=5.0,

@@ -1,0 +1,91 @@
+"""seal.json: the sha256 of all that a run left and that no round.json vouches for, written when the run has ended.
+
+The chain: seal.json names run.json, every round.json and code.manifest by hash; a round.json names what was collected
+of its hosts; code.manifest names the code, and its own hash is the code's digest.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from run_benchmarks.results.records import RECORD_FILE, write_record
+
+SEAL_FILE, MANIFEST_FILE = "seal.json", "code.manifest"
+SCHEMA_VERSION = 1
+# The logs go on after the seal; the lock is empty.
+UNSEALED = frozenset({SEAL_FILE, "run.log", "console.log", "run.lock"})
+ROUND_FILE = RECORD_FILE
+
+
+class Seal(BaseModel):
+    """`files`: sha256 by path relative to the run's folder."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    sealed_ms: int
+    code_digest: str
+    files: dict[str, str]
+
+
+def write_seal(folder: Path, run_id: str, code_digest: str) -> str:
+    """Seal a run's folder; returns the sha256 of seal.json. Raises OSError."""
+    vouched = set(vouched_files(folder))
+    files = {
+        name: sha256(folder / name) for name in all_files(folder) if (folder / name).is_file() and name not in vouched
+    }
+    seal = Seal(run_id=run_id, sealed_ms=time.time_ns() // 1_000_000, code_digest=code_digest, files=files)
+    write_record(folder / SEAL_FILE, seal)
+    return sha256(folder / SEAL_FILE)
+
+
+def all_files(folder: Path) -> Iterator[str]:
+    """Every file below the folder but UNSEALED ones and those whose names are not UTF-8, links as well, sorted."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name not in UNSEALED and _is_text(name) and (path.is_symlink() or not path.is_dir()):
+            yield name
+
+
+def _is_text(name: str) -> bool:
+    return os.fsencode(name) == name.encode(errors="replace")
+
+
+def vouched_files(folder: Path) -> Iterator[str]:
+    """The files whose hashes stand in a round.json; of one that cannot be read, none."""
+    for path in folder.glob(f"*/round*/{ROUND_FILE}"):
+        try:
+            nodes = json.loads(path.read_bytes())["nodes"]
+            names = [
+                f"{node_folder(node['host'], node['node_rank'])}/{name}" for node in nodes for name in node["files"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+        yield from (f"{path.parent.relative_to(folder).as_posix()}/{name}" for name in names)
+
+
+def node_folder(host: str, node_rank: int) -> str:
+    """A node's folder in its round's."""
+    return f"{host}_noderank{node_rank}"
+
+
+def config_digest(config: Mapping[str, object]) -> str:
+    """sha256 of a case's settings, as run.json has them."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Of a regular file, in hex. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a FIFO would be waited for
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return hashlib.file_digest(file, "sha256").hexdigest()
