@@ -18,18 +18,21 @@ from run_benchmarks.results.judge import Judgement, NodeOutcome, judge
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.stall import StallWatch
 from tests.run_benchmarks.results.rounds import node_plan, write_monitor
+from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.launching import command, started, wait_until
 
 WORKLOAD = "tests.training.benchmarks.driver.leaving_workload"
 STALL_SECONDS = 6.0
 REPETITIONS = 10
+RANKS = 4 if NIGHTLY else 2
+FAULTY = RANKS // 2  # of two nodes the second one's first rank
 LEAVING = [("sys.exit", 2), ("os._exit", 1), ("return", 2)]
 STANDING = [("stop", "together", 2), ("print", "together", 1), ("sleep", "apart", 2)]
 
 
 @contextlib.contextmanager
 def launched(folder: Path, nodes: int, workload: Sequence[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Four ranks on one node, or two on each of two."""
+    """`RANKS` ranks on one node, or half of them on each of two."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
@@ -40,7 +43,14 @@ def launched(folder: Path, nodes: int, workload: Sequence[str]) -> Iterator[list
                     command(
                         folder / f"node{node}",
                         [
-                            *("--nnodes", str(nodes), "--node_rank", str(node), "--nproc_per_node", str(4 // nodes)),
+                            *(
+                                "--nnodes",
+                                str(nodes),
+                                "--node_rank",
+                                str(node),
+                                "--nproc_per_node",
+                                str(RANKS // nodes),
+                            ),
                             *("--master_addr", "127.0.0.1", "--master_port", port),
                         ],
                         [WORKLOAD, *workload],
@@ -52,7 +62,7 @@ def launched(folder: Path, nodes: int, workload: Sequence[str]) -> Iterator[list
 
 
 def outcomes_of(folder: Path, nodes: int) -> list[NodeOutcome]:
-    per_node = 4 // nodes
+    per_node = RANKS // nodes
     found = []
     for node in range(nodes):
         ranks = tuple(range(node * per_node, (node + 1) * per_node))
@@ -64,14 +74,13 @@ def outcomes_of(folder: Path, nodes: int) -> list[NodeOutcome]:
 def assert_named(judgement: Judgement, rank: int, nodes: int) -> None:
     failure = judgement.first_failure
     assert failure is not None
-    host = f"node{rank // (4 // nodes)}"
+    host = f"node{rank // (RANKS // nodes)}"
     assert (failure.host, failure.rank) == (host, rank), f"{judgement.reason}\n{failure.evidence}"
     assert f"rank {rank} on {host}" in judgement.reason and failure.evidence
 
 
 def judge_leaving(folder: Path, how: str, nodes: int) -> None:
-    """The rank that leaves is the last one or, alone on its host's side, the first of the second node."""
-    with launched(folder, nodes, [how, "2", "together"]) as processes:
+    with launched(folder, nodes, [how, str(FAULTY), "together"]) as processes:
         outputs = [process.communicate(timeout=90)[0] for process in processes]
     outcomes = outcomes_of(folder, nodes)
     for outcome, process in zip(outcomes, processes, strict=True):
@@ -79,13 +88,13 @@ def judge_leaving(folder: Path, how: str, nodes: int) -> None:
         write_monitor(outcome.folder)
     judgement = judge(outcomes, ended_early=None)
     assert judgement.verdict is Verdict.FAIL, outputs
-    assert_named(judgement, 2, nodes)
+    assert_named(judgement, FAULTY, nodes)
     assert "exit code 0: it left early, without FINISHED" in judgement.reason
 
 
 def judge_standing(folder: Path, how: str, together: str, nodes: int) -> None:
     """Ended by the stall limit, as the controller does it: stacks first, then the stop."""
-    with launched(folder, nodes, [how, "2", together]) as processes:
+    with launched(folder, nodes, [how, str(FAULTY), together]) as processes:
         outcomes = outcomes_of(folder, nodes)
         watched = [Node(plan=each.node, host=LocalHost(each.node.host), outcome=each) for each in outcomes]
         logs = [each.folder / f"rank{rank}.out.log" for each in outcomes for rank in each.node.ranks]
@@ -103,11 +112,11 @@ def judge_standing(folder: Path, how: str, together: str, nodes: int) -> None:
             process.communicate(timeout=60)
     judgement = judge(outcomes, ended_early=(Verdict.TIMEOUT, reason))
     assert judgement.verdict is Verdict.TIMEOUT and judgement.reason.startswith(reason)
-    assert_named(judgement, 2, nodes)
+    assert_named(judgement, FAULTY, nodes)
     if how == "stop":
         assert "its process is stopped (state T)" in judgement.reason
     if together == "apart":
-        assert reason.startswith("rank 2 on ") and "while others did" in reason
+        assert reason.startswith(f"rank {FAULTY} on ") and "while others did" in reason
 
 
 @pytest.mark.parametrize(("how", "nodes"), LEAVING)
