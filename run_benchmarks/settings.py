@@ -5,6 +5,7 @@ Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,7 @@ def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> 
         if isinstance(value, dict) and (name in asked or value.keys() & CaseSettings.model_fields.keys()):
             definitions[name] = dict(value)
         else:
-            known = tuple(sorted([*TestConf.model_fields, *asked]))
-            problems.append(Problem(str(file), name, value, helper_hint(name), known, KEYS_OF_TEST))
+            problems.append(_unknown(name, value, file, asked))
     for key, data_path in listed.items() if isinstance(listed, dict) else ():
         try:
             definitions[case_name(str(key))] = parse_case_key(str(key), data_path)
@@ -122,11 +122,19 @@ def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> 
     return definitions
 
 
+def _unknown(name: str, value: object, file: Path, asked: Collection[str]) -> Problem:
+    if name in ClusterConf.model_fields:
+        return Problem(str(file), name, value, "a key of cluster_conf.py: write it there")
+    known = [*TestConf.model_fields, *(asked if isinstance(value, dict) else ())]
+    return Problem(str(file), name, value, helper_hint(name), tuple(sorted(known)), KEYS_OF_TEST)
+
+
 def _listed(
     names: dict[str, Any], definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
 ) -> list[Problem]:
     """Check CASES and make it the list of names to run."""
     given = names.get("CASES")
+    has_keys = isinstance(given, dict)  # a mistake in one is told already
     if isinstance(given, dict):
         names["CASES"] = given = tuple(case_name(str(key)) for key in given)
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
@@ -134,8 +142,10 @@ def _listed(
     listed = tuple(map(case_name, given))
     problems = []
     for index, name in enumerate(listed):
-        if name not in definitions and not is_case_name(name):
-            problems.append(Problem(str(file), f"CASES[{index}]", name, f"expected {ALLOWED}"))
+        if name not in definitions and not has_keys and not is_case_name(name):
+            hint = f"; with data paths, keys are those of a dict: CASES = {{{name!r}: '<data path>'}}"
+            allowed = f"expected {ALLOWED}{hint if ':' in name else ''}"
+            problems.append(Problem(str(file), f"CASES[{index}]", name, allowed))
         elif name in listed[:index]:
             problems.append(Problem(str(file), f"CASES[{index}]", name, "expected each case once"))
     for one, other in same_folder(dict.fromkeys(listed)):

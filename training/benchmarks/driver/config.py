@@ -101,6 +101,8 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
     values = {**{name: value for name, value in from_file.items() if name not in constants}, **overrides}
 
     def source(key: str) -> str:
+        if not key and overrides and path is not None:  # a rule over several settings
+            return f"{path} with what the case overrides"
         return OVERRIDE if key in overrides or path is None else str(path)
 
     problems = []
@@ -131,7 +133,8 @@ def read_config_file(path: Path) -> dict[str, object]:
         exec(compile(tree, str(path), "exec"), namespace)
     except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else _last_line(path, error)
-        message = f"line {line}: {type(error).__name__}: {error}"
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        message = f"line {line}: {type(error).__name__}: {reason}"
         raise CaseConfigError(
             [ConfigProblem(source=str(path), key="", value=None, message=message, allowed="plain Python assignments")]
         ) from error
