@@ -10,6 +10,14 @@ import docker.errors
 import requests
 
 from container.engine_images import find
+from run_benchmarks.capacity import (
+    check_load,
+    check_sizes,
+    check_strangers,
+    look_at_docker_root,
+    need_folders,
+    note_space,
+)
 from run_benchmarks.cluster_settings import LOCAL_NAMES
 from run_benchmarks.command_line import own_command
 from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError, LoginShellError
@@ -26,8 +34,6 @@ from vendors import Vendor
 
 MIN_DOCKER = (20, 10)
 MIN_PYTHON = (3, 11)
-MIN_FREE_BYTES = 1 << 30
-MIN_FREE_DOCKER_BYTES = 4 << 30
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
 PORTS_TRIED = 200
@@ -52,6 +58,7 @@ def check_hosts(
     result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor), on_done=on_done)
     reports = {name: result.succeeded[name] for name in hosts}
     note_shared_machines(reports)
+    note_space(reports, settings, max((image.unpacked_bytes for image in vendor.images.values()), default=0))
     return reports
 
 
@@ -89,6 +96,10 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
     _check_clock(report)
     _check_devices(report, vendor, cases)
     _check_data(report, possible)
+    check_sizes(report, report.facts, possible)
+    check_load(report, report.facts, settings.cluster.MAX_LOAD)
+    if cases:
+        check_strangers(report, report.facts, allowed=settings.cluster.ALLOW_BUSY_DEVICES)
     _check_network(report, settings, plan, cases)
     if plan.runtime == "docker":
         _check_docker(report, host, cases)
@@ -119,6 +130,8 @@ def _questions(
         master=names[0] if names else None,
         names=names,
         device_globs=vendor.device_files,
+        device_memory=vendor.device_memory,
+        device_processes=vendor.device_processes,
         data=sorted({case.data_dir_host for case in possible if case.data_dir_host}),
     )
 
@@ -139,10 +152,7 @@ def _check_paths(report: HostReport, settings: Settings, plan: Plan) -> None:
         default = deploy_path(settings.cluster)
         action = f"give {facts.user} write access or set {keys[folder]} (default: below {default})"
         report.add("writable path", f"{folder}: {problem}", "a folder we can write to", action)
-    needed = MIN_FREE_DOCKER_BYTES if plan.runtime == "docker" else MIN_FREE_BYTES
-    for folder, free in facts.free.items():
-        if free < needed:
-            report.add("free disk", f"{free / 1e9:.1f} GB at {folder}", f"{needed / 1e9:.1f} GB", "free some space")
+    need_folders(report, facts, plan)
 
 
 def _check_clock(report: HostReport) -> None:
@@ -224,6 +234,7 @@ def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None
         report.docker_version = str(client.version()["Version"])
         tags = {case.rounds[0].nodes[0].image for case in cases}
         report.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
+        look_at_docker_root(report, host, client)
     except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError) as error:
         cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
         action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from run_benchmarks.setting_types import Count, InterfaceName, LinkSeconds, MasterPort, Port, UserName
+from run_benchmarks.setting_types import Count, InterfaceName, LinkSeconds, Load, MasterPort, Port, UserName
 
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
 BRACKETED, NAME_AND_PORT = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?"), re.compile(r"([^:]+):(\d{1,5})")
@@ -113,6 +113,10 @@ class ClusterConf(BaseModel):
         "auto", description="of NCCL and Gloo, on every host; auto: the one that reaches the first host"
     )
     LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
+    MAX_LOAD: Load | None = Field(
+        None, description="runnable tasks a core above which a host fails the check; none: a warning above 0.5"
+    )
+    ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators that somebody uses are a warning, no failure")
     MIN_HOSTS: Count | None = Field(
         None,
         description="how many hosts have to pass the check for the run to go on without the others; none: all",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from run_benchmarks.code_folder import LISTED, LISTING
 from run_benchmarks.errors import HostError
@@ -14,7 +14,8 @@ SECONDS = 20.0
 INFINIBAND = "/dev/infiniband"
 NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
-# (blank-separated), then "--", names to resolve, "--", device globs, "--", data folders.
+# (blank-separated), what prints the devices' memory, their processes ("" for none); "--", names to resolve, "--",
+# device globs, "--", data folders.
 SCRIPT = (
     LISTING
     + r"""
@@ -31,11 +32,11 @@ say clock_ns "$(date +%s%N)"
 if read -r value _ </proc/loadavg; then say load "$value"; say cores "$(getconf _NPROCESSORS_ONLN)"; fi 2>/dev/null
 say kernel "$(uname -srm)"; say hostname "$(uname -n)"
 say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
-deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; shift 7
+deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; memory=$7; processes=$8; shift 9
 for folder in "$deploy" "$log"; do
   # The mode of a folder that is not ours, such as /tmp, stays as it is.
   if problem=$({ [ -d "$folder" ] || { mkdir -p "$folder" && chmod 0750 "$folder"; }; } 2>&1 && [ -w "$folder" ]); then
-    say writable "$folder"; say free "$folder	$(df -Pk "$folder" | awk 'NR==2 {print $4 * 1024}')"
+    say writable "$folder"; say free "$folder	$(df -Pk "$folder" | sed -n 2p)"
   else say unwritable "$folder	${problem:-no permission to write}"; fi
 done
 if [ -d "$code" ]; then
@@ -59,6 +60,10 @@ for id in /etc/machine-id /proc/sys/kernel/random/boot_id; do
 done 2>/dev/null
 say netns "$(readlink /proc/self/ns/net 2>/dev/null)"
 if read -r _ key _ </etc/ssh/ssh_host_ed25519_key.pub; then say host_key "$key"; fi 2>/dev/null
+awk '$1 == "MemAvailable:" {printf "memory_available\t%.0f\n", $2 * 1024}' /proc/meminfo 2>/dev/null
+# A driver in trouble may hang its tool.
+if [ -n "$memory" ]; then timeout 8 $memory 2>/dev/null | sed 's/^/device_memory	/'; fi
+if [ -n "$processes" ]; then timeout 8 $processes 2>/dev/null | head -n 64 | sed 's/^/device_process	/'; fi
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 groups=" $(id -G) "
@@ -118,7 +123,8 @@ class HostFacts:
     `code` is the digest of what the code's folder holds, None where there is none; `code_listing`, where it is another
     than the folder's name, the beginning of what is there. `power_groups` are those of the log-in's groups, by number,
     that own a meter of the machine's power: one of `ipmi_devices`, or RAPL's counters.
-    `checked_s`: the head node's epoch seconds; `load`: runnable tasks, the mean of the minute before.
+    `checked_s`: the head node's epoch seconds; `load`: runnable tasks, the mean of the minute before; `mounts`: by
+    folder of `free`; `device_free`: bytes of each accelerator; `accelerator_processes`: a line each.
     """
 
     kernel: str
@@ -149,6 +155,10 @@ class HostFacts:
     checked_s: float = 0.0
     load: float | None = None
     cores: int = 1
+    mounts: dict[str, str] = field(default_factory=dict)
+    memory_available: int | None = None
+    device_free: tuple[int, ...] = ()
+    accelerator_processes: tuple[str, ...] = ()
     ipmi_devices: tuple[str, ...] = ()
     power_groups: tuple[str, ...] = ()
 
@@ -166,6 +176,8 @@ class Questions:
     names: Sequence[str]
     device_globs: Sequence[str]
     data: Sequence[str]
+    device_memory: str = ""
+    device_processes: str = ""
 
 
 def gather(host: Host, questions: Questions) -> HostFacts:
@@ -173,7 +185,7 @@ def gather(host: Host, questions: Questions) -> HostFacts:
     argv = [
         *("sh", "-c", SCRIPT, "sh"),
         *(questions.deploy, questions.log_root, questions.code_dir, questions.python or "", questions.master or ""),
-        " ".join(questions.packages),
+        *(" ".join(questions.packages), questions.device_memory, questions.device_processes),
         *("--", *questions.names, "--", *questions.device_globs, "--", *questions.data),
     ]
     asked = time.time()
@@ -197,6 +209,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     def table(key: str) -> dict[str, str]:
         return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
 
+    spaces = {folder: space for folder, line in table("free").items() if (space := _space(line)) is not None}
     # NTP's estimate from four readings (RFC 5905, section 8).
     first, last = (int(reading) / 1e9 for reading in many("clock_ns"))
     return HostFacts(
@@ -209,7 +222,11 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         clock_error=((answered - asked) - (last - first)) / 2,
         writable=frozenset(many("writable")),
         unwritable=table("unwritable"),
-        free={folder: int(float(size)) for folder, size in table("free").items()},
+        free={folder: size for folder, (size, _) in spaces.items()},
+        mounts={folder: mount for folder, (_, mount) in spaces.items()},
+        memory_available=int(one["memory_available"]) if "memory_available" in one else None,
+        device_free=tuple(_device_free(line) for line in many("device_memory")),
+        accelerator_processes=tuple(many("device_process")),
         code=one.get("code"),
         code_listing=tuple(many("code_file")),
         has_docker_client="docker" in one,
@@ -237,6 +254,23 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
             macs=frozenset(mac for mac in many("mac") if mac and mac != NO_MAC),
         ),
     )
+
+
+def read_space(text: str) -> tuple[int, str] | None:
+    """Free bytes and mount point from the answer of `df -Pk` for one path; None where it is none."""
+    lines = text.splitlines()
+    return _space(lines[1]) if len(lines) > 1 else None
+
+
+def _space(line: str) -> tuple[int, str] | None:
+    words = line.split(maxsplit=5)
+    return (int(words[3]) * 1024, words[5]) if len(words) == 6 and words[3].isdecimal() else None
+
+
+def _device_free(line: str) -> int:
+    """Bytes; a device that does not say counts as free without bound."""
+    _, total, used = (word.strip() for word in line.split(","))
+    return (int(total) - int(used)) << 20 if total.isdecimal() and used.isdecimal() else 1 << 62
 
 
 def _interface(own: str | None, route: str | None) -> str | None:

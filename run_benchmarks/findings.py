@@ -24,12 +24,23 @@ class Finding:
         return f"{self.host}: {self.subject}: found {self.found}; expected {self.expected}; {self.action}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SpaceNeed:
+    """What is to go into a folder, in bytes, and what is free on its file system, mounted at `mount`."""
+
+    folder: str
+    mount: str
+    free: int
+    need: int
+    what: str
+
+
 @dataclass(kw_only=True)
 class HostReport:
     """What the check learnt of one host. `facts` is None where it could not be reached.
 
     `barred` has, by case, why the host cannot take part in that one. `images` has the id of each image its cases need,
-    by tag; None where the host lacks it.
+    by tag; None where the host lacks it; `image_sizes` those of images that are there. `docker_root`: where images go.
     """
 
     host: str
@@ -38,6 +49,9 @@ class HostReport:
     images: dict[str, str | None] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     barred: dict[str, str] = field(default_factory=dict)
+    image_sizes: dict[str, int] = field(default_factory=dict)
+    docker_root: SpaceNeed | None = None
+    needs: list[SpaceNeed] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:

@@ -81,12 +81,14 @@ class ImageParameters:
     base_image: what it starts from unless the user names another.
     python: interpreter inside the finished image that has the framework and our packages.
     options: further values for the template alone; the image_spec caller may override them by name.
+    unpacked_bytes: about what the finished image takes on a host, where none has it yet.
     """
 
     template: str
     base_image: str
     python: str
     options: Mapping[str, str] = field(default_factory=dict)
+    unpacked_bytes: int = 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +103,8 @@ class Vendor:
     open_probe: opens the accelerators of this host, or raises ProbeUnavailable; called on the hosts only.
     device_files: globs of device nodes that prove a device on a host without any tool (() if there are none).
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
+    device_memory: a command of the driver's own tool (blank-separated words) that prints a line "index, total MiB, used
+        MiB" a device; device_processes: one that prints a line a process that computes on a device. "" for none.
     """
 
     name: str
@@ -112,3 +116,5 @@ class Vendor:
     open_probe: Callable[[], AcceleratorProbe]
     device_files: tuple[str, ...] = ()
     monitor_name: str = ""
+    device_memory: str = ""
+    device_processes: str = ""

@@ -22,10 +22,13 @@ VENDOR = Vendor(
             template="pytorch.Dockerfile.j2",
             base_image="nvcr.io/nvidia/pytorch:25.12-py3",
             python="/opt/clusterdyno/bin/python",
+            unpacked_bytes=24 << 30,
             options={"flash_attn": "", "apex": "", "max_jobs": "8"},
         )
     },
     open_probe=_open_probe,
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
+    device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",
+    device_processes="nvidia-smi --query-compute-apps=pid,process_name,used_memory,gpu_uuid --format=csv,noheader",
 )
