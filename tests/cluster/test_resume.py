@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from run_benchmarks.preparation import OWNER_FILE
+from run_benchmarks.preparation import OWNER_FILE, ROOT
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.docker import DockerRuntime
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
 from tests.run_benchmarks.results.rounds import node_plan
+from tests.run_benchmarks.test_collecting import KILLED_AT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
@@ -91,6 +94,24 @@ def test_a_running_round_is_taken_over_and_finished_ones_are_not_repeated(contro
     assert sum(event["event"] == "round_started" for event in journal(run)) == 3
     again = controller.call("resume", run.name)
     assert again.exit_code == 0 and "as recorded" in again.output
+
+
+def test_a_round_whose_containers_had_ended_is_collected_and_not_run_again(controller: Controller) -> None:
+    """Killed when one node is about to be collected; containers stay until what they wrote is recorded."""
+    controller.configure_test({"ONLY": SHORT})
+    argv = [sys.executable, "-c", KILLED_AT, "collect_node", "before", *controller.argv()[2:]]
+    killed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    run = controller.newest_run()
+    assert run is not None and len(controller.containers()) == 4
+    assert "collecting" in controller.call("status", run.name).output
+    answer = controller.call("resume", run.name)
+    assert answer.exit_code == 0, answer.output
+    record = answer.round_record("ONLY")
+    assert (record["verdict"], record["attempt"]) == ("pass", 1) and "launch" in record["phase_seconds"]
+    assert [(node["exit_code"], node["missing"]) for node in record["nodes"]] == [(0, []), (0, [])]
+    assert [event["event"] for event in journal(run)].count("round_started") == 1
+    assert controller.containers() == []
 
 
 def test_a_running_round_of_processes_is_taken_over(controller: Controller) -> None:
