@@ -11,17 +11,19 @@
 # PYTHON=python3  the Python it is made with; without it the newest-tested one of 3.11 or later is looked for
 # PIP_ARGS=...    arguments for pip install and download, for example an index with CPU builds of torch:
 #                 make run PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# TORCH_ARGS=...  arguments of pip for another build of torch, which is then not locked (requirements/*.lock lock all else)
 # ARGS=...        arguments for run.py (make run) or names of measurements (make bench)
 
 VENV ?= .venv
 PYTHON ?=
 PIP_ARGS ?=
+TORCH_ARGS ?=
 ARGS ?=
 
-RUN_FILES := requirements.txt requirements/controller.txt requirements/workload.txt
-DEV_FILES := $(RUN_FILES) requirements/dev.txt
+RUN_FILES := $(wildcard requirements/controller.* requirements/workload.* requirements/torch*.lock) scripts/install.sh
+DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.*)
 
-export PIP_ARGS
+export PIP_ARGS TORCH_ARGS
 
 .PHONY: help run test quick nightly matrix bench lint clean
 
@@ -61,11 +63,11 @@ $(VENV)/bin/pip:
 	scripts/make_venv.sh $(VENV) $(PYTHON)
 
 $(VENV)/.installed-run: $(RUN_FILES) | $(VENV)/bin/pip
-	$(VENV)/bin/python -m pip install $(PIP_ARGS) -r requirements.txt
+	scripts/install.sh $(VENV) run
 	touch $@
 
 $(VENV)/.installed-dev: $(DEV_FILES) | $(VENV)/bin/pip
-	$(VENV)/bin/python -m pip install $(PIP_ARGS) -r requirements/dev.txt
+	scripts/install.sh $(VENV) dev
 	touch $@ $(VENV)/.installed-run
 
 clean:

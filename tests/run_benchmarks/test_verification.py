@@ -243,7 +243,7 @@ def test_a_run_that_failed_is_intact_too(folder: Path) -> None:
 
     def failed(record: dict[str, Any]) -> None:
         record.update(verdict="fail", exit_code=1)
-        record["cases"][0].update(verdict="fail", rounds=["fail", "pass"], metrics=second)
+        record["cases"][0].update(verdict="fail", rounds=["fail", "pass"], metrics=second, spread={})
 
     edit(folder / "run.json", failed)
     seal_anew(folder)

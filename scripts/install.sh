@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Installs into a virtual environment what the locks list, every file checked by its hash: install.sh VENV run|dev.
+# PIP_ARGS goes to pip. TORCH_ARGS installs torch as these arguments of pip say, not locked; all else is locked still.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$1/bin/python
+case $2 in
+run) locks=(-r requirements/controller.lock -r requirements/workload.lock) ;;
+dev) locks=(-r requirements/dev.lock) ;;
+*)
+    echo "install.sh VENV run|dev" >&2
+    exit 2
+    ;;
+esac
+eval "pip_args=(${PIP_ARGS:-})"
+eval "torch_args=(${TORCH_ARGS:-})"
+install=("$python" -m pip install --disable-pip-version-check "${pip_args[@]}")
+locked=("${install[@]}" --require-hashes --no-deps)
+
+"${locked[@]}" "${locks[@]}"
+if [ ${#torch_args[@]} -gt 0 ]; then
+    echo "torch is not locked: pip install ${torch_args[*]}" >&2
+    "${install[@]}" "${torch_args[@]}"
+else
+    # As pip by itself: the CPU build where an index given with PIP_ARGS has it, else PyPI's with CUDA's libraries.
+    if ! "${locked[@]}" -r requirements/torch-cpu.lock; then
+        echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's" >&2
+        "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
+    fi
+fi
+"$python" -m pip check || echo "$1: packages do not fit together, see above" >&2
