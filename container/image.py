@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
+from urllib.parse import urlsplit
 
 import jinja2
 
@@ -109,6 +110,7 @@ def image_spec(
     *,
     base_image: str | None,
     pip_source: str | None,
+    pip_trusted_host: str | None = None,
     wheelhouse: Path | None,
     requirements: tuple[Path, ...],
     options: Mapping[str, str] | None = None,
@@ -118,6 +120,7 @@ def image_spec(
     Args:
         base_image: instead of the vendor's own.
         pip_source: package index (http, https); None: pip's own.
+        pip_trusted_host: host[:port] of a package index that is taken without encryption or a known certificate.
         wheelhouse: folder of wheels, for sites without an index.
         requirements: pip files of the case, from vendors.case_requirements.
         options: instead of the vendor's own, by name.
@@ -127,6 +130,7 @@ def image_spec(
     parameters = _parameters(vendor, framework)
     base = base_image or parameters.base_image
     _check(base, pip_source, wheelhouse, parameters, options or {})
+    _check_encryption(pip_source, pip_trusted_host)
     try:
         files = {"install_packages.py": INSTALLER, "requirements/workload.txt": WORKLOAD}
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
@@ -143,6 +147,7 @@ def image_spec(
             **(options or {}),
             "base_image": base,
             "pip_source": pip_source,
+            "pip_trusted_host": pip_trusted_host,
             "wheels": bool(wheels),
             "case_wheels": any(name.startswith("wheelhouse/case/") for name in wheels),
             "requirements": [f"--requirements=/build/{name.removeprefix('requirements/')}" for name in case],
@@ -190,6 +195,19 @@ def _check(
     if unknown:
         known = ", ".join(sorted(parameters.options)) or "none"
         raise ImageSpecError(f"unknown image option {', '.join(unknown)}; allowed: {known}")
+
+
+def _check_encryption(pip_source: str | None, pip_trusted_host: str | None) -> None:
+    """Whoever is between us and an index without encryption chooses what is installed: only where the user says so."""
+    host = urlsplit(pip_source or "").netloc.rpartition("@")[2]
+    if pip_trusted_host is not None and pip_trusted_host != host:
+        expected = f"{host!r}, that of the package index" if host else "nothing without PIP_SOURCE"
+        raise ImageSpecError(f"PIP_TRUSTED_HOST {pip_trusted_host!r}: expected {expected}")
+    if pip_source is not None and pip_source.startswith("http:") and pip_trusted_host is None:
+        raise ImageSpecError(
+            f"package index {pip_source}: not encrypted, so that anybody on the way may change the packages: give an "
+            f"https:// index, or PIP_TRUSTED_HOST = {host!r} to take it all the same"
+        )
 
 
 def _wheels(wheelhouse: Path | None, requirements: Sequence[Path]) -> dict[str, Path]:
@@ -241,7 +259,9 @@ def _sources(variables: Mapping[str, object]) -> Callable[..., list[str]]:
             there = [group for group in groups if group == "workload" or variables["case_wheels"]]
             return [f"--find-links=/build/wheelhouse/{group}" for group in there]
         if variables["pip_source"]:
-            return [f"--index-url={variables['pip_source']}"]
+            trusted = variables["pip_trusted_host"]
+            flags = [f"--trusted-host={trusted}"] if trusted else []
+            return [f"--index-url={variables['pip_source']}", *flags]
         extra = variables.get("extra_index_url")
         return [f"--extra-index-url={extra}"] if extra else []
 

@@ -31,6 +31,7 @@ ValueT = TypeVar("ValueT")
 DOCKER_ONLY = (
     "ACCE_CONTAINER_OPT",
     "PIP_SOURCE",
+    "PIP_TRUSTED_HOST",
     "FLAGPERF_PATH_CONTAINER",
     "FLAGPERF_LOG_PATH_CONTAINER",
     "SHM_SIZE",
@@ -40,7 +41,7 @@ DOCKER_ONLY = (
     "IMAGE",
     "IMAGE_OPTIONS",
 )
-BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE", "IMAGE_OPTIONS")
+BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE", "PIP_TRUSTED_HOST", "IMAGE_OPTIONS")
 REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
 
 
@@ -194,6 +195,7 @@ def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements:
         case.framework,
         base_image=settings.test.BASE_IMAGE,
         pip_source=settings.test.PIP_SOURCE,
+        pip_trusted_host=settings.test.PIP_TRUSTED_HOST,
         wheelhouse=settings.test.WHEELHOUSE,
         requirements=requirements,
         options=settings.test.IMAGE_OPTIONS,
@@ -232,6 +234,8 @@ def _container_warnings(settings: Settings) -> list[str]:
     warnings = []
     if settings.test.IMAGE is not None:
         warnings += [f"{key} has no effect: IMAGE names a finished image" for key in BUILD_ONLY if key in written]
+    elif (trusted := settings.test.PIP_TRUSTED_HOST) is not None:
+        warnings.append(f"PIP_TRUSTED_HOST: packages come from {trusted} without proof that it is that host")
     if options is None:
         return warnings
     if options.shm_size is not None and "SHM_SIZE" in written:

@@ -46,6 +46,11 @@ class TestConf(BaseModel):
         None, description="the variable that names the devices of a node; none: the vendor's"
     )
     PIP_SOURCE: WebAddress | None = Field(None, description="the package index for image builds; none: pip's own")
+    PIP_TRUSTED_HOST: str | None = Field(
+        None,
+        min_length=1,
+        description="host[:port] of PIP_SOURCE, to take it unencrypted or with an unknown certificate",
+    )
     FLAGPERF_PATH_HOST: HostFolder | None = Field(
         None, description="where our files live on the hosts; none: .clusterdyno in the user's home"
     )

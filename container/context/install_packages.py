@@ -15,7 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Dict, Iterable, List  # noqa: UP035 - Python 3.8
-from urllib.parse import urlsplit
 
 SITE_CONSTRAINTS = Path("/etc/pip/constraint.txt")
 
@@ -36,6 +35,7 @@ def main() -> int:
     parser.add_argument("--from-source", action="store_true", help="build the packages against the torch that is there")
     parser.add_argument("--index-url")
     parser.add_argument("--extra-index-url")
+    parser.add_argument("--trusted-host", help="host[:port] of an index that needs no encryption")
     options = parser.parse_args()
 
     python = options.venv / "bin" / "python"
@@ -123,8 +123,8 @@ def sources(options: argparse.Namespace) -> List[str]:  # noqa: UP006
     for flag, url in (("--index-url", options.index_url), ("--extra-index-url", options.extra_index_url)):
         if url:
             arguments.append(f"{flag}={url}")
-            if urlsplit(url).scheme == "http":  # pip takes no unencrypted index unless its host is named
-                arguments.append(f"--trusted-host={urlsplit(url).netloc.rpartition('@')[2]}")
+    if options.trusted_host:
+        arguments.append(f"--trusted-host={options.trusted_host}")
     return arguments
 
 

@@ -286,3 +286,22 @@ def test_needed_wheels_follow_requirements_through_cycles(wheels: Path) -> None:
 def test_describing_an_image_needs_no_docker() -> None:
     code = "import sys, container.image; sys.exit('docker' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(vendors.__file__).parents[1])
+
+
+def test_an_index_without_encryption_is_taken_only_where_the_user_names_its_host() -> None:
+    with pytest.raises(ImageSpecError, match=r"not encrypted.* PIP_TRUSTED_HOST = 'mirror:81'"):
+        cpu(pip_source="http://me:pw@mirror:81/simple")
+    (command,) = commands(cpu(pip_source="http://me:pw@mirror:81/simple", pip_trusted_host="mirror:81"))
+    assert command[-2:] == ["--index-url=http://me:pw@mirror:81/simple", "--trusted-host=mirror:81"]
+    assert not any("trusted" in word for word in commands(cpu(pip_source="https://mirror/simple"))[0])
+    with pytest.raises(ImageSpecError, match="expected 'mirror:81', that of the package index"):
+        cpu(pip_source="http://mirror:81/simple", pip_trusted_host="other")
+    with pytest.raises(ImageSpecError, match="nothing without PIP_SOURCE"):
+        cpu(pip_trusted_host="mirror")
+
+
+def test_a_base_may_be_given_by_its_digest() -> None:
+    base = f"registry:5000/team/base@sha256:{'0' * 64}"
+    assert f"FROM {base} AS packages" in cpu(base_image=base).dockerfile
+    with pytest.raises(ImageSpecError, match="is no image reference"):
+        cpu(base_image=base[:-1])

@@ -28,7 +28,7 @@ def test_building_what_the_base_has_ends_the_build() -> None:
 
 
 def sources(**given: object) -> list[str]:
-    options = {"find_links": [], "index_url": None, "extra_index_url": None} | given
+    options = {"find_links": [], "index_url": None, "extra_index_url": None, "trusted_host": None} | given
     return program.sources(argparse.Namespace(**options))
 
 
@@ -36,10 +36,11 @@ def test_where_pip_looks() -> None:
     assert sources() == []
     assert sources(find_links=[Path("/a"), Path("/b")]) == ["--no-index", "--find-links=/a", "--find-links=/b"]
     assert sources(index_url="https://host/simple") == ["--index-url=https://host/simple"]
-    assert sources(index_url="http://me:pw@host:81/simple") == [
+    assert sources(index_url="http://me:pw@host:81/simple", trusted_host="host:81") == [
         "--index-url=http://me:pw@host:81/simple",
         "--trusted-host=host:81",
     ]
+    assert sources(index_url="http://host/simple") == ["--index-url=http://host/simple"]
     assert sources(extra_index_url="https://more/whl") == ["--extra-index-url=https://more/whl"]
 
 
