@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from run_benchmarks.command_line import ROOT
-from run_benchmarks.console import start_logging, stop_logging
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.resolve import resolve
 from run_benchmarks.run_settings import TestConf
@@ -76,13 +76,20 @@ def test_no_message_shows_a_regular_expression_or_none_for_nothing(tmp_path: Pat
     assert not [text for text in texts if re.search(r"\^|\\\\w|\(\?|\(file\)|= None|see above|Input should", text)]
 
 
-def test_paramiko_speaks_to_the_log_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broken connection's traceback of its own helps nobody on the console."""
-    logging.getLogger("paramiko.transport").error("Exception (client): Error reading SSH protocol banner")
-    start_logging("debug", tmp_path / "run.log")
-    try:
-        logging.getLogger("paramiko.transport").error("Socket exception: Connection reset by peer (104)")
-    finally:
-        stop_logging()
+PARAMIKO = """
+import logging, sys
+from pathlib import Path
+from run_benchmarks.console import start_logging, stop_logging
+logging.getLogger("paramiko.transport").error("Exception (client): Error reading SSH protocol banner")
+start_logging("debug", Path(sys.argv[1]))
+logging.getLogger("paramiko.transport").error("Socket exception: Connection reset by peer (104)")
+stop_logging()
+"""
+
+
+def test_paramiko_speaks_to_the_log_alone(tmp_path: Path) -> None:
+    """A broken connection's traceback helps nobody on the console. In a process without pytest's own handlers."""
+    argv = [sys.executable, "-c", PARAMIKO, str(tmp_path / "run.log")]
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert "Socket exception" in (tmp_path / "run.log").read_text()
-    assert capsys.readouterr() == ("", "")
