@@ -162,9 +162,10 @@ def _foreign_load(
     record, own_s = node.outcome.exit_record(), _cpu_of_kernel(node, nodes, reports)
     if record is None or own_s is None or not found.cores:
         return
-    last = min(record.finished_ms, found.process_s[-1][0])
-    seconds = (last - record.started_ms) / 1000
-    everything = process_seconds(found.process_s, record.started_ms, last)
+    # The first sample may come after the workload's start: its own time is then counted in full, to its favour.
+    first, last = max(record.started_ms, found.process_s[0][0]), min(record.finished_ms, found.process_s[-1][0])
+    seconds = (last - first) / 1000
+    everything = process_seconds(found.process_s, first, last)
     if everything is None or seconds < SHORTEST_S:
         return
     cores = (everything - own_s) / seconds
@@ -175,6 +176,6 @@ def _foreign_load(
             kind="foreign load",
             host=node.plan.host,
             detail=detail,
-            from_ms=record.started_ms - offset,
+            from_ms=first - offset,
             to_ms=last - offset,
         )

@@ -99,6 +99,15 @@ def test_other_processes_load_is_what_the_workload_did_not_use_itself(plan: Plan
     assert (remark.from_ms, remark.to_ms) == (START_MS, START_MS + 1000 * SECONDS)
 
 
+def test_samples_that_begin_after_the_start_are_enough(plan: Plan, tmp_path: Path) -> None:
+    """The monitor's first sample comes a second after its own start."""
+    late = node(tmp_path, used_cores=2.5)
+    record = late.outcome.folder / "monitor.jsonl"
+    record.write_text("".join(record.read_text().splitlines(keepends=True)[3:]))
+    (remark,) = found(plan, late).remarks
+    assert (remark.kind, remark.from_ms) == ("foreign load", START_MS + 2000)
+
+
 def test_without_the_workloads_own_time_nothing_is_said_of_the_others(plan: Plan, tmp_path: Path) -> None:
     assert found(plan, node(tmp_path, used_cores=4.0, own_s=None)) == Integrity()
 
