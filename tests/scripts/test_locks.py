@@ -103,6 +103,12 @@ def test_an_installation_takes_no_file_that_is_not_locked(tmp_path: Path) -> Non
         done = subprocess.run(argv, env=environment, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
+    for name in ("torch", "torch-cuda"):
+        (tmp_path / "requirements" / f"{name}.lock").write_text(f"{made[name].split()[0]}\n")
+    code, said = install()
+    assert code != 0 and "Hashes are required" in said, said
+    for name in ("torch", "torch-cuda"):
+        (tmp_path / "requirements" / f"{name}.lock").write_text(made[name])
     code, said = install()
     assert code == 0 and "taking PyPI's" in said and "No broken requirements" in said, said
     assert len(list(venv.glob("lib/*/site-packages/*.py"))) >= 4, "the package for CUDA, too"
