@@ -15,7 +15,7 @@ from run_benchmarks.errors import tail
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
-from training.benchmarks.driver.node_record import RankFailure
+from training.benchmarks.driver.node_record import NodeExit, RankFailure
 from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.rank_states import RankState
 
@@ -130,7 +130,8 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
     node = outcome.node_ranks()
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
-        if log is None or state.rank in failed or not _left_with_zero(state) or not _began(log) or _finished(log):
+        zero = _left_with_zero(state) or _reaped_with_zero(state, outcome.exit_record())
+        if log is None or state.rank in failed or not zero or not _began(log) or _finished(log):
             continue
         moment = state.left_us or state.ended_us or 0
         last = _last_event(log)
@@ -154,6 +155,14 @@ def _left_with_zero(state: RankState) -> bool:
     if state.left_us is not None:
         return state.left_code == 0 and state.exit_code in (0, None)
     return state.exit_code == 0
+
+
+def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
+    """Where its parent was quicker than its watch, by the launch's record: that has all ranks which ended otherwise."""
+    is_unknown = state.ended_us is not None and (state.left_us, state.exit_code, state.signal) == (None, None, None)
+    if not is_unknown or record is None or record.signal is not None or record.error is not None:
+        return False
+    return state.rank not in {failure.rank for failure in record.failures}
 
 
 def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFailure]]:

@@ -118,6 +118,12 @@ def test_who_was_ended_while_it_left_left_all_the_same(tmp_path: Path) -> None:
     assert failure is not None and failure.rank == 1
 
 
+def test_a_code_that_only_its_parent_got_is_told_by_the_launch_s_record(tmp_path: Path) -> None:
+    node = left(tmp_path, 1, 999.8, left_us=None, left_code=None, exit_code=None)
+    failure = judge([node], ended_early=None).first_failure
+    assert failure is not None and (failure.rank, failure.exit_code) == (1, 0)
+
+
 def test_who_left_because_another_failed_is_no_cause(tmp_path: Path) -> None:
     """Rank 0 broke by itself; rank 1 was told to stop and left in order, 20 ms later."""
     node = left(tmp_path, 1, 1020.0)
