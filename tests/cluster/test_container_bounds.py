@@ -17,7 +17,7 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-FLOOD = "echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end >&2"
+FLOOD = "echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"
 FORKS = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 5 & done; wait; echo all ran"
 PIDS = 8
 
