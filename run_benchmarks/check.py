@@ -29,6 +29,7 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.machines import note_shared_machines
 from run_benchmarks.plan import CasePlan, Plan
 from run_benchmarks.planner import deploy_path
+from run_benchmarks.runtimes.docker import UNREADABLE
 from run_benchmarks.settings import Settings
 from vendors import Vendor
 
@@ -235,12 +236,12 @@ def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None
         tags = {case.rounds[0].nodes[0].image for case in cases}
         report.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
         look_at_docker_root(report, host, client)
-    except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError) as error:
+    except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError, *UNREADABLE) as error:
         cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
         action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"
         report.add("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
         return
-    numbers = tuple(map(int, re.findall(r"\d+", report.docker_version)[:2]))
+    numbers = tuple(map(int, re.findall(r"\d{1,9}", report.docker_version)[:2]))
     if numbers < MIN_DOCKER:
         report.add("docker", f"version {report.docker_version}", "20.10 or newer", "upgrade Docker")
 

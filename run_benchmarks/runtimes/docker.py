@@ -47,6 +47,11 @@ class DockerRuntime:
         return _Container(host, node, task, None, self._warn, self._output_bytes)
 
 
+# What reading an answer that is none, or JSON that is too deep, raises within the SDK.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+MAX_EXIT_CODE = 2**31
+
+
 def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
     """Run one request; Docker's answer becomes a TaskError, a broken connection a LinkLostError."""
     try:
@@ -55,6 +60,15 @@ def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
         raise TaskError(host.name, f"{what}: {error.explanation or error}") from error
     except (docker.errors.DockerException, requests.RequestException, OSError, EOFError) as error:
         raise LinkLostError(host.name, f"{what}: the Docker engine did not answer: {error}") from error
+    except UNREADABLE as error:
+        raise TaskError(host.name, f"{what}: the engine's answer cannot be read: {type(error).__name__}") from error
+
+
+def exit_code(value: object) -> int:
+    """An exit code in an engine's answer. Raises ValueError where it is none."""
+    if not isinstance(value, int) or abs(value) > MAX_EXIT_CODE:
+        raise ValueError(f"{value!r:.100} is no exit code")
+    return value
 
 
 class _Container:
@@ -130,31 +144,28 @@ class _Container:
         """See RunningTask.wait."""
         client = self._host.docker()
         try:
-            answer = self._call(
-                f"waiting for container {self._task.name}", lambda: client.wait(self._task.name, timeout=round(seconds))
+            return self._call(
+                f"waiting for container {self._task.name}",
+                lambda: exit_code(client.wait(self._task.name, timeout=round(seconds))["StatusCode"]),
             )
         except LinkLostError as error:
             if _timed_out(error):
                 return self._exit_code_now()
             raise
-        return int(answer["StatusCode"])
 
     def _exit_code_now(self) -> int | None:
         """The exit code, None where it runs: a frozen engine is as silent as one whose container goes on."""
         name, client = self._task.name, self._host.docker()
         url = f"{client.base_url}/v{client.api_version}/containers/{name}/json"
 
-        def inspect() -> dict[str, Any]:
+        def inspect() -> int | None:
             response = client.get(url, timeout=ANSWER_SECONDS)
             if response.status_code != requests.codes.ok:
                 raise docker.errors.APIError(response.text[:ANSWER_CHARACTERS], response)
-            return dict(response.json()["State"])
+            state = response.json()["State"]
+            return exit_code(state["ExitCode"]) if state["Status"] in ("exited", "dead") else None
 
-        try:
-            state = self._call(f"asking for container {name}", inspect)
-            return int(state["ExitCode"]) if state["Status"] in ("exited", "dead") else None
-        except (KeyError, TypeError, ValueError) as error:
-            raise TaskError(self._host.name, f"the engine's answer on container {name} cannot be read") from error
+        return self._call(f"asking for container {name}", inspect)
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""

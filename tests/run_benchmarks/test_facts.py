@@ -112,7 +112,13 @@ def test_nothing_asked_is_nothing_answered(questions: Questions) -> None:
     assert (facts.resolves, facts.devices, facts.data, facts.interface) == (frozenset(), (), frozenset(), None)
 
 
-@pytest.mark.parametrize("answer", ["", "nonsense\n", "clock_ns\t1\nclock_ns\t2\n", "clock_ns\tN\nuid\tx\n"])
+HUGE = f"clock_ns\t{'9' * 400}\nclock_ns\t{'9' * 400}\n"
+MORE_DIGITS = f"clock_ns\t{'9' * 5000}\nclock_ns\t{'9' * 5000}\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "nonsense\n", "clock_ns\t1\nclock_ns\t2\n", "clock_ns\tN\nuid\tx\n", HUGE, MORE_DIGITS]
+)
 def test_an_answer_that_is_none_is_an_error_of_the_host(questions: Questions, answer: str) -> None:
     class Odd(LocalHost):
         def run(self, argv: Any, **_: Any) -> Completed:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from training.benchmarks.driver.perflog import Event
 from training.benchmarks.driver.run_context import RunContext, open_run
 
+from . import hostile
 from .pytorch.config import Config
 
 CHUNK = 32 << 20
@@ -52,7 +53,15 @@ def _break(run: RunContext[Config]) -> None:
         Path(config.unless).touch()
     for number in range(config.lines):
         print(f"line {number}; token={os.environ.get('HUGGING_TOKEN')}")
-    match config.fault:
+    leave = hostile.LEAVES.get(config.fault)
+    if leave is not None:
+        leave(run.group.placement.rank)
+    else:
+        _end(config.fault)
+
+
+def _end(fault: str) -> None:
+    match fault:
         case "exit":
             sys.exit(7)
         case "leave":

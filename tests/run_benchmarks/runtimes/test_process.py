@@ -232,6 +232,18 @@ def test_a_killed_supervisor_is_an_error_and_no_exit_code(tasks: Tasks) -> None:
         process.kill()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["[" * 100_000, '{"exit_code": []}', '{"exit_code": ' + "9" * 5000 + "}", '{"exit_code": 1e999}', "[]", "{}"],
+)
+def test_an_exit_code_that_is_none_is_an_error_of_the_task(tasks: Tasks, answer: str) -> None:
+    task = tasks.run("pass")
+    assert task.wait(20) == 0
+    (tasks.state / "exit.json").write_text(answer)
+    with pytest.raises(TaskError, match="without an exit code"):
+        task.wait(20)
+
+
 def test_a_supervisor_that_stays_a_zombie_is_not_waited_for(tasks: Tasks) -> None:
     """As in a container whose first process reaps nobody."""
     task = tasks.make("-c", "pass")

@@ -12,9 +12,9 @@ ENTRY_MODULE = "training.benchmarks.faulty"
 class Config(CaseConfig):
     """Which rank breaks, how, and whether it does so every time."""
 
-    fault: Literal["none", "exit", "segfault", "memory", "leave", "vanish", "return", "stop", "hang"] = Field(
-        "none", description="how the rank ends or stands still"
-    )
+    fault: Literal[
+        "none", "exit", "segfault", "memory", "leave", "vanish", "return", "stop", "hang", "hostile", "odd"
+    ] = Field("none", description="how the rank ends, stands still, or what it leaves for the head node")
     rank: int = Field(3, ge=0, description="global rank that breaks")
     unless: str | None = Field(None, description="file that keeps it from breaking; the first time makes it")
     steps: int = Field(50, ge=1, description="steps of all ranks")
