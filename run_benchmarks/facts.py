@@ -16,16 +16,19 @@ NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
 # (blank-separated), what prints the devices' memory, their processes ("" for none); "--", names to resolve, "--",
 # device globs, "--", data folders.
+# The interpreter looks for installed packages by itself: importlib.metadata alone took it 30 of its 50 ms.
 SCRIPT = (
     LISTING
     + r"""
 PROBE='
-import sys
-from importlib.metadata import PackageNotFoundError, version
-def absent(name):
-    try: version(name)
-    except PackageNotFoundError: return True
-print("%d.%d.%d" % sys.version_info[:3], *filter(absent, sys.argv[1:]))
+import os, sys
+def plain(name): return name.lower().replace("_", "-").replace(".", "-")
+def entries(folder):
+    try: return os.listdir(folder or ".")
+    except OSError: return ()
+there = {plain(entry.rsplit(".", 1)[0].split("-")[0])
+         for folder in sys.path for entry in entries(folder) if entry.endswith((".dist-info", ".egg-info"))}
+print("%d.%d.%d" % sys.version_info[:3], *(name for name in sys.argv[1:] if plain(name) not in there))
 '
 say() { printf '%s\t%s\n' "$1" "$2"; }
 say clock_ns "$(date +%s%N)"

@@ -65,6 +65,15 @@ def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
     return list(problems.values()), notes
 
 
+def users_of(cluster: ClusterConf) -> dict[str, str]:
+    """The users that log in, each with the first host of theirs. Raises ConfigError."""
+    users: dict[str, str] = {}
+    for name in cluster.HOSTS:
+        if name not in LOCAL_NAMES:
+            users.setdefault(endpoint_of(name, cluster).user, name)
+    return users
+
+
 def _some(hosts: Iterable[str]) -> str:
     names = list(dict.fromkeys(hosts))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

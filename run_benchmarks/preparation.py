@@ -19,8 +19,8 @@ from run_benchmarks.cluster_settings import LOCAL_NAMES, ClusterConf
 from run_benchmarks.code_bundle import CodeBundle, bundle
 from run_benchmarks.command_line import DEFAULT_RESULTS
 from run_benchmarks.command_line import ROOT as ROOT
-from run_benchmarks.errors import ConfigError
-from run_benchmarks.host_access import endpoint_of, problems_and_notes
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.host_access import endpoint_of, problems_and_notes, users_of
 from run_benchmarks.host_selection import with_hosts
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -82,6 +82,10 @@ def prepare(settings: Settings, run_id: str) -> Prepared:
         settings = with_hosts(settings, used)
         resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, warning))
     problems, notes = problems_and_notes(settings.cluster)
+    if not problems and settings.test.FLAGPERF_PATH_HOST is None and len(users := users_of(settings.cluster)) > 1:
+        whose = ", ".join(f"{user} on {host}" for user, host in users.items())
+        allowed = f"a folder that every host's user may write to: they differ ({whose}), so that no home will do"
+        problems = [Problem(str(settings.test_file), "FLAGPERF_PATH_HOST", None, allowed)]
     if problems:
         raise ConfigError(problems)
     resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, *notes))

@@ -130,3 +130,36 @@ def test_a_run_goes_on_without_a_dead_host_where_min_hosts_are_left(controller: 
     assert answer.round_record("ONE")["nodes"][0]["host"] == alive
     assert "cannot be reached" in record["left_out"][dead] and "cannot be reached" in record["cases"][1]["reason"]
     assert f"Left out of this run: {dead}: ssh: port 22 cannot be reached" in answer.output
+
+
+def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
+    controller: Controller, testbed: TestBed
+) -> None:
+    """A finished round failed at its collection where sshd grants one session a connection."""
+    few, noisy = testbed.hosts[:2]
+    config = few.path("/etc/ssh/sshd_config")
+    before = config.read_text()
+    start = noisy.path("/root/.bashrc")
+    config.write_text(f"MaxSessions 1\n{before}")
+    start.write_text("echo Welcome to the cluster\n")
+    few.stop_sshd()
+    few.start_sshd()
+    try:
+        answer = controller.call("check")
+        assert answer.exit_code == 0, answer.output
+        said = " ".join(answer.output.split())
+        assert "ssh sessions" in said and "log-in shell" in said
+        answer = controller.call()
+        assert answer.exit_code == 0, answer.output
+        assert "1 at once on a connection (MaxSessions" in answer.output
+        assert "Welcome to the cluster" in answer.output and "start files" in answer.output
+        assert answer.run_record()["cases"][0]["verdict"] == "pass"
+        start.write_text("exit 3\n")
+        answer = controller.call("check")
+        assert answer.exit_code == 3, answer.output
+        assert "ended with exit code 3" in " ".join(answer.output.split())
+    finally:
+        config.write_text(before)
+        start.unlink()
+        few.stop_sshd()
+        few.start_sshd()

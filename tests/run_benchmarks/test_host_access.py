@@ -9,6 +9,7 @@ import pytest
 
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.host_access import endpoint_of, problems_and_notes
+from run_benchmarks.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
 
 CONFIG = """\
@@ -79,6 +80,13 @@ def test_another_file_or_none(folder: Path, load: Load) -> None:
     assert (plain.port, plain.target, plain.jump) == (22, "gpu1", None)
     with pytest.raises(ConfigError, match="an ssh configuration file"):
         load(TEST, 'HOSTS = ["gpu1"]\nSSH_CONFIG = "/none/there"')
+
+
+def test_users_that_differ_need_a_folder_for_all(folder: Path, load: Load) -> None:
+    hosts = 'HOSTS = ["a", "root@b", "root@c"]\nSSH_USER = "bench"'
+    with pytest.raises(ConfigError, match=r"FLAGPERF_PATH_HOST = None: a folder .*bench on a, root on b"):
+        prepare(load(TEST, hosts), "run20260101000000")
+    prepare(load(f'{TEST}FLAGPERF_PATH_HOST = "/shared"\n', hosts), "run20260101000000")
 
 
 def test_what_is_wrong_or_not_followed_is_said_once(folder: Path, load: Load) -> None:
