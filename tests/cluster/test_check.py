@@ -155,9 +155,9 @@ def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
         assert "Welcome to the cluster" in answer.output and "start files" in answer.output
         assert answer.run_record()["cases"][0]["verdict"] == "pass"
         start.write_text("exit 3\n")
-        answer = controller.call("check")
+        answer = controller.call()
         assert answer.exit_code == 3, answer.output
-        assert "ended with exit code 3" in " ".join(answer.output.split())
+        assert f"{noisy.address}: log-in shell: found the log-in shell ended with exit code 3" in answer.output
     finally:
         config.write_text(before)
         start.unlink()
