@@ -28,40 +28,40 @@ REQUIREMENTS = REPOSITORY / "requirements" / "workload.txt"
 
 SUITE = "bookworm"
 SUITE_PYTHON = "3.11"
-PACKAGES = ("ca-certificates", "python3", "python3-venv")
+PACKAGES = ("ca-certificates", "make", "python3", "python3-venv")
 BASE_IMAGE = f"clusterdyno-test/base:{SUITE}"
 LABEL = "clusterdyno.recipe"
 # What an image does not need of a fresh Debian: package lists and the downloaded packages.
 LEFT_OUT = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*", "./dev/*", "./proc/*", "./sys/*", "./run/*")
 
 
-def recipe_hash() -> str:
+def recipe_hash(suite: str = SUITE) -> str:
     """Twelve hexadecimal digits of all that decides what is in the base image."""
-    return hashlib.sha256(json.dumps([SUITE, PACKAGES, LEFT_OUT]).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([suite, PACKAGES, LEFT_OUT]).encode()).hexdigest()[:12]
 
 
-def base_image_tar(cache: Path = CACHE) -> Path:
-    """The base image's root file system as a tar (about 250 MB), made by debootstrap the first time (half a minute).
+def base_image_tar(cache: Path = CACHE, *, suite: str = SUITE) -> Path:
+    """The root file system of a Debian as a tar (about 250 MB), made by debootstrap the first time (half a minute).
 
     The mirror is debootstrap's default, or the environment variable DEBIAN_MIRROR.
 
     Raises:
         TestBedError: debootstrap or tar is missing or failed; the end of their output is in the message.
     """
-    tar = cache / f"base-{SUITE}-{recipe_hash()}.tar"
+    tar = cache / f"base-{suite}-{recipe_hash(suite)}.tar"
     if tar.is_file():
         return tar
     if shutil.which("debootstrap") is None:
         raise TestBedError("debootstrap makes the base image and is missing (apt-get install debootstrap)")
     cache.mkdir(parents=True, exist_ok=True)
-    print(f"base image: debootstrap of {SUITE} with {', '.join(PACKAGES)}, about a minute", file=sys.stderr, flush=True)
+    print(f"base image: debootstrap of {suite} with {', '.join(PACKAGES)}, about a minute", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="base-", dir=cache) as temporary:
         root = Path(temporary) / "root"
         made = Path(temporary) / "base.tar"
         # In mount namespaces of its own, so that what debootstrap mounts can never outlive it.
         command = ["unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase"]
         mirror = os.environ.get("DEBIAN_MIRROR")
-        run([*command, f"--include={','.join(PACKAGES)}", SUITE, str(root), *([mirror] if mirror else [])], timeout=900)
+        run([*command, f"--include={','.join(PACKAGES)}", suite, str(root), *([mirror] if mirror else [])], timeout=900)
         excluded = [f"--exclude={pattern}" for pattern in LEFT_OUT]
         run(["tar", "--numeric-owner", "--sort=name", *excluded, "-C", str(root), "-cf", str(made), "."], timeout=300)
         made.replace(tar)
@@ -90,8 +90,10 @@ def load_base_image(socket: Path, cache: Path = CACHE) -> None:
         client.close()
 
 
-def make_wheelhouse(folder: Path = WHEELHOUSE) -> Path:
+def make_wheelhouse(folder: Path = WHEELHOUSE, *, requirements: Path | None = None, python: str = SUITE_PYTHON) -> Path:
     """Download the wheels of requirements/workload.txt for the base image's Python; done once for a requirements file.
+
+    `requirements` and `python` ("3.13"): of another file, for another Python.
 
     The environment variable PIP_ARGS goes to pip, for example an index with CPU builds of torch.
 
@@ -99,15 +101,16 @@ def make_wheelhouse(folder: Path = WHEELHOUSE) -> Path:
         TestBedError: pip failed; its output is on stderr.
     """
     arguments = shlex.split(os.environ.get("PIP_ARGS", ""))
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + SUITE_PYTHON.encode()).hexdigest()
+    requirements = requirements or REQUIREMENTS
+    wanted = hashlib.sha256(requirements.read_bytes() + python.encode()).hexdigest()
     stamp = folder / "requirements.sha256"
     if stamp.is_file() and stamp.read_text().strip() == wanted:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="wheelhouse-", dir=folder.parent) as temporary:
         made = Path(temporary) / "wheels"
-        command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", f"--python-version={SUITE_PYTHON}"]
-        argv = [*command, f"--dest={made}", "-r", str(REQUIREMENTS), *arguments]
+        command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", f"--python-version={python}"]
+        argv = [*command, f"--dest={made}", "-r", str(requirements), *arguments]
         print(f"wheelhouse: {shlex.join(argv)}", file=sys.stderr, flush=True)
         done = subprocess.run(argv, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
