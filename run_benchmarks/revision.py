@@ -10,6 +10,7 @@ from pathlib import Path
 # What decides a result: what the hosts run, the controller, and what images are made of.
 FOLDERS = ("training", "monitors", "vendors", "run_benchmarks", "container", "requirements")
 WORDS = {"?": "untracked", "!": "ignored by git", "D": "deleted"}
+STATUS = ("status", "--porcelain", "-z", "--no-renames")
 GIT_SECONDS = 30
 MAX_NAMED = 50
 
@@ -29,23 +30,23 @@ def revision(root: Path, bundled: Collection[str]) -> Revision:
         bundled: files that the hosts get, relative to `root`: they count also where git is told to ignore them.
     """
     name = _git(root, "describe", "--always", "--abbrev=40")
-    status = _git(
-        root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=traditional", "--", "."
-    )
-    if name is None or status is None:
+    tracked = _git(root, *STATUS, "--untracked-files=no", "--", ".")
+    # Where they count alone: a virtual environment has tens of thousands of files that git ignores.
+    there = [folder for folder in FOLDERS if (root / folder).is_dir()]
+    others = _git(root, *STATUS, "--untracked-files=all", "--ignored=traditional", "--", *there) if there else ""
+    if name is None or tracked is None or others is None:
         return Revision(None)
-    changes = _changes(status.split("\0"), bundled)
+    changes = _changes({*tracked.split("\0"), *others.split("\0")}, bundled)
     more = [f"and {len(changes) - MAX_NAMED} more"] if len(changes) > MAX_NAMED else []
     return Revision(f"{name.strip()}-dirty" if changes else name.strip(), (*changes[:MAX_NAMED], *more))
 
 
 def _changes(entries: Collection[str], bundled: Collection[str]) -> list[str]:
-    """Of `git status`'s entries, those that may decide a result: a tracked file anywhere, others where they count."""
+    """Of `git status`'s entries, those that may decide a result: a tracked file anywhere, others below FOLDERS."""
     found = []
     for entry in entries:
         state, path = entry[:2], entry[3:]
-        counts = path in bundled if state == "!!" else state != "??" or path.split("/")[0] in FOLDERS
-        if path and counts:
+        if path and (state != "!!" or path in bundled):
             word = WORDS.get(state[0]) or WORDS.get(state[1]) or "changed"
             found.append(f"{word}: {path}")
     return sorted(found)
