@@ -29,12 +29,14 @@ FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
 _BENCHMARKS = "tests/training/benchmarks"
 TORCH_PATHS = (
     "tests/performance/",
-    "tests/run_benchmarks/test_session.py",
-    "tests/run_benchmarks/test_time_limit.py",
+    *(
+        f"tests/run_benchmarks/test_{name}.py"
+        for name in ("collecting", "nohup", "run_reference", "session", "stopping", "time_limit", "verification")
+    ),
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
         f"{_BENCHMARKS}/driver/test_{name}.py"
-        for name in ("agent", "documentation", "launch", "process_group", "processes", "rank")
+        for name in ("agent", "blame", "documentation", "launch", "process_group", "processes", "rank")
     ),
 )
 NO_TORCH_OPTION = "--no-torch"

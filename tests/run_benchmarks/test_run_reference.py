@@ -17,7 +17,7 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.interruption import Interruption
 from run_benchmarks.journal import Journal
 from run_benchmarks.preparation import prepare
-from run_benchmarks.run_reference import find_run, settings_of
+from run_benchmarks.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.session import Session
 from run_benchmarks.settings import load_settings
 from tests.run_benchmarks.conftest import TEST, Load
@@ -148,3 +148,24 @@ def test_help_by_its_short_name_for_every_command() -> None:
     for words in ([], ["run"], ["clean"]):
         answer = CliRunner().invoke(cli.app, [*words, "-h"])
         assert answer.exit_code == 0 and "--help" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "is_run"),
+    [
+        ("run20261121191924", True),
+        ("run20261121191924\n", False),
+        ("run202611211919241", False),
+        ("xrun20261121191924", False),
+        ("run" + "\u0661" * 14, False),
+    ],
+)
+def test_a_name_that_is_no_runs_is_none_even_where_there_is_such_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_run: bool
+) -> None:
+    """It becomes part of a path that clean removes."""
+    folder = tmp_path / "result" / name
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert existing_run(name, None, tmp_path / "test_conf.py") == (folder if is_run else None)
+    assert existing_run(str(folder), None, tmp_path / "test_conf.py") == (folder if is_run else None)

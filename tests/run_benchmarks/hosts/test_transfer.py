@@ -326,6 +326,22 @@ def test_beyond_the_limit_the_small_files_have_come_and_the_rest_is_named(host: 
     assert said == [f"{host.name}: there is more than MAX_COLLECT_BYTES (6 MiB); of larger the beginning is kept"]
 
 
+def test_a_terabyte_of_holes_is_not_read_to_be_summed(host: Host, tmp_path: Path) -> None:
+    """The host's own sha256sum of it would take longer than the whole collection may."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    (there / "node_exit.json").write_text("{}")
+    for name in ("core.1", "core.2"):
+        with (there / name).open("wb") as file:
+            file.truncate(1 << 40)
+    said: list[str] = []
+    limits = CollectLimits(max_bytes=1 << 20)
+    pulled = pull(host, str(there), here, deadline=SECONDS, limits=limits, warn=said.append)
+    assert pulled.incomplete and len(pulled.files) == 2 and "node_exit.json" in pulled.files
+    (sentence,) = said
+    assert "MAX_COLLECT_BYTES (1 MiB)" in sentence and "core.1" in sentence and "core.2" in sentence
+
+
 def test_more_files_than_the_limit_are_named_and_the_others_kept(host: Host, tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
