@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from run_benchmarks.code_bundle import manifest_digest
+from run_benchmarks.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.rank_logs import RankLog, read_rank_log
@@ -87,7 +88,7 @@ def report(folder: Path, say: Callable[[str], object]) -> bool:
         NoRunError: there is no run in the folder, or a controller works on it.
     """
     if is_controlled(folder):
-        raise NoRunError(f"{folder}: a controller works on this run; see `run.py status {folder.name}`")
+        raise NoRunError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
     findings = verify(folder)
     for problem in findings.problems:
         say(problem)

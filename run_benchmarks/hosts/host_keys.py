@@ -100,7 +100,7 @@ def verify(endpoint: Endpoint, known: Known, key: paramiko.PKey) -> None:
         raise HostKeyError(
             endpoint.host,
             f"host key {fingerprint(key)} is marked {REVOKED} in {files}: somebody else may have it. "
-            f"Give the host a new one (ssh-keygen -A there) and record that with `run.py trust`",
+            f"Give the host a new one (ssh-keygen -A there) and record that with run.py's command trust",
         )
     certificate = key.public_blob
     if certificate is not None and known.authorities:
@@ -117,13 +117,14 @@ def verify(endpoint: Endpoint, known: Known, key: paramiko.PKey) -> None:
             endpoint.host,
             f"host key CHANGED: recorded is {fingerprint(expected)}, it shows {fingerprint(key)}; "
             f"somebody may be in between. If the host was reinstalled, remove its line from {files} "
-            f"(ssh-keygen -R) and run `run.py trust`",
+            f"(ssh-keygen -R) and give run.py the command trust",
         )
     uncertified = " and no certificate" if known.authorities else ""
     raise HostKeyError(
         endpoint.host,
         f"unknown host key {fingerprint(key)}{uncertified}: {files} has none for {endpoint.known_name}. Compare it "
-        f"with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with `run.py trust`",
+        f"with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub there) and record it with run.py's command "
+        "trust",
     )
 
 

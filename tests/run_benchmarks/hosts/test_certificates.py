@@ -206,6 +206,9 @@ def test_a_key_of_the_agent_alone(sshd: SshServer, tmp_path: Path, monkeypatch: 
             host.close()
         with pytest.raises(ConnectError, match=r"with .*noise \(by the agent\)|noise was refused"):
             SshHost(dataclasses.replace(plain, identities=(tmp_path / "noise",), agent=False)).connect()
+        # SSH_KEY is the one key: with the agent's beside it a run would say nothing of a key that does not fit.
+        with pytest.raises(ConnectError, match="noise was refused"):
+            SshHost(dataclasses.replace(plain, key=tmp_path / "noise", agent=True)).connect()
     finally:
         agent.kill()
         agent.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import threading
@@ -50,7 +51,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(sshd: SshServer, tm
         message = str(caught.value)
         assert caught.value.host == ADDRESS
         assert fingerprint_by_openssh(sshd.host_key) in message
-        assert "run.py trust" in message
+        assert "run.py's command trust" in message
         assert f"[{ADDRESS}]:{sshd.port}" in message
         (tmp_path / "empty").touch()
 
@@ -64,6 +65,34 @@ def test_a_changed_host_key_is_refused_with_both_fingerprints(sshd: SshServer, t
     assert fingerprint_by_openssh(sshd.host_key) in str(caught.value)
     assert fingerprint_by_openssh(other) in str(caught.value)
     assert "ssh-keygen -R" in str(caught.value)
+
+
+def test_a_connection_that_is_silent_for_long_is_kept_alive(sshd: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall forgets a connection on which nothing goes during an hour's round: the server has to hear of us."""
+    monkeypatch.setattr(ssh_login, "KEEPALIVE_SECONDS", 1)
+    host = sshd.host()
+    host.connect()
+    try:
+
+        def received() -> int:
+            counts = 0
+            for each in sshd.sessions():
+                with contextlib.suppress(psutil.Error):
+                    counts += each.io_counters().read_chars
+            return counts
+
+        def has_come(before: int, within: float) -> bool:
+            limit = time.monotonic() + within
+            while received() == before and time.monotonic() < limit:
+                time.sleep(0.05)
+            return received() != before
+
+        limit = time.monotonic() + SECONDS
+        while has_come(received(), within=0.5) and time.monotonic() < limit:  # what belongs to the log-in
+            pass
+        assert has_come(received(), within=SECONDS), "nothing came to the server"
+    finally:
+        host.close()
 
 
 def test_a_key_recorded_for_port_22_does_not_vouch_for_another_port(sshd: SshServer, tmp_path: Path) -> None:
