@@ -182,17 +182,20 @@ class Questions:
     device_memory: str = ""
     device_processes: str = ""
 
+    def argv(self) -> list[str]:
+        """The command that asks them."""
+        return [
+            *("sh", "-c", SCRIPT, "sh"),
+            *(self.deploy, self.log_root, self.code_dir, self.python or "", self.master or ""),
+            *(" ".join(self.packages), self.device_memory, self.device_processes),
+            *("--", *self.names, "--", *self.device_globs, "--", *self.data),
+        ]
+
 
 def gather(host: Host, questions: Questions) -> HostFacts:
     """Ask one host. Raises HostError where the script itself fails."""
-    argv = [
-        *("sh", "-c", SCRIPT, "sh"),
-        *(questions.deploy, questions.log_root, questions.code_dir, questions.python or "", questions.master or ""),
-        *(" ".join(questions.packages), questions.device_memory, questions.device_processes),
-        *("--", *questions.names, "--", *questions.device_globs, "--", *questions.data),
-    ]
     asked = time.time()
-    completed = host.run(argv, deadline=SECONDS)
+    completed = host.run(questions.argv(), deadline=SECONDS)
     answered = time.time()
     try:
         return _parse(completed.stdout, asked, answered)

@@ -99,7 +99,10 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
         yield _Cause(at=failure.time_ms / 1000 - offset, failure=_of_rank(outcome, failure, logs))
     left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
     yield from left
-    if any(not failure.stopped for failure in failures) or left or outcome.stopped:
+    if own or left or outcome.stopped:
+        return
+    # Ranks that lost a peer say nothing of what befell their own node: an engine that crashed, a host out of reach.
+    if outcome.error is None and any(not failure.stopped for failure in failures):
         return
     if outcome.error or outcome.exit_code not in (0, None):
         message = outcome.error or (record.error if record and record.error else "the task failed before its ranks ran")

@@ -41,8 +41,14 @@ class Standing:
         return self.state is not None and self._as_of_ms() - self.state.told_ms > SILENT_SECONDS * 1000
 
     def waits_in(self) -> str | None:
-        """The function of torch.distributed in which it waits for others, None where it does not or is silent."""
-        return None if self.state is None or self.is_silent() else self.state.waits_in
+        """Where it waits for others: a function of torch.distributed, or a collective of torch's flight recorder.
+
+        None where it does not, or is silent. On an accelerator the main thread runs ahead of the collectives that it
+        has begun: there the recorder alone tells.
+        """
+        if self.state is None or self.is_silent():
+            return None
+        return self.state.waits_in or next(iter(self.state.in_flight), None)
 
     def _as_of_ms(self) -> float:
         assert self.state is not None and self.written_ms is not None
@@ -54,6 +60,7 @@ class Standing:
             return f"{self.name}: its launcher told nothing of it, {self.last_event}"
         parts = [f"state {self.state.state}" if self.state.state else "no state"]
         parts.append(f"waits in {self.state.waits_in}" if self.state.waits_in else "in no collective")
+        parts += [f"in flight: {', '.join(self.state.in_flight)}"] if self.state.in_flight else []
         parts += [f"{count} collectives of group {group}" for group, count in self.state.collectives.items()][:4]
         parts.append(f"no further for {(self._as_of_ms() - self.state.moved_ms) / 1000:.1f} s")
         return f"{self.name}: {', '.join(parts)}, {self.last_event}"

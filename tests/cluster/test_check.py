@@ -50,7 +50,7 @@ def test_a_wrong_key_is_named(controller: Controller, testbed: TestBed, tmp_path
     answer = controller.call()
     assert answer.exit_code == 3, answer.output
     for host in testbed.hosts:
-        assert f"{host.address}: ssh: found log-in as root with key {key} was refused" in answer.output
+        assert f"{host.address}: ssh: found log-in as root on port 22 with key {key} was refused" in answer.output
 
 
 def test_an_unknown_host_key_is_refused_until_it_is_trusted(

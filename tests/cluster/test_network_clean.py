@@ -1,4 +1,4 @@
-"""A healthy cluster raises no alarm: 20 runs of the pattern pairs on three real hosts.
+"""A healthy cluster raises no alarm: 5 runs of the pattern pairs on three real hosts, 20 in make nightly.
 
 Each round starts its processes and opens its connections anew, as a run does, and is judged by itself.
 """
@@ -13,9 +13,10 @@ import pytest
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller
 from tests.cluster.pairs import four_healthy_hosts, measure, view_of
+from tests.tiers import samples
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
-CALLS, ROUNDS = 4, 5
+CALLS, ROUNDS = samples(1, 4), 5
 # With as many repeats three hosts suffice to name one (docs/network-benchmarks.md): silence means something.
 HOSTS, REPEATS = 3, 5
 
@@ -26,7 +27,7 @@ def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
         yield bed
 
 
-@pytest.mark.parametrize("call", range(1, CALLS + 1))
+@pytest.mark.parametrize("call", CALLS)
 def test_a_healthy_cluster_raises_no_alarm(tmp_path: Path, four_hosts: TestBed, call: int) -> None:
     hosts = [host.address for host in four_hosts.hosts[:HOSTS]]
     overrides = {"iterations": 5, "repeats": REPEATS}

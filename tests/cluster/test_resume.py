@@ -168,7 +168,7 @@ def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> No
     answer = controller.call("resume", run.name)
     assert answer.exit_code == 2 and "another than when it began" in answer.output
     answer = controller.call("resume", "run19990101000000")
-    assert answer.exit_code == 2 and "no run of this name" in answer.output
+    assert answer.exit_code == 2 and "expected the name of a run in" in answer.output
 
 
 def test_a_run_in_the_background(controller: Controller, request: pytest.FixtureRequest) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
@@ -177,6 +176,11 @@ def test_in_a_round(controller: Controller, testbed: TestBed) -> None:
     assert [case["verdict"] for case in answer.run_record()["cases"]] == ["aborted", "aborted"]
 
 
+def has_begun_to_collect(controller: Controller) -> bool:
+    run = controller.newest_run()
+    return run is not None and '"round_collecting"' in (run / "journal.jsonl").read_text()
+
+
 def test_while_the_files_are_collected(controller: Controller, testbed: TestBed) -> None:
     controller.configure_test({"SHORT": SHORT, "NEVER": SHORT})
     process = controller.start()
@@ -184,7 +188,7 @@ def test_while_the_files_are_collected(controller: Controller, testbed: TestBed)
     assert process.poll() is None
     large = f"cd {controller.logs}/.hosts/*/SHORT/round1/*_noderank1 && head -c {LARGE_MB}M /dev/zero >large"
     testbed.hosts[1].exec(["sh", "-c", large])
-    wait_until("the end of the tasks", lambda: not controller.containers(), STAGE_SECONDS)
+    wait_until("the collection", lambda: has_begun_to_collect(controller), STAGE_SECONDS)
     answer = interrupt(controller, process, signal.SIGTERM)
     record = answer.round_record("SHORT")
     assert record["verdict"] == "pass" and record["finished_ms"] > record["started_ms"]
@@ -209,9 +213,9 @@ def test_a_second_signal_leaves_at_once_and_what_it_prints_cleans_up(controller:
         answer = controller.finish(process)
         assert time.monotonic() - began < 2.0
     assert answer.exit_code == 130 and answer.folder is not None
-    command = next(line for line in answer.output.splitlines() if line.strip().startswith("python "))
+    command = next(line for line in answer.output.splitlines() if " clean " in line and "run.py" in line)
     words = shlex.split(command)
-    assert words[-2:] == ["clean", answer.folder.name] and controller.containers()
-    cleaned = subprocess.run([*controller.argv()[:1], *words[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert words[-2] == "clean" and words[-1].endswith(answer.folder.name) and controller.containers()
+    cleaned = subprocess.run(words, cwd="/", capture_output=True, text=True)
     assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
     wait_until("the end of the ranks", lambda: rank_process(0) is None and rank_process(3) is None, 10)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.check import check_hosts
-from run_benchmarks.facts import SCRIPT
+from run_benchmarks.facts import Questions
 from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -35,7 +35,7 @@ from tests.cluster.bed import TestBed
 from tests.performance.rows import Row
 from tests.performance.simulated_host import LATENCY_SECONDS, SimulatedHost
 
-GOAL_RATIO = 0.7
+GOAL_RATIO = 0.5
 GOAL_SIMULATED_SECONDS = 10.0
 GOAL_FLAT = 1.5
 SETTLE_SECONDS = 2.0
@@ -180,9 +180,18 @@ def _check(prepared: Prepared) -> None:
 
 def _fact_argv(prepared: Prepared, names: Sequence[str]) -> list[str]:
     """What the check runs on a host of this plan."""
-    plan, packages = prepared.plan, "numpy psutil pydantic torch"
-    folders = [str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent), plan.code_dir_host]
-    return ["sh", "-c", SCRIPT, "sh", *folders, sys.executable, plan.hosts[0], packages, "--", *names, "--", "--"]
+    plan = prepared.plan
+    return Questions(
+        deploy=str(Path(plan.code_dir_host).parent),
+        log_root=str(Path(plan.log_root_host).parent),
+        code_dir=plan.code_dir_host,
+        python=sys.executable,
+        packages=["numpy", "psutil", "pydantic", "torch"],
+        master=plan.hosts[0],
+        names=names,
+        device_globs=(),
+        data=(),
+    ).argv()
 
 
 def _fact_command(prepared: Prepared) -> str:

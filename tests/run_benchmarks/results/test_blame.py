@@ -152,3 +152,17 @@ def test_of_ranks_that_only_lost_their_peers_none_is_named(tmp_path: Path) -> No
     assert judgement.first_failure is not None and judgement.first_failure.host is None
     assert judgement.reason.startswith("who is to blame cannot be told: each rank that failed lost another")
     assert judgement.first_failure.evidence[-1] == "rank 1 on node1: Connection reset by peer"
+
+
+def test_an_engine_that_is_gone_is_named_though_its_ranks_lost_their_peers(tmp_path: Path) -> None:
+    """The containers of an engine that crashed go on; once their peers are stopped they complain, too."""
+    lost = [rank_failure(2, 9000, lost_peer=True), rank_failure(3, 9001, lost_peer=True)]
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=143, record=node_exit(143), stopped=True, until=Event.STEP_BEGIN),
+        outcome(*(tmp_path, "node2", 1, (2, 3)), exit_code=None, record=node_exit(1, lost), until=Event.STEP_BEGIN),
+    ]
+    nodes[1].error = "node2: its Docker engine does not answer"
+    judgement = judge(nodes, ended_early=None)
+    failure = judgement.first_failure
+    assert failure is not None and (failure.host, failure.rank) == ("node2", None), judgement.reason
+    assert "Docker engine" in judgement.reason

@@ -1,7 +1,8 @@
 """What a rank tells its launcher: that it is there, every two seconds how far it has come, and that it leaves.
 
 A line in a log proves nothing of a rank: a thread may print on while the rank stands still. These counts do. They need
-no torch; where it is loaded, the collectives that each process group has begun are among them.
+no torch; where it is loaded, the collectives that each process group has begun are among them, and where torch's flight
+recorder is on (TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE of NCCL alone) those that have not ended.
 """
 
 import contextlib
@@ -20,7 +21,11 @@ SOCKET_ENV = "CLUSTERDYNO_RANK_SOCKET"
 PULSE_SECONDS = 2.0
 SEND_SECONDS = 1.0  # what a launcher that is frozen may cost a rank that begins or leaves
 MAX_GROUPS = 64  # of which counts are told, so that a word stays short
+MAX_IN_FLIGHT = 4
+MAX_WORD = 200
 _C10D = "torch.distributed.distributed_c10d"
+_RECORDER = "torch._C._distributed_c10d"
+_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _WAITING_FILES = tuple(f"torch/distributed/{name}.py" for name in ("distributed_c10d", "c10d_logger", "rendezvous"))
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 
@@ -109,6 +114,7 @@ def _counts() -> dict[str, Any]:
         "is_training": _PROGRESS.is_training,
         "steps": _PROGRESS.steps,
         "collectives": _collectives(sys.modules.get(_C10D)),
+        "in_flight": _in_flight(sys.modules.get(_RECORDER)),
     }
 
 
@@ -122,6 +128,24 @@ def _collectives(c10d: ModuleType | None) -> dict[str, int]:
         for group in list(c10d._world.pg_map)[:MAX_GROUPS]:
             counts[str(group.group_name)] = int(group._get_sequence_number_for_group())
     return counts
+
+
+def _in_flight(recorder: ModuleType | None) -> list[str]:
+    """The collectives that torch's flight recorder has as begun and not ended, at most the latest MAX_IN_FLIGHT.
+
+    Such as "gloo:all_reduce 7 of default_pg"; empty where the recorder is off.
+    """
+    if recorder is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _RECORDER_SIZES):
+        return []
+    found = []
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError, KeyError, IndexError):
+        recorded = json.loads(recorder._dump_fr_trace_json(includeCollectives=True, onlyActive=True))
+        # gloo's entries stay "scheduled" when they have ended; they are retired then, as NCCL's are.
+        for entry in [each for each in recorded.get("entries", []) if not each["retired"]][-MAX_IN_FLIGHT:]:
+            number = int(entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"])
+            group = entry["process_group"]
+            found.append(f"{entry['profiling_name']} {number} of {group[-1] or group[0]}"[:MAX_WORD])
+    return found
 
 
 def where_it_waits(frame: FrameType | None) -> str | None:

@@ -22,10 +22,11 @@ class RankState(BaseModel):
 
     `told_ms` is when it last said anything (it does every two seconds, by a thread of its own), `moved_ms` when one of
     its counts last changed: `events` (PerfLog records, `last_event`), `steps`, `collectives` (by group, how many it has
-    begun). `waits_in` is the function of torch.distributed in which its main thread was then, null elsewhere.
-    `is_training`: between TRAIN_START and TRAIN_END. `state` is the kernel's letter, as long as there is a process.
-    `left_us` is when it began to leave, by itself and with `left_code`; `ended_us` when its process was gone, with
-    `exit_code` or `signal` where the kernel still told.
+    begun). `in_flight` has the collectives that torch's flight recorder, where it is on, holds as not ended. `waits_in`
+    is the function of torch.distributed in which its main thread was then, null elsewhere. `is_training`: between
+    TRAIN_START and TRAIN_END. `state` is the kernel's letter, as long as there is a process. `left_us` is when it began
+    to leave, by itself and with `left_code`; `ended_us` when its process was gone, with `exit_code` or `signal` where
+    the kernel still told.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,6 +40,7 @@ class RankState(BaseModel):
     is_training: bool = False
     steps: int = 0
     collectives: dict[str, int] = {}
+    in_flight: list[str] = []
     waits_in: str | None = None
     state: str | None = None
     left_us: int | None = None

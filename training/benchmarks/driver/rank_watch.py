@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from training.benchmarks.driver.node_record import signal_name
 from training.benchmarks.driver.pulse import PULSE_SECONDS, send_to
-from training.benchmarks.driver.rank_states import NodeRanks, RankState
+from training.benchmarks.driver.rank_states import STOPPED_STATES, NodeRanks, RankState
 
 _STOP = b"stop"
 _STACKS = b"stacks"
@@ -53,6 +53,18 @@ class _Rank:
     said: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] = field(default_factory=dict)
     state: str | None = None
+    state_told_ms: int = 0
+
+    def look(self, pid: int) -> None:
+        """Ask the kernel what the process does.
+
+        One that was stopped and has said nothing since is stopped still: a round with such a rank ends by killing it,
+        and what the kernel calls it then is no news.
+        """
+        was_stopped = self.state in STOPPED_STATES and self.state_told_ms == self.told_ms
+        if self.end or was_stopped or (state := _state(pid)) is None:
+            return
+        self.state, self.state_told_ms = state, self.told_ms
 
 
 class RankWatch:
@@ -181,7 +193,7 @@ class RankWatch:
             return
         states = []
         for pid, rank in sorted(self._ranks.copy().items(), key=lambda item: item[1].rank):
-            rank.state = rank.state if rank.end else _state(pid) or rank.state
+            rank.look(pid)
             known = {"pid": pid, "told_ms": rank.told_ms, "moved_ms": rank.moved_ms, "state": rank.state}
             with contextlib.suppress(ValidationError):
                 states.append(RankState.model_validate({**rank.said, **rank.end, **known, "rank": rank.rank}))

@@ -92,7 +92,7 @@ def judge_leaving(folder: Path, how: str, nodes: int) -> None:
     assert "exit code 0: it left early, without FINISHED" in judgement.reason
 
 
-def judge_standing(folder: Path, how: str, together: str, nodes: int) -> None:
+def judge_standing(folder: Path, how: str, together: str, nodes: int) -> Judgement:
     """Ended by the stall limit, as the controller does it: stacks first, then the stop."""
     with launched(folder, nodes, [how, str(FAULTY), together]) as processes:
         outcomes = outcomes_of(folder, nodes)
@@ -117,6 +117,7 @@ def judge_standing(folder: Path, how: str, together: str, nodes: int) -> None:
         assert "its process is stopped (state T)" in judgement.reason
     if together == "apart":
         assert reason.startswith(f"rank {FAULTY} on ") and "while others did" in reason
+    return judgement
 
 
 @pytest.mark.parametrize(("how", "nodes"), LEAVING)
@@ -127,6 +128,15 @@ def test_a_rank_that_leaves_without_a_word_is_named(how: str, nodes: int, tmp_pa
 @pytest.mark.parametrize(("how", "together", "nodes"), STANDING)
 def test_a_rank_that_stands_still_is_named(how: str, together: str, nodes: int, tmp_path: Path) -> None:
     judge_standing(tmp_path, how, together, nodes)
+
+
+def test_torchs_flight_recorder_tells_what_the_others_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
+    judgement = judge_standing(tmp_path, "stop", "together", 1)
+    assert judgement.first_failure is not None
+    evidence = judgement.first_failure.evidence
+    waiting = [line for line in evidence if line.startswith(f"rank {1 - FAULTY} ")]
+    assert waiting and "in flight: gloo:all_reduce 20 of default_pg" in waiting[0], evidence
 
 
 @pytest.mark.nightly

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.driver.launching import ROOT, wait_until
+from training.benchmarks.driver import rank_watch
 from training.benchmarks.driver.pulse import SOCKET_ENV, send_to
 from training.benchmarks.driver.rank_states import NodeRanks, RankState
 from training.benchmarks.driver.rank_watch import RankWatch
@@ -76,3 +77,16 @@ def test_words_that_are_none_are_ignored(word: bytes, tmp_path: Path) -> None:
         wait_until(lambda: state_of(tmp_path) is not None, "the word after it")
     state = state_of(tmp_path)
     assert state is not None and state.rank == 1
+
+
+def test_what_a_stopped_process_is_called_while_it_is_ended_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round with such a rank ends by killing it; the last look must not take the finding away."""
+    seen = iter(["S", "T", "R", "R"])
+    monkeypatch.setattr(rank_watch, "_state", lambda pid: next(seen))
+    rank = rank_watch._Rank(rank=0, told_ms=1, moved_ms=1)
+    found = []
+    for told_ms in (1, 1, 1, 2):  # with its last word it goes on
+        rank.told_ms = told_ms
+        rank.look(1)
+        found.append(rank.state)
+    assert found == ["S", "T", "T", "R"]
