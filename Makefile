@@ -3,7 +3,7 @@
 # make quick    style, types, import contracts, and the tests that need neither torch nor hosts: minutes
 # make nightly  make test with many more samples, the tests that take long, and mutants that tests have to notice
 # make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
-# make bench    the measurements of tests/performance, written into README.md
+# make bench    the measurements of tests/performance, written into README.md and docs/performance.md
 # make lint     style, types and import contracts only
 # make clean    test hosts, caches and the virtual environment away; results stay
 #

@@ -24,6 +24,7 @@ from run_benchmarks.commands.options import (
     RunArgument,
     SetOption,
     TestConfOption,
+    VersionOption,
     asked_for,
     request,
     selecting,
@@ -70,6 +71,7 @@ def default(
     save_baseline: SaveOption = None,
     overwrite_baseline: OverwriteOption = False,
     detach: DetachOption = False,
+    version: VersionOption = False,
 ) -> None:
     """Run the benchmarks, unless a command follows."""
     context.obj = asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat)

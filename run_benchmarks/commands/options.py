@@ -9,15 +9,29 @@ from typing import Annotated
 
 import typer
 
+from run_benchmarks import __version__
 from run_benchmarks.changes import Changes
 from run_benchmarks.command_line import ROOT
 from run_benchmarks.host_selection import HostSelection, select_hosts
+from run_benchmarks.revision import revision
 from run_benchmarks.settings import Settings, load_settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        commit = revision(ROOT, ()).name
+        typer.echo(f"ClusterDyno {__version__}" + (f" ({commit})" if commit else ""))
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="the version, and the commit of a checkout"),
+]
 ClusterConfOption = Annotated[
     Path | None,
     typer.Option(

@@ -1,12 +1,13 @@
-"""Runs the measurements and writes their tables into README.md.
+"""Runs the measurements and writes their tables into README.md and docs/performance.md.
 
     python -m tests.performance                  # all
     python -m tests.performance orchestration    # only these; the others' tables stay as they are
 
 Every module of this package with `measure(smoke=False) -> list[Row]` is one; with `smoke` it takes seconds and its
-figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes between the markers
-`<!-- performance:begin -->` and `<!-- performance:end -->`, with the date and the machine it was measured on. A
-measurement that fails leaves its old table and makes the exit code 1.
+figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes into
+docs/performance.md, those of IN_README into README.md, between the markers `<!-- performance:begin -->` and
+`<!-- performance:end -->`, with the date and the machine it was measured on. A measurement that fails leaves its old
+table and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import tests.performance
 from tests.performance.rows import Row
 from tests.performance.table import describe_machine, read_blocks, render_block, replace_blocks
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "performance.md"
+IN_README = ("footprint", "orchestration", "scale")
 
 
 class Measure(Protocol):
@@ -44,21 +47,39 @@ def measurements() -> dict[str, Measure]:
     return found
 
 
+def file_of(name: str) -> Path:
+    """Where the table of a measurement stands."""
+    return README if name in IN_README else PAGE
+
+
 def main(names: list[str]) -> int:
-    """Measure and write; returns the exit code: 0, 1 if a measurement failed, 2 for a name or README that is wrong."""
+    """Measure and write; returns the exit code: 0, 1 if a measurement failed, 2 for a name or page that is wrong."""
     known = measurements()
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"no measurement {', '.join(unknown)}; known: {', '.join(known) or 'none'}", file=sys.stderr)
         return 2
-    try:
-        blocks = read_blocks(README)
-    except (OSError, ValueError) as error:
-        print(f"{README}: {error}", file=sys.stderr)
-        return 2
     chosen = names or list(known)
+    blocks: dict[Path, dict[str, str]] = {}
+    for file in sorted({file_of(name) for name in chosen}):
+        try:
+            blocks[file] = read_blocks(file)
+        except (OSError, ValueError) as error:
+            print(f"{file}: {error}", file=sys.stderr)
+            return 2
+    measured, failed = _measure(chosen, known)
+    for file, there in blocks.items():
+        there |= {name: block for name, block in measured.items() if file_of(name) == file}
+        replace_blocks(file, {name: there[name] for name in sorted(there) if name in known and file_of(name) == file})
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _measure(chosen: list[str], known: dict[str, Measure]) -> tuple[dict[str, str], list[str]]:
+    """The tables by name, and the names of those that failed."""
     machine = describe_machine()
-    failed = []
+    measured, failed = {}, []
     for number, name in enumerate(chosen, start=1):
         print(f"[{number}/{len(chosen)}] {name}", flush=True)
         begin = time.monotonic()
@@ -68,12 +89,9 @@ def main(names: list[str]) -> int:
             traceback.print_exc()
             failed.append(name)
             continue
-        blocks[name] = render_block(name, rows, machine)
-        print(f"{blocks[name]}\n\n{name}: {time.monotonic() - begin:.0f} s", flush=True)
-    replace_blocks(README, {name: block for name, block in sorted(blocks.items()) if name in known})
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+        measured[name] = render_block(name, rows, machine)
+        print(f"{measured[name]}\n\n{name}: {time.monotonic() - begin:.0f} s", flush=True)
+    return measured, failed
 
 
 if __name__ == "__main__":

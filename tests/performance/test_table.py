@@ -1,4 +1,4 @@
-"""The tables of README.md, and the command that writes them."""
+"""The tables of README.md and docs/performance.md, and the command that writes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW = Row(what="a | b", measured="1.5 s", baseline="3 s", ratio=0.5, goal="half"
 def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "README.md"
     file.write_text(f"# Title\n\n{BEGIN}\n{END}\n\nThe end.\n")
-    monkeypatch.setattr(command, "README", file)
+    monkeypatch.setattr(command, "PAGE", file)
     return file
 
 
@@ -102,3 +102,19 @@ def test_measurements_are_found_by_their_function() -> None:
 
 def test_the_machine_is_named() -> None:
     assert " cores, " in describe_machine() and "Linux" in describe_machine()
+
+
+def test_each_table_stands_in_its_file(readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other.md"
+    other.write_text(f"{BEGIN}\n{END}\n")
+    monkeypatch.setattr(command, "README", other)
+    monkeypatch.setattr(command, "measurements", lambda: {"scale": returning(ROW), "second": returning(ROW)})
+    assert command.main([]) == 0
+    assert list(read_blocks(other)) == ["scale"] and list(read_blocks(readme)) == ["second"]
+
+
+def test_the_pages_hold_tables_of_measurements_that_there_are() -> None:
+    known = set(command.measurements())
+    for file in (command.README, command.PAGE):
+        names = set(read_blocks(file))
+        assert names <= known and {command.file_of(name) for name in names} == {file}
