@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
+from run_benchmarks.errors import tail
 from run_benchmarks.plan import NodePlan
 from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
@@ -125,8 +126,10 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
             reason = f"{reason}; {describe(failure)}"
     elif failure is not None:
         verdict, reason = Verdict.FAIL, describe(failure)
+    elif (failure := _wrong_content(outcomes, logs_of)) is not None:
+        verdict, reason = Verdict.FAIL, failure.message
     else:
-        verdict, reason = _by_content(outcomes, logs)
+        verdict, reason = Verdict.PASS, "all ranks finished"
     return Judgement(
         verdict=verdict,
         reason=reason,
@@ -158,17 +161,26 @@ def _left_out(log: RankLog) -> list[str]:
     return [f"rank {log.rank}: PerfLog: {sentence}" for sentence in (*log.cut, *torn)]
 
 
-def _by_content(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> tuple[Verdict, str]:
+def _wrong_content(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]]) -> FirstFailure | None:
     """All tasks ended with 0: are the logs whole, are the rules kept, does the workload say it succeeded?"""
     for outcome in outcomes:
         if missing := outcome.missing():
-            return Verdict.FAIL, f"{outcome.node.host}: not collected: {', '.join(missing)}"
-    for rank, log in sorted(logs.items()):
-        if log.problems:
-            return Verdict.FAIL, f"rank {rank}: PerfLog: {log.problems[0]}"
+            host = outcome.node.host
+            return _no_exit(host, None, f"{host}: not collected: {', '.join(missing)}", tail(outcome.output))
+    for log, host in sorted(((log, host) for host, logs in logs_of.items() for log in logs), key=lambda it: it[0].rank):
         finished = log.value(Event.FINISHED) or {}
-        if finished.get("correct") == "fail":
-            return Verdict.FAIL, f"rank {rank}: received data is wrong"
-        if finished.get("converged") is False:
-            return Verdict.FAIL, f"rank {rank}: the target was not reached"
-    return Verdict.PASS, "all ranks finished"
+        what = None
+        if log.problems:
+            what = f"PerfLog: {log.problems[0]}"
+        elif finished.get("correct") == "fail":
+            what = "received data is wrong"
+        elif finished.get("converged") is False:
+            what = "the target was not reached"
+        if what is not None:
+            return _no_exit(host, log.rank, f"rank {log.rank}: {what}", log.tail)
+    return None
+
+
+def _no_exit(host: str, rank: int | None, message: str, log_tail: str) -> FirstFailure:
+    """A failure that no process ended with."""
+    return FirstFailure(host=host, rank=rank, exit_code=None, signal=None, message=message, log_tail=log_tail)

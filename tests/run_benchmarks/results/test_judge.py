@@ -70,7 +70,9 @@ def test_what_was_stopped_because_of_another_is_no_cause(tmp_path: Path) -> None
 def test_only_stopped_peers_are_judged_by_what_they_left(tmp_path: Path) -> None:
     nodes = [outcome(tmp_path, exit_code=143, record=node_exit(143), stopped=True, until=Event.STEP_END)]
     judgement = judge(nodes, ended_early=None)
-    assert (judgement.verdict, judgement.first_failure) == (Verdict.FAIL, None)
+    failure = judgement.first_failure
+    assert judgement.verdict is Verdict.FAIL and failure is not None
+    assert (failure.host, failure.rank, failure.exit_code) == ("node1", 0, None)
     assert judgement.reason == "rank 0: PerfLog: TRAIN_END must stand exactly once, found 0"
 
 
@@ -124,6 +126,8 @@ def test_a_task_that_died_before_its_ranks_shows_its_own_output(tmp_path: Path) 
 def test_ranks_that_ended_well_may_still_fail(tmp_path: Path, finished: dict[str, Any], reason: str) -> None:
     judgement = judge([outcome(tmp_path, finished=finished)], ended_early=None)
     assert (judgement.verdict, judgement.reason) == (Verdict.FAIL, reason)
+    failure = judgement.first_failure
+    assert failure is not None and (failure.host, failure.rank) == ("node1", 0) and failure.log_tail
     assert judgement.metrics == finished
 
 
