@@ -13,7 +13,9 @@ from tests.mutants import copy_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = f"{HOME}/clusterdyno"
-WHEELS = ("/wheels/wheelhouse", "/wheels/controller")  # the first by the name that the hosts' image was built with
+WHEELS = ("/wheels/workload", "/wheels/controller")
+# What the hosts' image is built with, by the folder's name that it was built with before.
+HOSTS_WHEELS = "/wheels/wheelhouse"
 PYTHON = f"{PROJECT}/.venv/bin/python"
 BED = f"{HOME}/bed"
 ELSEWHERE = "/tmp"
@@ -24,14 +26,14 @@ class StepError(Exception):
 
 
 def wheelhouses(suite: Suite) -> dict[str, Path]:
-    """The wheels that `make run` needs there, downloaded once, by their path inside."""
+    """The wheels that `make run` needs there and those of the hosts' image, downloaded once, by their path inside."""
     folders = {}
     for inside, name in zip(WHEELS, ("workload", "controller"), strict=True):
         usual = name == "workload" and suite.python == images.SUITE_PYTHON
         folder = images.WHEELHOUSE if usual else images.CACHE / f"wheelhouse-{name}-{suite.python}"
         requirements = ROOT / "requirements" / f"{name}.txt"
         folders[inside] = images.make_wheelhouse(folder, requirements=requirements, python=suite.python)
-    return folders
+    return {**folders, HOSTS_WHEELS: images.make_wheelhouse()}
 
 
 def set_up(userland: Userland) -> None:
@@ -70,7 +72,7 @@ def run_on_hosts(userland: Userland, bed: TestBed) -> str:
         shutil.copy(file, inside)
     cluster = bed.cluster_conf.read_text().replace(str(bed.folder), BED)
     (inside / "cluster_conf.py").write_text(cluster)
-    test = bed.test_conf.read_text().replace(str(images.WHEELHOUSE), WHEELS[0])
+    test = bed.test_conf.read_text().replace(str(images.WHEELHOUSE), HOSTS_WHEELS)
     (inside / "test_conf.py").write_text(test)
     userland.give(inside)
     files = ["--cluster-conf", f"{BED}/cluster_conf.py", "--test-conf", f"{BED}/test_conf.py"]
