@@ -14,7 +14,6 @@ from run_benchmarks.findings import HostReport
 
 SHARED_KERNEL = "shared kernel"
 SHOWN_MACS = 3
-KEY_END = 16
 _Named = tuple[str, Identity]
 
 
