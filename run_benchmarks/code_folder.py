@@ -48,7 +48,8 @@ if [ -L "$1" ]; then touch "$1/" 2>/dev/null || :; elif [ -e "$1" ]; then touch 
 ln -s "${3##*/}" "$3.link"
 mv -fT "$3.link" "$1"
 trap - EXIT
-find "${1%/*}" -maxdepth 1 -name "${1##*/}.*" -mtime +7 ! -name "${3##*/}" -exec rm -rf {} +
+# What another of these scripts removes meanwhile is none of find's errors, and an old folder that stays is no harm.
+find "${1%/*}" -maxdepth 1 -name "${1##*/}.*" -mtime +7 ! -name "${3##*/}" -exec rm -rf {} + 2>/dev/null || :
 """
 )
 

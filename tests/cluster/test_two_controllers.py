@@ -39,9 +39,9 @@ def begin(controller: Controller) -> tuple[subprocess.Popen[str], Path]:
     return process, run
 
 
-def temporary(host: Host) -> list[str]:
-    """What launches made in the temporary folder of a host."""
-    return host.exec(["find", "/tmp", "-maxdepth", "1", "-name", "clusterdyno-*"]).stdout.split()
+def temporary(host: Host) -> set[str]:
+    """What launches made in the temporary folder of a host; those that were killed leave theirs."""
+    return set(host.exec(["find", "/tmp", "-maxdepth", "1", "-name", "clusterdyno-*"]).stdout.split())
 
 
 def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBed) -> None:
@@ -53,13 +53,18 @@ def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBe
     second.logs = first.logs
     first.configure_test({"LONG": LONG, "NEVER": SHORT}, **PROCESS)
     second.configure_test({"SHORT": SHORT, "LONG": LONG}, **PROCESS)
+    before = {host.name: temporary(host) for host in testbed.hosts}
+
+    def made(host: Host) -> list[str]:
+        return sorted(temporary(host) - before[host.name])
+
     try:
         ours, our_run = begin(first)
         theirs, their_run = begin(second)
         wait_until("both at work", lambda: launches(testbed, our_run) == launches(testbed, their_run) == [1, 1])
-        wait_until("their temporary folders", lambda: all(len(temporary(host)) == 2 for host in testbed.hosts))
+        wait_until("their temporary folders", lambda: all(len(made(host)) == 2 for host in testbed.hosts))
         for host in testbed.hosts:
-            names = [name.removeprefix("/tmp/clusterdyno-") for name in temporary(host)]
+            names = [name.removeprefix("/tmp/clusterdyno-") for name in made(host)]
             assert all(len(name) >= 8 for name in names) and names[0] != names[1], names
             search = ["find", "/tmp", "-mindepth", "1", "-path", str(images.REPOSITORY), "-prune", "-o"]
             assert host.exec([*search, "-perm", "/o+w", "!", "-type", "l", "-print"]).stdout == ""

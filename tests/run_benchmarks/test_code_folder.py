@@ -178,6 +178,21 @@ def test_many_at_once_end_with_the_code(code: CodeBundle, folder: Path) -> None:
     assert failed == [] and compare(HOST, code, str(folder)) == []
 
 
+def test_old_folders_that_cannot_be_looked_at_are_no_failure(
+    code: CodeBundle, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host of a shared home removes its link between find's listing and its look at it: find exits with 1."""
+    real = shutil.which("find")
+    wrapper = tmp_path / "bin" / "find"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\n"{real}" "$@"\ncase "$*" in *-mtime*) echo gone >&2; exit 1 ;; esac\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    edit(folder)
+    bring(HOST, code, str(folder), deadline=SECONDS)
+    assert compare(HOST, code, str(folder)) == []
+
+
 def test_what_arrives_broken_is_not_used(code: CodeBundle, folder: Path, tmp_path: Path) -> None:
     edit(folder)
     broken = CodeBundle(code.digest, bundle(tmp_path).archive, code.manifest)
