@@ -30,26 +30,40 @@ there = {plain(entry.rsplit(".", 1)[0].split("-")[0])
          for folder in sys.path for entry in entries(folder) if entry.endswith((".dist-info", ".egg-info"))}
 print("%d.%d.%d" % sys.version_info[:3], *(name for name in sys.argv[1:] if plain(name) not in there))
 '
+line_end='
+'
 say() { printf '%s\t%s\n' "$1" "$2"; }
 say clock_ns "$(date +%s%N)"
-if read -r value _ </proc/loadavg; then say load "$value"; say cores "$(getconf _NPROCESSORS_ONLN)"; fi 2>/dev/null
-say kernel "$(uname -srm)"; say hostname "$(uname -n)"
-say uid "$(id -u)"; say gid "$(id -g)"; say user "$(id -un 2>/dev/null || id -u)"
+if read -r value _ </proc/loadavg; then say load "$value"; fi 2>/dev/null
+if read -r value </sys/devices/system/cpu/online; then say online "$value"; fi 2>/dev/null
+if read -r system </proc/sys/kernel/ostype && read -r release </proc/sys/kernel/osrelease &&
+  read -r machine </proc/sys/kernel/arch; then say kernel "$system $release $machine"
+else say kernel "$(uname -srm)"; fi 2>/dev/null
+read -r value </proc/sys/kernel/hostname; say hostname "$value"
+# uid=1000(name) gid=1000(group) groups=...; a number without a name stands alone.
+ids=$(id); ids=${ids#uid=}; uid=${ids%%[!0-9]*}; ids=${ids#"$uid"}; user=${ids%% gid=*}; ids=${ids#*gid=}
+user=${user#"("}; user=${user%")"}
+say uid "$uid"; say gid "${ids%%[!0-9]*}"; say user "${user:-$uid}"
 deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; memory=$7; processes=$8; shift 9
-for folder in "$deploy" "$log"; do
-  # The mode of a folder that is not ours, such as /tmp, stays as it is.
-  if problem=$({ [ -d "$folder" ] || { mkdir -p "$folder" && chmod 0750 "$folder"; }; } 2>&1 && [ -w "$folder" ]); then
-    say writable "$folder"; say free "$folder	$(df -Pk "$folder" | sed -n 2p)"
-  else say unwritable "$folder	${problem:-no permission to write}"; fi
-done
+# The mode of a folder that is not ours, such as /tmp, stays as it is.
+is_writable() {
+  problem=
+  [ -d "$1" ] || problem=$({ mkdir -p "$1" && chmod 0750 "$1"; } 2>&1)
+  if [ -d "$1" ] && [ -w "$1" ]; then say writable "$1"
+  else say unwritable "$1	${problem:-no permission to write}"; return 1; fi
+}
+is_writable "$deploy" || deploy=
+is_writable "$log" || log=
+spaces=$(df -Pk ${deploy:+"$deploy"} ${log:+"$log"} 2>/dev/null)
+set -f; IFS=$line_end; printf 'space\t%s\n' $spaces; unset IFS; set +f
 if [ -d "$code" ]; then
   listing=$(code_listing "$code" 2>/dev/null)
-  say code "$(code_digest "$listing")"
-  if [ "$(code_digest "$listing")" != "${code##*/}" ]; then
+  digest=$(code_digest "$listing"); say code "$digest"
+  if [ "$digest" != "${code##*/}" ]; then
     printf '%s\n' "$listing" | head -n LISTED | awk '{print "code_file\t" $0}'
   fi
 fi
-if command -v docker >/dev/null 2>&1; then say docker "$(command -v docker)"; fi
+if command -v docker >/dev/null 2>&1; then say docker yes; fi
 if [ -n "$python" ]; then
   if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
@@ -63,33 +77,38 @@ for id in /etc/machine-id /proc/sys/kernel/random/boot_id; do
 done 2>/dev/null
 say netns "$(readlink /proc/self/ns/net 2>/dev/null)"
 if read -r _ key _ </etc/ssh/ssh_host_ed25519_key.pub; then say host_key "$key"; fi 2>/dev/null
-awk '$1 == "MemAvailable:" {printf "memory_available\t%.0f\n", $2 * 1024}' /proc/meminfo 2>/dev/null
+while read -r key value _; do
+  if [ "$key" = MemAvailable: ]; then say memory_available "$((value * 1024))"; break; fi
+done </proc/meminfo 2>/dev/null
 # A driver in trouble may hang its tool.
 if [ -n "$memory" ]; then timeout 8 $memory 2>/dev/null | sed 's/^/device_memory	/'; fi
 if [ -n "$processes" ]; then timeout 8 $processes 2>/dev/null | head -n 64 | sed 's/^/device_process	/'; fi
 if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
-groups=" $(id -G) "
+groups=
 for file in /dev/ipmi[0-9]* /dev/ipmi/[0-9]* /dev/ipmidev/[0-9]* /sys/class/powercap/intel-rapl:*/energy_uj; do
   [ -e "$file" ] || continue
   if [ -c "$file" ]; then say ipmi "$file"; fi
-  group=$(stat -c %g "$file")
+  group=$(stat -c %g "$file"); groups=${groups:-" $(id -G) "}
   case $groups in *" $group "*) say power_group "$group" ;; esac
 done
 names=
 while [ "$1" != -- ]; do names="$names $1"; shift; done
 shift
 # One look-up for all names; only where it fails, one each.
-if [ -n "$names" ] && getent ahosts $names >/dev/null 2>&1; then
+resolved=
+if [ -n "$names" ] && resolved=$(getent ahosts $master $names 2>/dev/null); then
   for name in $names; do say resolves "$name"; done
 else
   for name in $names; do if getent ahosts "$name" >/dev/null 2>&1; then say resolves "$name"; fi; done
 fi
 if [ -n "$master" ] && command -v ip >/dev/null 2>&1; then
-  address=$(getent ahosts "$master" 2>/dev/null | awk 'NR==1 {print $1}')
+  address=${resolved:-$(getent ahosts "$master" 2>/dev/null)}; address=${address%%[!0-9a-fA-F:.]*}
   if [ -n "$address" ]; then
-    say route "$(ip -o route get "$address" 2>&1 | head -n 1)"
-    say own "$(ip -o addr show to "$address" 2>/dev/null | awk 'NR==1 {print $2}')"
+    route=$(ip -o route get "$address" 2>&1); say route "${route%%$line_end*}"
+    case $route in
+      local*) own=$(ip -o addr show to "$address" 2>/dev/null); own=${own#*: }; say own "${own%%[ 	]*}" ;;
+    esac
   fi
 fi
 while [ "$1" != -- ]; do
@@ -98,7 +117,10 @@ while [ "$1" != -- ]; do
 done
 shift
 for folder in "$@"; do if [ -r "$folder" ]; then say data "$folder"; fi; done
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}'
+# The files below /proc/net walk the kernel's table of all connections, 5 ms each; ss asks for the listeners alone.
+if sockets=$(ss -Hltn 2>/dev/null); then
+  printf '%s\n' "$sockets" | awk 'NF {n = split($4, a, ":"); print "listening_port\t" a[n]}'
+else awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}' /proc/net/tcp /proc/net/tcp6 2>/dev/null; fi
 say clock_ns "$(date +%s%N)"
 """.replace("LISTED", str(LISTED))
 )
@@ -215,7 +237,10 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     def table(key: str) -> dict[str, str]:
         return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
 
-    spaces = {folder: space for folder, line in table("free").items() if (space := _space(line)) is not None}
+    # df names no folder: its lines after the header stand in the order of the folders.
+    folders, lines = many("writable"), many("space")[1:]
+    told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
+    spaces = {folder: space for folder, line in told if (space := _space(line)) is not None}
     # NTP's estimate from four readings (RFC 5905, section 8).
     first, last = (int(reading) / 1e9 for reading in many("clock_ns"))
     return HostFacts(
@@ -246,10 +271,12 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         interface=_interface(one.get("own"), one.get("route")),
         devices=tuple(many("device")),
         data=frozenset(many("data")),
-        listening=frozenset(int(port, 16) for port in many("listening")),
+        listening=frozenset(
+            [int(port, 16) for port in many("listening")] + [int(port) for port in many("listening_port")]
+        ),
         checked_s=answered,
         load=float(one["load"]) if "load" in one else None,
-        cores=max(1, int(one.get("cores") or 1)),
+        cores=processors(one.get("online", "")),
         ipmi_devices=tuple(many("ipmi")),
         power_groups=tuple(sorted(set(many("power_group")) - {one["gid"]})),
         identity=Identity(
@@ -271,6 +298,12 @@ def read_space(text: str) -> tuple[int, str] | None:
 def _space(line: str) -> tuple[int, str] | None:
     words = line.split(maxsplit=5)
     return (int(words[3]) * 1024, words[5]) if len(words) == 6 and words[3].isdecimal() else None
+
+
+def processors(ranges: str) -> int:
+    """How many numbers a list of the kernel such as `0-3,8` holds, at least 1."""
+    pairs = (word.split("-") for word in ranges.strip().split(",") if word)
+    return max(1, sum(int(pair[-1]) - int(pair[0]) + 1 for pair in pairs))
 
 
 def _device_free(line: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import shutil
 import socket
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from run_benchmarks.code_bundle import bundle
 from run_benchmarks.errors import HostError
-from run_benchmarks.facts import HostFacts, Questions, gather
+from run_benchmarks.facts import HostFacts, Questions, gather, processors
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
 
@@ -47,6 +48,8 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
         facts = ask(questions)
         assert server.getsockname()[1] in facts.listening
     assert facts.hostname == platform.node()
+    assert facts.cores == os.cpu_count()
+    assert facts.user == pwd.getpwuid(os.getuid()).pw_name
     assert facts.kernel == f"{platform.system()} {platform.release()} {platform.machine()}"
     assert (facts.uid, facts.gid) == (os.getuid(), os.getgid())
     assert abs(facts.clock_offset) <= facts.clock_error + 0.05
@@ -63,6 +66,23 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
     assert facts.data == {str(tmp_path / "data with space")}
     assert facts.code is None and facts.code_listing == ()
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o750
+
+
+def test_listening_ports_without_ss(questions: Questions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small system has no iproute2; the kernel's own table answers."""
+    ss = tmp_path / "bin" / "ss"
+    ss.parent.mkdir()
+    ss.write_text("#!/bin/sh\nexit 127\n")
+    ss.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ss.parent}:{os.environ['PATH']}")
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        facts = ask(questions)
+        assert server.getsockname()[1] in facts.listening
+
+
+@pytest.mark.parametrize(("ranges", "count"), [("0-3,8", 5), ("0", 1), ("0-511\n", 512), ("", 1)])
+def test_processors_online(ranges: str, count: int) -> None:
+    assert processors(ranges) == count
 
 
 def test_code_is_known_by_its_content(questions: Questions, tmp_path: Path) -> None:
