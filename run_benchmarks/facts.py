@@ -33,6 +33,7 @@ print("%d.%d.%d" % sys.version_info[:3], *(name for name in sys.argv[1:] if plai
 line_end='
 '
 say() { printf '%s\t%s\n' "$1" "$2"; }
+lines() { set -f; IFS=$line_end; printf "$1\t%s\n" $2; unset IFS; set +f; }
 say clock_ns "$(date +%s%N)"
 if read -r value _ </proc/loadavg; then say load "$value"; fi 2>/dev/null
 if read -r value </sys/devices/system/cpu/online; then say online "$value"; fi 2>/dev/null
@@ -55,7 +56,7 @@ is_writable() {
 is_writable "$deploy" || deploy=
 is_writable "$log" || log=
 spaces=$(df -Pk ${deploy:+"$deploy"} ${log:+"$log"} 2>/dev/null)
-set -f; IFS=$line_end; printf 'space\t%s\n' $spaces; unset IFS; set +f
+lines space "$spaces"
 if [ -d "$code" ]; then
   listing=$(code_listing "$code" 2>/dev/null)
   digest=$(code_digest "$listing"); say code "$digest"
@@ -119,7 +120,7 @@ shift
 for folder in "$@"; do if [ -r "$folder" ]; then say data "$folder"; fi; done
 # The files below /proc/net walk the kernel's table of all connections, 5 ms each; ss asks for the listeners alone.
 if sockets=$(ss -Hltn 2>/dev/null); then
-  printf '%s\n' "$sockets" | awk 'NF {n = split($4, a, ":"); print "listening_port\t" a[n]}'
+  lines listener "$sockets"
 else awk '$4 == "0A" {n = split($2, a, ":"); print "listening\t" a[n]}' /proc/net/tcp /proc/net/tcp6 2>/dev/null; fi
 say clock_ns "$(date +%s%N)"
 """.replace("LISTED", str(LISTED))
@@ -272,7 +273,8 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         devices=tuple(many("device")),
         data=frozenset(many("data")),
         listening=frozenset(
-            [int(port, 16) for port in many("listening")] + [int(port) for port in many("listening_port")]
+            [int(port, 16) for port in many("listening")]
+            + [int(line.split()[3].rpartition(":")[2]) for line in many("listener") if line]
         ),
         checked_s=answered,
         load=float(one["load"]) if "load" in one else None,
