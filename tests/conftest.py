@@ -30,13 +30,21 @@ _BENCHMARKS = "tests/training/benchmarks"
 TORCH_PATHS = (
     "tests/performance/",
     *(
-        f"tests/run_benchmarks/test_{name}.py"
-        for name in ("collecting", "nohup", "run_reference", "session", "stopping", "time_limit", "verification")
+        f"tests/run_benchmarks/{room}/test_{name}.py"
+        for room, names in {
+            "commands": ("nohup", "run_reference", "stopping", "verification"),
+            "rounds": ("collecting", "time_limit"),
+            "session": ("session",),
+        }.items()
+        for name in names
     ),
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
-        f"{_BENCHMARKS}/driver/test_{name}.py"
-        for name in ("agent", "blame", "documentation", "launch", "process_group", "processes", "rank")
+        f"{_BENCHMARKS}/driver/{name}.py"
+        for name in (
+            *("test_documentation", "workload/test_process_group"),
+            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "processes", "rank")),
+        )
     ),
 )
 NO_TORCH_OPTION = "--no-torch"

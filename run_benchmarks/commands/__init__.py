@@ -1,0 +1,1 @@
+"""Commands of run.py: what the words of the command line do."""

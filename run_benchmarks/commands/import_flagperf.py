@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from run_benchmarks.command_line import ROOT, own_command
-from run_benchmarks.console import say
+from run_benchmarks.console.command_line import ROOT, own_command
+from run_benchmarks.console.console import say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Translation, translate
 from run_benchmarks.problems import ABSENT, Problem

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from run_benchmarks import __version__
-from run_benchmarks.changes import Changes
-from run_benchmarks.command_line import ROOT
-from run_benchmarks.host_selection import HostSelection, select_hosts
-from run_benchmarks.revision import revision
-from run_benchmarks.settings import Settings, load_settings
+from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.session.revision import revision
+from run_benchmarks.settings.changes import Changes
+from run_benchmarks.settings.host_selection import HostSelection, select_hosts
+from run_benchmarks.settings.settings import Settings, load_settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"

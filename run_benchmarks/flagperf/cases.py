@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.case_settings import parse_case_key
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.problems import Problem, closest
+from run_benchmarks.settings.case import parse_case_key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import vendors
-from run_benchmarks.container_options import parse_container_options
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.case_configs import translate_config
 from run_benchmarks.flagperf.cases import Case, read_cases
@@ -17,8 +16,9 @@ from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
 from run_benchmarks.flagperf.shell_file import read_variables
 from run_benchmarks.problems import ABSENT, Problem
-from run_benchmarks.settings import load_settings
-from training.benchmarks.driver.catalog import benchmark
+from run_benchmarks.settings.container_options import parse_container_options
+from run_benchmarks.settings.settings import load_settings
+from training.benchmarks.driver.protocol.catalog import benchmark
 from vendors.case_files import CaseFileError, case_environment, requirement_names
 
 CONFIG = Path("run_benchmarks") / "config"

@@ -8,9 +8,9 @@ from typing import Any
 
 import jinja2
 
-from run_benchmarks.attempts import folder_name
-from run_benchmarks.console import LOG
+from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
+from run_benchmarks.plan.attempts import folder_name
 from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show, show_spread

@@ -15,9 +15,9 @@ from run_benchmarks.errors import tail
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
-from training.benchmarks.driver.node_record import NodeExit, RankFailure
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.rank_states import RankState
+from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.protocol.rank_states import RankState
 
 if TYPE_CHECKING:
     from run_benchmarks.results.judge import NodeOutcome

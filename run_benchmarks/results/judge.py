@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
 from run_benchmarks.errors import tail
-from run_benchmarks.plan import NodePlan
+from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
-from training.benchmarks.driver import safe_json
-from training.benchmarks.driver.node_record import NODE_EXIT_FILE, NodeExit
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.rank_states import NodeRanks
+from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.protocol.rank_states import NodeRanks
 
 TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10

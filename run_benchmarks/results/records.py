@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from run_benchmarks.changes import Changes
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.network_baseline import BaselineRecord
+from run_benchmarks.settings.changes import Changes
 
 SCHEMA_VERSION = 2
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from run_benchmarks.container_options import Volume
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.plan.plan import NodePlan, Task
+from run_benchmarks.settings.container_options import Volume
 
 MAX_OUTPUT_BYTES = 1 << 20  # of what a task itself writes; its ranks' output goes into files
 

@@ -12,12 +12,12 @@ import docker.errors
 import docker.types
 import requests
 
-from run_benchmarks.container_options import ContainerOptions
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 from run_benchmarks.runtimes.container_output import read_output
+from run_benchmarks.settings.container_options import ContainerOptions
 
 ValueT = TypeVar("ValueT")
 # Whatever the engine's default is: it can be read back, and does not fill the host's disk.

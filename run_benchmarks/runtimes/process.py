@@ -7,11 +7,11 @@ import json
 
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
-from training.benchmarks.driver import safe_json
+from training.benchmarks.driver.protocol import safe_json
 
-SUPERVISE = ("-m", "training.benchmarks.driver.supervise")
+SUPERVISE = ("-m", "training.benchmarks.driver.launch.supervise")
 START_SECONDS = 30.0
 # Blocks until the supervisor has ended: it holds the FIFO's writing end. Opened for both first, so that the opening for
 # reading never waits. A file system without FIFOs leaves a look twice a second; a zombie that nobody reaps has ended.
@@ -34,7 +34,7 @@ cat exit.json
 END = r"""
 cd "$1" 2>/dev/null || exit 0
 export PYTHONPATH="$2" PYTHONDONTWRITEBYTECODE=1
-[ -e exit.json ] || "$3" -m training.benchmarks.driver.supervise stop --grace "$4" --state "$1" || exit
+[ -e exit.json ] || "$3" -m training.benchmarks.driver.launch.supervise stop --grace "$4" --state "$1" || exit
 size=$(wc -c < output.log)
 if [ "$6" = remove ]; then
   :
@@ -51,7 +51,7 @@ REMOVE_GRACE = 5.0
 
 
 class ProcessRuntime:
-    """Starts tasks under training.benchmarks.driver.supervise; of a task's output about `output_bytes` are kept."""
+    """Starts tasks under `driver.launch.supervise`; about `output_bytes` of a task's output are kept."""
 
     def __init__(self, output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._output_bytes = output_bytes

@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
-from run_benchmarks.attempts import folder_name
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import SshHost
-from run_benchmarks.session import ROOT
+from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.session.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import bed_id
@@ -27,7 +27,7 @@ from tests.cluster.network import NETNS_FOLDER, namespaces
 from tests.conftest import testbed_folder
 
 LABEL = "org.clusterdyno.run"
-RANK_MODULE = "training.benchmarks.driver.rank"
+RANK_MODULE = "training.benchmarks.driver.launch.rank"
 # Settings of a test_conf.py without containers.
 PROCESS: dict[str, object] = {"RUNTIME": "process", "PYTHON": sys.executable, "BASE_IMAGE": None, "WHEELHOUSE": None}
 STEP_BEGIN = '"event": "STEP_BEGIN"'

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from run_benchmarks.code_folder import bring
-from run_benchmarks.preparation import prepare
-from run_benchmarks.settings import load_settings
+from run_benchmarks.inspection.code_folder import bring
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.settings.settings import load_settings
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, ssh_host
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan import NodePlan
-from run_benchmarks.preparation import connected, prepare
+from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.docker import DockerRuntime
-from run_benchmarks.settings import load_settings
+from run_benchmarks.session.preparation import connected, prepare
+from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller

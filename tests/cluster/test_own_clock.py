@@ -11,7 +11,7 @@ import pytest
 
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.login_shell import OWN_CLOCK_SECONDS
-from run_benchmarks.planner import WORKLOAD_SLACK_SECONDS
+from run_benchmarks.plan.planner import WORKLOAD_SLACK_SECONDS
 from tests.cluster import host as bed_host
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until

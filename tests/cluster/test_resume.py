@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from run_benchmarks.preparation import OWNER_FILE, ROOT
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.docker import DockerRuntime
+from run_benchmarks.session.preparation import OWNER_FILE, ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
 from tests.run_benchmarks.results.rounds import node_plan
-from tests.run_benchmarks.test_collecting import KILLED_AT
+from tests.run_benchmarks.rounds.test_collecting import KILLED_AT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}

@@ -36,7 +36,7 @@ def assert_json_is_whole(answer: Answer) -> None:
     assert answer.folder is not None
     for path in answer.folder.rglob("*.json"):
         json.loads(path.read_text())
-    assert "run_benchmarks/session.py" not in answer.output, "the controller left a traceback"
+    assert "run_benchmarks/session/session.py" not in answer.output, "the controller left a traceback"
 
 
 def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) -> None:

@@ -33,7 +33,7 @@ import getpass, sys
 from pathlib import Path
 from run_benchmarks.hosts.ssh import Endpoint, SshHost
 from run_benchmarks.hosts.transfer import pull
-from run_benchmarks.masked_files import mask_files
+from run_benchmarks.rounds.masked_files import mask_files
 port, key, known_hosts, source, destination, secret, collects = sys.argv[1:]
 host = SshHost(Endpoint(host="127.0.0.1", port=int(port), user=getpass.getuser(), key=Path(key),
                         known_hosts=Path(known_hosts)))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.cluster.faulty_project import project
 from tests.performance.rows import Row
-from training.benchmarks.driver.process_tree import descendants
+from training.benchmarks.driver.launch.process_tree import descendants
 
 SECONDS, SMOKE_SECONDS = 60.0, 1.0  # of each measurement
 SETTLE_SECONDS = 2.0

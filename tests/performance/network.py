@@ -210,7 +210,7 @@ def _main() -> None:
     priority = "normal" if effort is SMOKE else _take_priority()
     import torch
 
-    from training.benchmarks.driver.process_group import init
+    from training.benchmarks.driver.workload.process_group import init
     from training.benchmarks.network.pytorch.reductions import AllReduce
     from training.benchmarks.network.pytorch.team import Team
 

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.plan import NodePlan, Plan
-from run_benchmarks.session import ROOT, new_run_id, prepare
-from run_benchmarks.settings import load_settings
+from run_benchmarks.plan.plan import NodePlan, Plan
+from run_benchmarks.session.session import ROOT, new_run_id, prepare
+from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller
 from tests.performance.peak import run_measured
 from tests.performance.rows import Row
-from training.benchmarks.driver import launch
+from training.benchmarks.driver.launch import launcher as launch
 
 CASE = "PAYLOAD"
 GOAL_SECONDS = 3.0
@@ -171,4 +171,4 @@ def _docker_run(node: NodePlan, plan: Plan) -> str:
 
 def _bare_interpreter() -> float:
     """Peak memory in MB of a Python that only imports what the controller imports."""
-    return run_measured([sys.executable, "-c", "import run_benchmarks.cli"], ROOT)[1]
+    return run_measured([sys.executable, "-c", "import run_benchmarks.commands.cli"], ROOT)[1]

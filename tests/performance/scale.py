@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.check import check_hosts
-from run_benchmarks.facts import Questions
-from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import pull, push
-from run_benchmarks.plan import LABEL, NodePlan, Task
-from run_benchmarks.preparation import Prepared, make_hosts, new_run_id, prepare
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.facts import Questions
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import LABEL, NodePlan, Task
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.process import SUPERVISE, ProcessRuntime
-from run_benchmarks.settings import load_settings
+from run_benchmarks.session.preparation import Prepared, make_hosts, new_run_id, prepare
+from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.performance.rows import Row

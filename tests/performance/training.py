@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from tests.performance.rows import Row
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
-    from training.benchmarks.driver.process_group import ProcessGroup
     from training.benchmarks.driver.training.benchmark import TrainingBenchmark
     from training.benchmarks.driver.training.settings import TrainingConfig
     from training.benchmarks.driver.training.trainer import Trainer
+    from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,11 +164,11 @@ class _BareLoop:
 def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> "Trainer":
     import io
 
-    from training.benchmarks.driver.perflog import PerfLogger
-    from training.benchmarks.driver.run_context import RunContext
+    from training.benchmarks.driver.protocol.perflog import PerfLogger
     from training.benchmarks.driver.training.benchmark import prepare
     from training.benchmarks.driver.training.kernels import Libraries, choose
     from training.benchmarks.driver.training.trainer import Trainer
+    from training.benchmarks.driver.workload.run_context import RunContext
 
     run = RunContext(config=config, logger=PerfLogger(0, io.StringIO()), group=group, data_dir=None)
     kernels = choose(config, benchmark.attentions, Libraries(group.device))
@@ -178,7 +178,7 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
 def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
     from training.benchmarks.bert.pytorch.config import Config as BertConfig
     from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
-    from training.benchmarks.driver.config import load_case_config
+    from training.benchmarks.driver.protocol.case_config import load_case_config
     from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
@@ -250,7 +250,7 @@ def _main() -> None:
     """A rank that `measure` starts."""
     import torch
 
-    from training.benchmarks.driver.process_group import init
+    from training.benchmarks.driver.workload.process_group import init
 
     torch.set_num_threads(1)
     smoke = SMOKE_OPTION in sys.argv

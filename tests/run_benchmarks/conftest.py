@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.settings import Settings, load_settings
+from run_benchmarks.settings.settings import Settings, load_settings
 
 CLUSTER = 'HOSTS = ["localhost"]\n'
 TEST = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from run_benchmarks.facts import HostFacts
-from run_benchmarks.findings import HostReport
+from run_benchmarks.inspection.facts import HostFacts
+from run_benchmarks.inspection.findings import HostReport
 
 
 def facts(**changes: Any) -> HostFacts:

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.run_context import RunContext, open_run
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import RunContext, open_run
 
 from . import hostile
 from .pytorch.config import Config

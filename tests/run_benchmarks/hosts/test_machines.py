@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from run_benchmarks.check import check_hosts
-from run_benchmarks.facts import Identity
-from run_benchmarks.findings import HostReport
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import SshHost
-from run_benchmarks.machines import are_one_machine, note_shared_machines
-from run_benchmarks.preparation import prepare
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.facts import Identity
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.inspection.machines import are_one_machine, note_shared_machines
+from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, public_part
 from tests.run_benchmarks.reports import a_report

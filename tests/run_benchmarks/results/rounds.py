@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.container_options import ContainerOptions
-from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
-from training.benchmarks.driver.node_record import NodeExit, RankFailure
-from training.benchmarks.driver.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
+from run_benchmarks.settings.container_options import ContainerOptions
+from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
+from training.benchmarks.driver.protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
 
 START_MS = 1_790_000_000_000
 SUBMIT = SubmitInfo(

@@ -10,8 +10,8 @@ import pytest
 from run_benchmarks.results.judge import NodeOutcome, judge
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, rank_failure
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.rank_states import NodeRanks, RankState
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.protocol.rank_states import NodeRanks, RankState
 
 TIMEOUT = (Verdict.TIMEOUT, "did not end within its time limit of 5 s")
 WRITTEN_MS = START_MS + 60_000

@@ -8,7 +8,7 @@ import pytest
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.network_baseline import against_baseline, measured, refusal
-from run_benchmarks.settings import load_settings
+from run_benchmarks.settings.settings import load_settings
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps

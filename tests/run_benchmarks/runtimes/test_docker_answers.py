@@ -11,9 +11,9 @@ import pytest
 
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.plan import NodePlan
-from run_benchmarks.preparation import prepare
+from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.runtimes.docker import DockerRuntime, exit_code
+from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import Load
 
 ANSWERS = (

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from run_benchmarks.container_options import ContainerOptions
-from run_benchmarks.plan import NodePlan
-from run_benchmarks.preparation import prepare
+from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.docker import _host_config
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.settings.container_options import ContainerOptions
 from tests.run_benchmarks.conftest import Load
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from run_benchmarks.container_options import ContainerOptions
 from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.plan import NodePlan, Task
+from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
-from run_benchmarks.session import ROOT
-from training.benchmarks.driver import supervise
-from training.benchmarks.driver.process_tree import start_ticks
+from run_benchmarks.session.session import ROOT
+from run_benchmarks.settings.container_options import ContainerOptions
+from training.benchmarks.driver.launch import supervise
+from training.benchmarks.driver.launch.process_tree import start_ticks
 
 GRACE = 0.5
 # Ignores SIGTERM, as do two children: one in its group, one that left session, group and parent.
@@ -319,7 +319,7 @@ def test_the_supervisor_is_found_also_after_the_clock_was_set(tasks: Tasks) -> N
     tasks.wait_for(1)
     shifted = (
         "import psutil, sys; real = psutil._pslinux.boot_time; psutil._pslinux.boot_time = lambda: real() + 3600; "
-        "from training.benchmarks.driver.supervise import main; sys.argv[0] = 'supervise'; main()"
+        "from training.benchmarks.driver.launch.supervise import main; sys.argv[0] = 'supervise'; main()"
     )
     command = [sys.executable, "-c", shifted, "stop", "--grace", "0.5", "--state", str(tasks.state)]
     subprocess.run(command, check=True, cwd=ROOT, timeout=30)

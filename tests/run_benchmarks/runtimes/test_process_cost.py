@@ -22,7 +22,7 @@ def note(event, arguments):
     if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith("/proc"):
         os.write(log, f"{os.getpid()} {arguments[0]}\\n".encode())
 sys.addaudithook(note)
-runpy.run_module("training.benchmarks.driver.supervise", run_name="__main__", alter_sys=True)
+runpy.run_module("training.benchmarks.driver.launch.supervise", run_name="__main__", alter_sys=True)
 """
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.benchmarks.driver.launching import exit_record, run
+from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
-from training.benchmarks.driver.config import CaseConfigError, load_case_config
-from training.benchmarks.driver.datasheet import datasheet
-from training.benchmarks.driver.perflog import Event, parse_line
-from training.benchmarks.driver.perflog_rules import check_sequence
-from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.protocol.case_config import CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.datasheet import datasheet
+from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 CPU = torch.device("cpu")
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]

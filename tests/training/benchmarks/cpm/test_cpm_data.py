@@ -12,8 +12,8 @@ import sentencepiece
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.cpm.pytorch.data import Tokenizer
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 SENTENCES = ["今天 天气 很好 我们 去 公园", "人工智能 改变 世界", "这本书 很 有趣 我 推荐 给 你", "天气 世界 公园 有趣"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
-from training.benchmarks.driver.perflog import Event, parse_line
-from training.benchmarks.driver.perflog_rules import check_sequence
+from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.protocol.perflog_rules import check_sequence
 
 PAGE = ROOT / "docs" / "adding-a-benchmark.md"
 CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"
@@ -34,7 +34,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_folder_is_all_that_a_benchmark_takes(project: Path) -> None:
-    script = "from training.benchmarks.driver.catalog import *; print(benchmark('memcopy', 'pytorch').entry_module)"
+    script = (
+        "from training.benchmarks.driver.protocol.catalog import benchmark as find; "
+        "print(find('memcopy', 'pytorch').entry_module)"
+    )
     result = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "training.benchmarks.memcopy"
 

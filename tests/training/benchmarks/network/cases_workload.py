@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from training.benchmarks.driver import process_group
-from training.benchmarks.driver.rank import log_name
+from training.benchmarks.driver.launch.rank import log_name
+from training.benchmarks.driver.workload import process_group
 from training.benchmarks.network.pytorch.suite import main
 
 
 @contextlib.contextmanager
 def _logging_in(folder: Path) -> Iterator[None]:
-    """Sends stdout to the rank's log in `folder`, as driver.rank does for a whole process."""
+    """Sends stdout to the rank's log in `folder`, as driver.launch.rank does for a whole process."""
     folder.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     before = os.dup(1)

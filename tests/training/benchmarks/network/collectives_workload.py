@@ -6,7 +6,7 @@ from itertools import product
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.process_group import init
+from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import _EITHER_WAY, _IN_PLACE_ONLY, _TWO_BUFFERS, ELEMENT_BYTES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch.distributed as dist
 
-from tests.training.benchmarks.driver.launching import ALONE
+from tests.training.benchmarks.driver.launch.launching import ALONE
 from training.benchmarks.network.pytorch.suite import main
 
 

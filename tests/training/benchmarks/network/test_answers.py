@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.training.benchmarks.network.synthetic import steps
-from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.driver.workload.run_context import RunContext
 from training.benchmarks.network import answers, links
 from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.pytorch import suite

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.driver.perflog import PREFIX
+from training.benchmarks.driver.protocol.perflog import PREFIX
 from training.benchmarks.network import baseline
 
 METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from tests.training.benchmarks.driver.launching import run
+from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from training.benchmarks.network import bandwidth
 from training.benchmarks.network.pytorch import collectives, pattern

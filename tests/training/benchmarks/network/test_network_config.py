@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.config import CaseConfigError, load_case_config, parse_override
+from training.benchmarks.driver.protocol.case_config import CaseConfigError, load_case_config, parse_override
 from training.benchmarks.network.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from tests.training.benchmarks.driver.launching import command, exit_record, lock_is_held, run, started, wait_until
+from tests.training.benchmarks.driver.launch.launching import (
+    command,
+    exit_record,
+    lock_is_held,
+    run,
+    started,
+    wait_until,
+)
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.driver.perflog import Event, PerfLogRecord, parse_line
-from training.benchmarks.driver.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, parse_line
+from training.benchmarks.driver.protocol.perflog_rules import check_sequence
 from training.benchmarks.network.bandwidth import CONVENTION
 
 MODULE = "training.benchmarks.network"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.benchmarks.driver.process_group import Placement, init
+from training.benchmarks.driver.workload.process_group import Placement, init
 from training.benchmarks.network import table
 from training.benchmarks.network.pytorch.reductions import AllReduce
 from training.benchmarks.network.pytorch.team import Team

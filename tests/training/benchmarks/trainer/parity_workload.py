@@ -21,11 +21,11 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import start_processes
 
 from tests.training.benchmarks.trainer.tiny import STEPS, config_of, trainer_of
-from training.benchmarks.driver.process_group import Placement, ProcessGroup, init
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.checkpoint import Checkpoints
 from training.benchmarks.driver.training.parallel import average
 from training.benchmarks.driver.training.trainer import Trainer
+from training.benchmarks.driver.workload.process_group import Placement, ProcessGroup, init
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 
 def steps(trainer: Trainer, count: int) -> list[float]:

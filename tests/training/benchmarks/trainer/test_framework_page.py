@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tests.training.benchmarks.driver.launching import ROOT, command, exit_record
-from training.benchmarks.driver.catalog import UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.perflog import Event, parse_line
-from training.benchmarks.driver.perflog_rules import check_sequence
+from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
+from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.protocol.perflog_rules import check_sequence
 
 PAGE = ROOT / "docs" / "adding-a-framework.md"
 FOLDER = "training/benchmarks/memcopy/numpy"
@@ -40,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_folder_is_a_framework_and_torch_is_not_needed(project: Path) -> None:
     script = (
-        WITHOUT_TORCH + "from training.benchmarks.driver.catalog import benchmark;"
+        WITHOUT_TORCH + "from training.benchmarks.driver.protocol.catalog import benchmark;"
         "import importlib; entry = benchmark('memcopy', 'numpy').entry_module;"
         "importlib.import_module(entry); print(entry)"
     )
@@ -124,7 +124,7 @@ def test_a_launcher_that_is_not_there_is_named(project: Path, tmp_path: Path) ->
     shutil.copytree(project / "training", copy / "training")
     config = copy / FOLDER / "config.py"
     config.write_text(config.read_text().replace('"processes"', '"mpirun"'))
-    code = "from training.benchmarks.driver.catalog import benchmark; benchmark('memcopy', 'numpy')"
+    code = "from training.benchmarks.driver.protocol.catalog import benchmark; benchmark('memcopy', 'numpy')"
     result = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False)
     assert f"{config}: LAUNCHER = 'mpirun'; allowed: torchrun, processes" in result.stderr
 

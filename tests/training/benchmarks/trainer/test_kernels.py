@@ -11,9 +11,9 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training import attention, kernels, optimizers
 from training.benchmarks.driver.training.kernels import Kernels, Libraries, choose
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 STAND_INS = Path(__file__).with_name("stand_ins")
 FLASH = "flash_attention_2"

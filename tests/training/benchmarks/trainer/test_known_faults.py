@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
-from training.benchmarks.driver.config import load_case_config
+from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.training import optimizers, report
 from training.benchmarks.driver.training.hdf5 import ShardedSet
 from training.benchmarks.driver.training.loader import MicroBatches

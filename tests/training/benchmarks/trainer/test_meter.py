@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
-from training.benchmarks.driver.datasheet import datasheet
+from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.training.meter import (
     Meter,
     model_flops_utilization,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.benchmarks.driver.launching import ROOT
+from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer import reference
 from tests.training.benchmarks.trainer.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
 from training.benchmarks.driver.training.settings import TrainingConfig

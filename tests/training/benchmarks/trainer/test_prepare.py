@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of, prepared
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.benchmark import DataError, Prepared
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 
 def _prepare(data_dir: Path | None = None, **settings: Any) -> Prepared:

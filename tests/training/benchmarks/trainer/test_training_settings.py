@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import vendors
-from tests.training.benchmarks.driver.launching import ROOT
+from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import COMMON, MODELS, config_of
-from training.benchmarks.driver.catalog import available, benchmark
-from training.benchmarks.driver.config import CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.case_config import CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.catalog import available, benchmark
 from training.benchmarks.driver.training.settings import Target, TrainingConfig
 
 CASES = sorted(
@@ -44,7 +44,7 @@ def test_the_head_node_needs_no_torch_for_any_config() -> None:
     models = [name for name, framework in available() if framework == "pytorch"]
     assert {"base", *MODELS} <= set(models)
     code = (
-        "import sys; from training.benchmarks.driver.catalog import benchmark;"
+        "import sys; from training.benchmarks.driver.protocol.catalog import benchmark;"
         f"[benchmark(m, 'pytorch') for m in {models!r}];"
         "print([m for m in ('torch', 'numpy', 'psutil', 'h5py') if m in sys.modules])"
     )

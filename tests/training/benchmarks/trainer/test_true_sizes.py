@@ -10,10 +10,10 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
-from tests.training.benchmarks.driver.launching import ROOT
+from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.memory import RESERVED, activation_bytes, step_bytes
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
-from training.benchmarks.driver.config import load_case_config
+from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.training.schedule import Schedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 

@@ -9,13 +9,13 @@ from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.config import Config as CpmConfig
 from training.benchmarks.cpm.pytorch.run_pretraining import CpmBenchmark
-from training.benchmarks.driver.perflog import PerfLogger
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.driver.protocol.perflog import PerfLogger
 from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.kernels import Libraries, choose
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.run_context import RunContext
 from training.benchmarks.glm.pytorch.config import Config as GlmConfig
 from training.benchmarks.glm.pytorch.run_pretraining import GlmBenchmark
 from training.benchmarks.llama.pytorch.config import Config as LlamaConfig

@@ -12,10 +12,10 @@ from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.operations import Operation
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
-from training.benchmarks.driver.datasheet import Datasheet, datasheet
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.protocol.datasheet import Datasheet, datasheet
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from training.benchmarks.cpm.pytorch.config import Config
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.benchmark import DataError, DataSets
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.synthetic import Chain, generators
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 # CPM's vocabulary is made of text in which spaces and newlines are these two characters.
 _CHARACTERS = str.maketrans({" ": "\u2582", "\n": "\u2583"})

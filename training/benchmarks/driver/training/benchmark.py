@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.serialization import safe_globals
 
-from training.benchmarks.driver.config import ConfigT
-from training.benchmarks.driver.run_context import UnusableSettingsError
+from training.benchmarks.driver.protocol.case_config import ConfigT
 from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 # What DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose functions
 # numpy 1 kept in another module.

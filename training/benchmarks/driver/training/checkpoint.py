@@ -16,9 +16,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.parallel import ParallelModel
 from training.benchmarks.driver.training.precision import Precision
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 SCHEMA_VERSION = 1
 _FACTS = "run.json"

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.benchmarks.driver import pulse
+from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.training.loader import EvaluationBatches, SampleSet, loader
 from training.benchmarks.driver.training.model import LOSS
 from training.benchmarks.driver.training.parallel import Layout, ParallelModel

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.benchmark import DataError
 from training.benchmarks.driver.training.loader import Indices, SampleSet
 from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 Array = NDArray[Any]
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from monitors import fused
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 _HALF = ("bf16", "fp16")
 _FLASH_CAPABILITY = (8, 0)

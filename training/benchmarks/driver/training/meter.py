@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from training.benchmarks.driver.datasheet import datasheet
+from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 _TERA = 1e12

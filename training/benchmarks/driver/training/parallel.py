@@ -13,10 +13,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import UnusableSettingsError
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

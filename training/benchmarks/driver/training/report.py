@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.run_context import RunContext
 from training.benchmarks.driver.training.benchmark import Prepared
 from training.benchmarks.driver.training.meter import (
     Times,
@@ -17,6 +16,7 @@ from training.benchmarks.driver.training.meter import (
 )
 from training.benchmarks.driver.training.schedule import Schedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.workload.run_context import RunContext
 
 # What may differ between a run and the one that goes on from its checkpoint.
 _FREE = {

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.config import CaseConfig
+from training.benchmarks.driver.protocol.case_config import CaseConfig
 
 FLASH_ATTENTION = "flash_attention_2"
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-from training.benchmarks.driver import pulse
-from training.benchmarks.driver.perflog import Event, PerfLogger
-from training.benchmarks.driver.process_group import Placement, default_backend, device_for
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.protocol import pulse
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.training import kernels, optimizers, report
 from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.checkpoint import Checkpoints
@@ -23,6 +21,8 @@ from training.benchmarks.driver.training.parallel import Layout, average, spread
 from training.benchmarks.driver.training.precision import Precision
 from training.benchmarks.driver.training.schedule import Schedule, ScheduleError, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.workload.process_group import Placement, default_backend, device_for
+from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
 
 
 def run_training(

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from training.benchmarks.driver.config import CaseConfig
+from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.network.links import link
 from training.benchmarks.network.nccl_tests import PROGRAMS
 from training.benchmarks.network.schedule import Host, Round, rounds

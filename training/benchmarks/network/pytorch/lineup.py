@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch.distributed as dist
 
-from training.benchmarks.driver.process_group import ProcessGroup
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.schedule import Host, Round
 

@@ -4,8 +4,8 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.sizes import format_size

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from training.benchmarks.driver.perflog import write_line
-from training.benchmarks.driver.process_group import ProcessGroup
-from training.benchmarks.driver.rank import log_name
+from training.benchmarks.driver.launch.rank import log_name
+from training.benchmarks.driver.protocol.perflog import write_line
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network import table
 from training.benchmarks.network.plot import sweep_svg
 

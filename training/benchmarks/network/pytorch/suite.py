@@ -8,8 +8,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
 from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse
 from training.benchmarks.network.links import advertised_gbps

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.run_context import RunContext, UnusableSettingsError
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError
 from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.collectives import Collective

@@ -6,7 +6,7 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.process_group import ProcessGroup
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

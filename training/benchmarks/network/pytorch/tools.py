@@ -6,8 +6,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.perflog import Event
-from training.benchmarks.driver.run_context import RunContext
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import RunContext
 from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, PARTS, Config

@@ -1,0 +1,295 @@
+"""The command line of run.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from run_benchmarks.commands import cleaning, import_flagperf, listing, starting, stopping, verification
+from run_benchmarks.commands import status as run_status
+from run_benchmarks.commands.options import (
+    DEFAULT_TEST,
+    CaseOption,
+    ClusterConfOption,
+    ExcludeOption,
+    HostsOption,
+    RepeatOption,
+    Request,
+    RunArgument,
+    SetOption,
+    TestConfOption,
+    VersionOption,
+    asked_for,
+    request,
+    selecting,
+)
+from run_benchmarks.commands.plan_view import masked
+from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
+from run_benchmarks.commands.trusting import trust_hosts
+from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.session.preparation import OWNER_FILE, connected, new_run_id, owner_of, prepare, result_root
+from run_benchmarks.session.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.settings.host_selection import selected
+from run_benchmarks.state.interruption import EXIT_INTERRUPTED
+from run_benchmarks.state.journal import JournalError, recorded_hosts
+
+SELECTING = ("run", "plan", "check", "diagnose")
+RUN_ID_SLOT = "run<timestamp>"
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Benchmark the cluster of cluster_conf.py with the cases of test_conf.py. Without a command: run.",
+)
+DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save-baseline", help="keep what the network cases measure, if all passes", metavar="F")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
+
+
+@app.callback(invoke_without_command=True)
+def default(
+    context: typer.Context,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+    case: CaseOption = None,
+    sets: SetOption = None,
+    repeat: RepeatOption = None,
+    save_baseline: SaveOption = None,
+    overwrite_baseline: OverwriteOption = False,
+    detach: DetachOption = False,
+    version: VersionOption = False,
+) -> None:
+    """Run the benchmarks, unless a command follows."""
+    context.obj = asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat)
+    command = context.invoked_subcommand
+    if command is None:
+        learn = _learn(save_baseline, overwrite_baseline)
+        raise typer.Exit(starting.start(asked.settings(), detach=detach, learn=learn))
+    if save_baseline is not None or overwrite_baseline:
+        raise typer.BadParameter("--save-baseline stands before no command but after `run`")
+    if asked.is_selecting and command not in SELECTING:
+        raise typer.BadParameter(f"--hosts, --exclude, --case, --set and --repeat are for {', '.join(SELECTING)}")
+    if detach:
+        raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
+
+
+def _learn(file: Path | None, overwrite: bool) -> starting.BaselineTarget | None:
+    if file is None and overwrite:
+        raise typer.BadParameter("--overwrite-baseline needs --save-baseline, whose file it replaces")
+    return None if file is None else starting.BaselineTarget(file=file, overwrite=overwrite)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+    case: CaseOption = None,
+    sets: SetOption = None,
+    repeat: RepeatOption = None,
+    save_baseline: SaveOption = None,
+    overwrite_baseline: OverwriteOption = False,
+    detach: DetachOption = False,
+) -> None:
+    """Check the hosts, run every case, collect and report."""
+    settings = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj).settings()
+    raise typer.Exit(starting.start(settings, detach=detach, learn=_learn(save_baseline, overwrite_baseline)))
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    detach: DetachOption = False,
+) -> None:
+    """Go on with a run whose controller was killed: what has ended stays, a round that still runs is taken over."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
+    raise typer.Exit(starting.resume(settings, folder, detach=detach))
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="one run; without it, all")] = None,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Say what runs, what has ended and what was left by a killed controller; asks no host."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    if run_id is not None:
+        folders = [find_run(run_id, asked.test_conf, DEFAULT_TEST)]
+    else:
+        folders = sorted(result_root(asked.settings()).glob("run*"))
+    print_table("", run_status.COLUMNS, run_status.rows(folders))
+    for line in run_status.ways_on(folders):
+        print(line)
+
+
+@app.command()
+def attach(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Show a run's log as it grows, and leave with the run's exit code; Ctrl-C leaves the run alone."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    raise typer.Exit(run_status.follow(find_run(run_id, asked.test_conf, DEFAULT_TEST), sys.stdout))
+
+
+@app.command()
+def stop(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    now: Annotated[bool, typer.Option("--now", help="at once, leaving what runs on the hosts to `clean`")] = False,
+) -> None:
+    """End a run that is worked on, as SIGTERM does: what runs on the hosts is stopped, what there is is kept."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    raise typer.Exit(stopping.stop(folder, sys.stdout, at_once=now))
+
+
+@app.command()
+@selecting
+def plan(asked: Request) -> None:
+    """Print what a run would do, as JSON, without touching a host."""
+    prepared = prepare(asked.settings(), RUN_ID_SLOT)
+    for warning in prepared.resolved.warnings:
+        complain(f"warning: {warning}")
+    print(json.dumps(masked(prepared.plan), indent=2, ensure_ascii=False))
+
+
+@app.command()
+@selecting
+def check(asked: Request) -> None:
+    """Check every host at once, changing nothing; exit code 3 where one cannot take part."""
+    prepared = prepare(asked.settings(), new_run_id())
+    with connected(prepared.settings.cluster) as reached:
+        reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor)
+    print_table(
+        "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
+    )
+    findings = [finding for report in reports.values() for finding in report.findings]
+    if findings:
+        rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
+        print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
+    raise typer.Exit(EXIT_CHECK if any(finding.severity == "failure" for finding in findings) else EXIT_PASS)
+
+
+def _host_rows(reports: dict[str, HostReport]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for report in reports.values():
+        facts = report.facts
+        verdict = "failed" if report.failed else "ok"
+        if facts is None:
+            rows.append((report.host, verdict, "", "", "", "", "", ""))
+            continue
+        clock = f"{facts.clock_offset * 1000:+.0f} ms"
+        devices = str(len(facts.devices))
+        interface = facts.interface or ""
+        images = ", ".join(f"{tag} {'there' if image_id else 'to come'}" for tag, image_id in report.images.items())
+        docker = report.docker_version or ""
+        rows.append((report.host, verdict, facts.kernel, docker, images, devices, clock, interface))
+    return rows
+
+
+@app.command()
+def trust(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="record without asking")] = False,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Show the host keys of all hosts and record those that are unknown in KNOWN_HOSTS."""
+    cluster = asked_for(context, cluster_conf, test_conf).settings().cluster
+    failed = trust_hosts(cluster, lambda question: yes or typer.confirm(question))
+    raise typer.Exit(EXIT_CHECK if failed else EXIT_PASS)
+
+
+@app.command()
+@selecting
+def diagnose(asked: Request) -> None:
+    """Find why hosts do not get together: ssh, names, interface, port, gloo, small and full messages."""
+    raise typer.Exit(starting.diagnose(asked.settings()))
+
+
+app.command("list")(listing.list_all)
+app.command("import-flagperf")(import_flagperf.import_flagperf)
+
+
+@app.command()
+def clean(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Remove what a run left on the hosts: its containers or processes and its log folders, nobody else's."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
+    if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or of before it had a journal
+        settings = asked.settings()
+        folder = folder or result_root(settings) / run_id
+    else:
+        settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
+    owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
+    prepared = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
+    cleaning.check_run(folder, prepared.plan)
+    with connected(prepared.settings.cluster) as hosts:
+        result = cleaning.clean(hosts, prepared.plan)
+    for host, removed in result.succeeded.items():
+        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+    for error in result.failed.values():
+        complain(str(error))
+    raise typer.Exit(EXIT_FAIL if result.failed else EXIT_PASS)
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or its folder, wherever that is now")],
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Check offline that a result folder is what its run left: every file, number and verdict; exit code 1 if not."""
+    folder = Path(run_id)
+    if not folder.is_dir():
+        folder = find_run(run_id, asked_for(context, cluster_conf, test_conf).test_conf, DEFAULT_TEST)
+    raise typer.Exit(EXIT_FAIL if verification.report(folder, say) else EXIT_PASS)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one readable screen and exit code 2."""
+    try:
+        app()
+    except ConfigError as error:
+        count = len(error.problems)
+        complain(f"{count} mistake{'s' * (count > 1)} in the configuration:\n{textwrap.indent(str(error), '  ')}")
+        sys.exit(EXIT_USAGE)
+    except (JournalError, verification.NoRunError) as error:
+        complain(str(error))
+        sys.exit(EXIT_USAGE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

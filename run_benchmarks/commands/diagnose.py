@@ -1,0 +1,228 @@
+"""`run.py diagnose`: climbs the ladder that ends every hunt for a hang, and names the first rung that does not hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.check import check_hosts, free_port
+from run_benchmarks.inspection.code_folder import bring
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import NodePlan, Plan
+from run_benchmarks.plan.planner import make_plan
+from run_benchmarks.plan.resolve import ResolvedCase
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.round import Round
+from run_benchmarks.runtimes.base import Bound, RunningTask, Runtime
+from run_benchmarks.runtimes.docker import DockerRuntime
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session.images import provide_images
+from run_benchmarks.session.leftovers import remove_folders
+from run_benchmarks.session.preparation import Prepared
+from run_benchmarks.state.context import RunContext
+from run_benchmarks.state.interruption import Interruption
+
+REACH = ("-m", "training.benchmarks.driver.launch.reach")
+REACH_SECONDS, LISTEN_SECONDS = 10.0, 40.0
+SMALL, PAIR_SECONDS = "8", 90.0
+PREPARE_SECONDS = 120.0
+FULL = "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One step of the ladder: what holds it up is named by hosts in `problems`; none means that it holds."""
+
+    name: str
+    problems: tuple[str, ...] = ()
+
+
+class Ladder:
+    """Climbs rung by rung over connected hosts; use once."""
+
+    def __init__(
+        self, prepared: Prepared, hosts: Mapping[str, Host], result_dir: Path, interruption: Interruption
+    ) -> None:
+        self._prepared, self._hosts = prepared, hosts
+        self._result_dir, self._interruption = result_dir, interruption
+        self._case = network_case(prepared)
+        self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
+        self._reports: dict[str, HostReport] = {}
+        docker = prepared.plan.runtime == "docker"
+        self._runtime: Runtime = DockerRuntime(lambda _: None) if docker else ProcessRuntime()
+
+    def climb(self) -> Iterator[Rung]:
+        """Each rung as it is reached, the first that does not hold being the last.
+
+        Raises:
+            InterruptedRunError: a signal came, be it in the middle of a rung.
+        """
+        backend = self._case.config.backend or self._prepared.resolved.vendor.backend
+        rungs: list[tuple[str, Callable[[], tuple[str, ...]]]] = [
+            ("ssh", self._ssh),
+            ("names", self._resolve),
+            ("interface", self._interface),
+            ("port to the master", self._port),
+            ("gloo on two hosts", lambda: self._pairs("gloo")),
+        ]
+        if backend != "gloo":
+            rungs.append((f"{backend} on two hosts, {SMALL} bytes", lambda: self._pairs(backend)))
+        rungs.append((f"{backend} on all hosts, full size", self._full))
+        for name, step in rungs:
+            self._interruption.check()
+            try:
+                problems = step()
+            except ClusterDynoError as error:
+                problems = (str(error),)
+            self._interruption.check()  # what a signal broke off says nothing of the hosts
+            yield Rung(name=name, problems=problems)
+            if problems:
+                return
+
+    def _ssh(self) -> tuple[str, ...]:
+        plan, resolved = self._prepared.plan, self._prepared.resolved
+        hosts = {name: self._hosts[name] for name in self._names}
+        self._reports = check_hosts(hosts, self._prepared.settings, plan, resolved.vendor)
+        failed = [report for report in self._reports.values() if report.facts is None]
+        return tuple(str(finding) for report in failed for finding in report.findings)
+
+    def _resolve(self) -> tuple[str, ...]:
+        if self._prepared.plan.runtime == "docker":
+            return ()  # the containers get the addresses that the head node uses
+        return self._findings("names")
+
+    def _interface(self) -> tuple[str, ...]:
+        return self._findings("interface")
+
+    def _findings(self, subject: str) -> tuple[str, ...]:
+        found = [finding for report in self._reports.values() for finding in report.findings]
+        return tuple(str(f) for f in found if f.subject == subject and f.severity == "failure")
+
+    def _port(self) -> tuple[str, ...]:
+        """The master listens where torchrun would; every other host connects."""
+        plan = self._prepared.plan
+        self._provide(plan)
+        case = next(case for case in plan.cases if case.name == self._case.name)
+        first, *others = case.rounds[0].nodes
+        facts = self._reports[first.host].facts
+        assert facts is not None
+        port = free_port(facts.listening, case.rounds[0].port_from)
+        if port is None:
+            return (f"{first.host}: no free port from {case.rounds[0].port_from} on",)
+        address = self._hosts[first.host].address
+        label = first.host + ("" if first.host == address else f" (which the head node reaches at {address})")
+        self._make_folders(case.rounds[0].nodes)
+        listener = self._task(first, port, "listen", "--seconds", f"{LISTEN_SECONDS:g}")
+        listener.start()
+        try:
+            target = {node.host: node for node in others}
+
+            def connect(node: NodePlan) -> str:
+                known = self._reports[node.host].facts
+                # By name, as torchrun will; a container of a host that does not know it gets the address.
+                name = first.host if known is not None and first.host in known.resolves else address
+                task = self._task(node, port, "connect", "--host", name, "--seconds", f"{REACH_SECONDS:g}")
+                task.start()
+                code = task.wait(REACH_SECONDS * 3)
+                output = task.finish(1.0).strip()
+                return "" if code == 0 else f"{node.host} does not reach the master {label}: {output}"
+
+            result = for_each(target, connect)
+        finally:
+            listener.finish(1.0)
+        return (*filter(None, result.succeeded.values()), *map(str, result.failed.values()))
+
+    def _task(self, node: NodePlan, port: int, *words: str) -> RunningTask:
+        facts = self._reports[node.host].facts
+        assert facts is not None
+        argv = (node.workload.argv[0], *REACH, *words, "--port", str(port))
+        task = node.workload.model_copy(update={"name": f"{node.workload.name}-reach", "argv": argv})
+        image = self._reports[node.host].images.get(node.image or "")
+        bound = Bound(master_port=port, image=image, user=f"{facts.uid}:{facts.gid}")
+        return self._runtime.create(self._hosts[node.host], node, task, bound)
+
+    def _provide(self, plan: Plan) -> None:
+        """Code, images and folders, where they are lacking."""
+        hosts = {name: self._hosts[name] for name in self._names}
+
+        code, path = self._prepared.code, plan.code_dir_host
+        for_each(hosts, lambda host: bring(host, code, path, deadline=PREPARE_SECONDS)).raise_first()
+        if plan.runtime == "docker":
+            resolved = self._prepared.resolved
+            provide_images(plan, resolved, self._hosts, self._reports, self._interruption, {})
+
+    def _make_folders(self, nodes: Sequence[NodePlan]) -> None:
+        def make(node: NodePlan) -> None:
+            self._hosts[node.host].run(["mkdir", "-p", node.log_dir_host], deadline=PREPARE_SECONDS)
+
+        for_each({node.host: node for node in nodes}, make).raise_first()
+
+    def _pairs(self, backend: str) -> tuple[str, ...]:
+        """The master with each other host, pair by pair, so that the one that does not work is named."""
+        first, *others = self._names
+        problems = []
+        for other in others:
+            self._interruption.check()
+            overrides = {**self._case.settings.overrides, "backend": backend, "sizes": SMALL}
+            reason = self._round((first, other), overrides, f"{backend}-{other}")
+            if reason:
+                problems.append(f"{first} and {other}: {reason}")
+        return tuple(problems)
+
+    def _full(self) -> tuple[str, ...]:
+        reason = self._round(self._names, self._case.settings.overrides, FULL)
+        return (f"{', '.join(self._names)}: {reason}",) if reason else ()
+
+    def _round(self, names: tuple[str, ...], overrides: Mapping[str, JsonValue], label: str) -> str:
+        """Run the case on these hosts; what went wrong, "" for nothing."""
+        pair = {"time_limit": PAIR_SECONDS, "nproc": 1} if label != FULL else {}
+        change = {"nnodes": len(names), "hosts": names, "repeat": 1, "retries": 0, "overrides": dict(overrides), **pair}
+        name = f"{self._case.name}-{label}"
+        case = dataclasses.replace(self._case, name=name, settings=self._case.settings.model_copy(update=change))
+        prepared, settings = self._prepared, self._prepared.settings
+        cluster = settings.cluster.model_copy(update={"HOSTS": names})
+        plan = make_plan(
+            settings.model_copy(update={"cluster": cluster}),
+            dataclasses.replace(prepared.resolved, cases=(case,)),
+            run_id=prepared.plan.run_id,
+            code_digest=prepared.plan.code_digest,
+            owner=prepared.plan.owner,
+        )
+        context = RunContext(
+            plan=plan,
+            code=prepared.code,
+            hosts=self._hosts,
+            reports=self._reports,
+            runtime=self._runtime,
+            result_dir=self._result_dir,
+            interruption=self._interruption,
+            link_limit=settings.cluster.LINK_LIMIT,
+        )
+        record = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
+        return "" if record.verdict is Verdict.PASS else f"{record.verdict}: {record.reason}"
+
+    def clean_up(self) -> None:
+        """Remove what was collected of the rounds from the hosts."""
+        reached = {name: self._hosts[name] for name, report in self._reports.items() if report.facts is not None}
+        remove_folders(reached, self._prepared.plan.log_root_host)
+
+
+def network_case(prepared: Prepared) -> ResolvedCase:
+    """The case of CASES that the ladder uses: of the network benchmark, on the most hosts.
+
+    Raises:
+        ConfigError: there is none on at least two hosts.
+    """
+    fitting = [c for c in prepared.resolved.cases if c.benchmark.model == "network" and c.settings.nnodes > 1]
+    if not fitting:
+        names = ", ".join(case.name for case in prepared.resolved.cases)
+        allowed = "at least one case of model 'network' with nnodes of 2 or more, which diagnose climbs with"
+        raise ConfigError([Problem(str(prepared.settings.test_file), "CASES", names, allowed)])
+    return max(fitting, key=lambda case: case.settings.nnodes)

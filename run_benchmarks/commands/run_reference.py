@@ -1,0 +1,97 @@
+"""Finds a run by its name or the path of its result folder, and the files that it was begun with by its journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from run_benchmarks.console.command_line import DEFAULT_RESULTS
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import ABSENT, Problem
+from run_benchmarks.session.preparation import RUN_ID
+from run_benchmarks.settings.changes import Changes
+from run_benchmarks.settings.conf_file import nearest, read_names
+from run_benchmarks.settings.settings import Settings, load_settings
+from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
+
+
+def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
+    """The result folder of a run.
+
+    A name is looked for where test_conf keeps its results, in result/ of the repository and of the working directory.
+
+    Args:
+        word: the run's name or the path of its folder.
+        test_conf: the file that the user named, if any.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    if (folder := existing_run(word, test_conf, default_test)) is not None:
+        return folder
+    roots = _roots(test_conf, default_test)
+    there = {path.name for root in roots for path in root.glob("run*") if path.is_dir()}
+    allowed = f"expected the name of a run in {' or '.join(map(str, roots))}, or the path of its result folder"
+    raise ConfigError([Problem("RUN", "", word, f"{allowed}; {nearest(word, there)}")])
+
+
+def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path | None:
+    """The same, None where there is no such run."""
+    if os.sep in word or (Path(word) / JOURNAL_FILE).is_file():
+        folder = Path(word).resolve()
+        return folder if folder.is_dir() and RUN_ID.fullmatch(folder.name) else None
+    if not RUN_ID.fullmatch(word):
+        return None
+    return next((root / word for root in _roots(test_conf, default_test) if (root / word).is_dir()), None)
+
+
+def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
+    """Folders with runs, the nearest first; the default file may be spoilt, since the run need not be of it."""
+    found = []
+    for file in (test_conf, default_test):
+        try:
+            found += [] if file is None else [results_of(file)]
+        except ConfigError:
+            if file is test_conf:
+                raise
+    found += [DEFAULT_RESULTS, Path.cwd() / "result", Path.cwd()]
+    return list(dict.fromkeys(folder.resolve() for folder in found))
+
+
+def results_of(test_conf: Path) -> Path:
+    """Where runs of a test_conf.py are kept on the head node. Raises ConfigError."""
+    names = {key: value for key, value in read_names(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
+    folder = names.get("FLAGPERF_LOG_PATH_HOST")
+    return Path(folder) if isinstance(folder, str) else DEFAULT_RESULTS
+
+
+def started_with(folder: Path) -> RunStarted:
+    """How the run in a folder was begun last. Raises JournalError."""
+    return Journal(folder).read().started
+
+
+def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
+    """The settings of a run from the files that its journal names, with what its command line changed in them.
+
+    Args:
+        cluster_conf, test_conf: files that the user names instead.
+
+    Raises:
+        JournalError: the run has no journal.
+        ConfigError: a file is gone, or has mistakes.
+    """
+    started = started_with(folder)
+    files, problems = [], []
+    for option, given, recorded in (
+        ("--cluster-conf", cluster_conf, started.cluster_conf),
+        ("--test-conf", test_conf, started.test_conf),
+    ):
+        file = given or Path(recorded)
+        if given is None and not file.is_file():
+            allowed = f"the run was begun with {file}, which is no longer there; name the file with {option}"
+            problems.append(Problem(str(folder / JOURNAL_FILE), "", ABSENT, allowed))
+        files.append(file)
+    if problems:
+        raise ConfigError(problems)
+    return load_settings(files[0], files[1], started.changes or Changes())

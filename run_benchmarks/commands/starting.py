@@ -1,0 +1,222 @@
+"""Begins a run or goes on with one, in the foreground or detached from the terminal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_benchmarks.commands.diagnose import Ladder, network_case
+from run_benchmarks.commands.network_console import show_network
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.console import (
+    BANNER,
+    CONSOLE,
+    LOG,
+    complain,
+    outliving,
+    print_table,
+    say,
+    start_logging,
+    stop_logging,
+)
+from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.results.network_baseline import refusal
+from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session.preparation import (
+    Prepared,
+    connected,
+    new_run_folder,
+    new_run_id,
+    owner_of,
+    prepare,
+    result_root,
+)
+from run_benchmarks.session.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
+from run_benchmarks.settings.host_selection import selected
+from run_benchmarks.settings.settings import Settings
+from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.journal import Journal, JournalError
+from run_benchmarks.state.run_lock import controlling, is_controlled
+from training.benchmarks.network.baseline import BaselineError, save
+
+UMASK = 0o027  # results are for the user and the group
+CONSOLE_FILE = "console.log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineTarget:
+    """Where the baseline that a run teaches is kept, and whether a file that is there is replaced."""
+
+    file: Path
+    overwrite: bool = False
+
+
+def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = None) -> int:
+    """Run everything; returns the exit code. Raises ConfigError before anything is written."""
+    os.umask(UMASK)
+    if learn is not None:
+        models = [case.model for case in settings.cases.values()]
+        if problem := refusal(learn.file, models, overwrite=learn.overwrite):
+            complain(problem)
+            return EXIT_USAGE
+    named = _named(prepare(settings, new_run_id()))
+    if named is None:
+        return EXIT_USAGE
+    prepared, folder = named
+    return _control(prepared, folder, detach=detach, learn=learn)
+
+
+def _named(prepared: Prepared) -> tuple[Prepared, Path] | None:
+    """The run, named after a result folder made for it, and that; None, having said why, where none can be made."""
+    root = result_root(prepared.settings)
+    try:
+        folder = new_run_folder(root)
+        return prepared.named(folder.name, owner_of(root)), folder
+    except OSError as error:
+        complain(unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
+        return None
+
+
+def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
+    """Go on with the run in `folder`, whose controller is gone; returns the exit code.
+
+    Raises:
+        JournalError: it has no journal, has ended, is worked on, or the files now say something else than then.
+    """
+    os.umask(UMASK)
+    past = Journal(folder).read()
+    if is_controlled(folder):
+        raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
+    prepared = prepare(selected(settings, past.started.hosts), folder.name).named(folder.name, owner_of(folder.parent))
+    if prepared.digest() != past.started.plan_digest:
+        raise JournalError(
+            f"{folder}: cannot be resumed: the plan is another than when it began, "
+            f"from {past.started.cluster_conf} and {past.started.test_conf}; "
+            f"now it is from {settings.cluster_file} and {settings.test_file}. "
+            "Bring these files and the code back to that state, or start a new run"
+        )
+    return _control(prepared, folder, detach=detach)
+
+
+def diagnose(settings: Settings) -> int:
+    """Climb the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
+
+    Raises:
+        ConfigError: no case fits it.
+    """
+    os.umask(UMASK)
+    prepared = prepare(settings, new_run_id())
+    network_case(prepared)
+    named = _named(prepared)
+    if named is None:
+        return EXIT_USAGE
+    prepared, folder = named
+    start_logging("error", folder / "run.log")
+    cleanup = own_command("clean", run_word(folder))
+    try:
+        with (
+            controlling(folder) as lock,
+            Interruption(cleanup, lock.note_stopping) as interruption,
+            connected(prepared.settings.cluster) as hosts,
+        ):
+            return _climb(Ladder(prepared, hosts, folder, interruption))
+    except InterruptedRunError as error:
+        complain(str(error))
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        complain(unwritable(error, folder, f"to remove what may be left on the hosts: {cleanup}"))
+        return EXIT_FAIL
+    finally:
+        stop_logging()
+
+
+def _climb(ladder: Ladder) -> int:
+    try:
+        for rung in ladder.climb():
+            said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
+            say("\n".join(said))
+            if rung.problems:
+                return EXIT_FAIL
+    finally:
+        ladder.clean_up()
+    return EXIT_PASS
+
+
+def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
+    if detach and not _go_to_the_background(folder):
+        print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
+        for word in ("attach", "status", "stop"):
+            print(f"  {own_command(word, run_word(folder))}")
+        return EXIT_PASS
+    with outliving():
+        CONSOLE.print(BANNER, markup=False)
+    start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
+    cleanup = own_command("clean", run_word(folder))
+    try:
+        with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
+            session = Session(prepared, folder, interruption, sys.argv)
+            record = session.run()
+        _summary(record, folder)
+        if learn is not None and not _learn(session, record, learn.file):
+            return record.exit_code or EXIT_FAIL
+    except OSError as error:
+        resume_command = own_command("resume", run_word(folder))
+        complain(unwritable(error, folder, f"then go on: {resume_command}; or remove what is on the hosts: {cleanup}"))
+        return EXIT_FAIL
+    else:
+        return record.exit_code
+    finally:
+        stop_logging()
+
+
+def unwritable(error: OSError, folder: Path, action: str) -> str:
+    """One line for a person: why nothing can be written to a folder of the head node, and what to do."""
+    why = f"{error.strerror or error} ({error.filename or folder})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        why = f"{why}: the head node's own disk is full. Free some space there"
+    return f"the results cannot be written to {folder}: {why}; {action}"
+
+
+def _learn(session: Session, record: RunRecord, file: Path) -> bool:
+    """Write what the run measured as a baseline; False, with the reason said, if it cannot be one."""
+    found = session.learned()
+    if record.exit_code != EXIT_PASS or not found:
+        why = "measured nothing" if record.exit_code == EXIT_PASS else f"ended with verdict {record.verdict}"
+        complain(f"--save-baseline {file}: not written: the run {why}; a baseline is what a run that passed measured")
+        return False
+    try:
+        save(record.run_id, found, file)
+    except BaselineError as error:
+        complain(f"--save-baseline {error}")
+        return False
+    LOG.info("Baseline: %s, %d measurements", file, len(found))
+    return True
+
+
+def _go_to_the_background(folder: Path) -> bool:
+    """Fork; True in the child, which has no terminal any more and writes to console.log. No thread runs yet."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork() != 0:
+        return False
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(folder / CONSOLE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    for source, targets in ((null, (0,)), (output, (1, 2))):
+        for target in targets:
+            os.dup2(source, target)
+        os.close(source)
+    return True
+
+
+def _summary(record: RunRecord, result_dir: Path) -> None:
+    show_network(record, result_dir)
+    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    for reason in record.left_out.values():
+        LOG.warning("Left out of this run: %s", reason)
+    LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)
+    LOG.info("Report: %s", result_dir / "report.html")

@@ -1,0 +1,108 @@
+"""How the runs of a result folder stand, from their journals and locks; no host is asked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.session.session import EXIT_FAIL
+from run_benchmarks.state.journal import Journal, JournalError, JournalState
+from run_benchmarks.state.run_lock import is_controlled
+
+COLUMNS = ("run", "state", "rounds ended", "now", "begun")
+KILLED = "killed"
+FOLLOW_SECONDS = 0.3
+
+
+def rows(folders: Iterable[Path]) -> list[tuple[str, ...]]:
+    """A row of COLUMNS a run; folders without a journal are told as such."""
+    return [_row(folder) for folder in folders if folder.is_dir()]
+
+
+def _row(folder: Path) -> tuple[str, ...]:
+    try:
+        state = Journal(folder).read()
+    except JournalError:
+        return (folder.name, "no journal", "", "", "")
+    ended = sum(1 for _ in state.ended)
+    planned = sum(state.started.rounds.values())
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.begun_ms / 1000))
+    return (folder.name, _word(folder, state), f"{ended}/{planned}", _now(state), begun)
+
+
+def _word(folder: Path, state: JournalState) -> str:
+    if is_controlled(folder):
+        return f"running (process {state.started.pid})"
+    if state.run_ended is not None:
+        return f"ended: {state.run_ended.verdict}"
+    return KILLED
+
+
+def ways_on(folders: Iterable[Path]) -> list[str]:
+    """For each run whose controller was killed the commands that go on with it or remove what it left."""
+    lines = []
+    for folder in folders:
+        try:
+            is_killed = _word(folder, Journal(folder).read()) == KILLED
+        except JournalError:
+            continue
+        if is_killed:
+            resume, clean = (own_command(word, run_word(folder)) for word in ("resume", "clean"))
+            lines += [
+                f"{folder.name} was killed. Go on with it:",
+                f"  {resume}",
+                "or remove what it left:",
+                f"  {clean}",
+            ]
+    return lines
+
+
+def _now(state: JournalState) -> str:
+    if state.open is None or state.run_ended is not None:
+        return ""
+    seconds = max(0.0, time.time() - state.open.time_ms / 1000)
+    again = f", attempt {state.open.attempt}" if state.open.attempt > 1 else ""
+    collecting = ", collecting" if state.collecting else ""
+    return f"{state.open.case} round {state.open.round}{again}, for {seconds:.0f} s{collecting}"
+
+
+def follow(folder: Path, out: TextIO) -> int:
+    """Copy run.log to `out` until no controller works on the run any more.
+
+    Returns:
+        the run's exit code, 1 where its controller was killed.
+
+    Raises:
+        JournalError: the run has no log.
+    """
+    follow_log(folder, out)
+    return _exit_code(folder)
+
+
+def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
+    """The same without the exit code; `from_now`: without what the log has already. Raises JournalError."""
+    log = folder / "run.log"
+    try:
+        with log.open(encoding="utf-8", errors="replace") as file:
+            if from_now:
+                file.seek(0, os.SEEK_END)
+            going_on = True
+            while going_on:
+                going_on = is_controlled(folder)
+                if not going_on:
+                    time.sleep(FOLLOW_SECONDS)  # a controller that only begins has its log before its lock
+                    going_on = is_controlled(folder)
+                out.write(file.read())
+                out.flush()
+                time.sleep(FOLLOW_SECONDS)
+    except OSError as error:
+        raise JournalError(f"{log}: no log of a run ({error.strerror})") from error
+
+
+def _exit_code(folder: Path) -> int:
+    ended = Journal(folder).read().run_ended
+    return EXIT_FAIL if ended is None else ended.exit_code

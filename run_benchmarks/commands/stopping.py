@@ -1,0 +1,124 @@
+"""Asks the controller that works on a run to end it, and waits until it has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TextIO
+
+from run_benchmarks.commands.status import follow_log
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.session.session import EXIT_FAIL, EXIT_PASS
+from run_benchmarks.state.journal import Journal, JournalError
+from run_benchmarks.state.run_lock import LOCK_FILE, Controller, controller_of, is_controlled
+from training.benchmarks.driver.launch.process_tree import is_running
+
+NOTE_SECONDS = 5.0
+
+
+def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
+    """End the run as SIGTERM does, show its log meanwhile; `at_once`: as a second Ctrl-C, with nothing cleaned up.
+
+    A controller that was told to end already is waited for, not told again: a second signal would end it at once.
+
+    Returns:
+        0 once the run has ended cleanly, 1 where its controller left without that.
+
+    Raises:
+        JournalError: no controller works on the run, or none that can be told from here.
+    """
+    controller = _controller(folder)
+    if controller.stopping and not at_once:
+        print(f"{folder.name}: process {controller.pid} is ending it already ({controller.stopping})", file=out)
+    else:
+        print(f"{folder.name}: process {controller.pid} is asked to end it", file=out, flush=True)
+        _tell(folder, controller, twice=at_once and not controller.stopping)
+    follow_log(folder, out, from_now=True)
+    return _outcome(folder, out)
+
+
+def _controller(folder: Path) -> Controller:
+    """Who works on the run, on this head node. Raises JournalError."""
+    if not is_controlled(folder):
+        raise JournalError(f"{folder}: no controller works on this run{_how_it_stands(folder)}")
+    controller = controller_of(folder)
+    if controller is None:
+        raise JournalError(f"{folder}: {LOCK_FILE} is held and does not say by whom: end that process with kill -TERM")
+    if not controller.is_here:
+        raise JournalError(
+            f"{folder}: its controller is process {controller.pid} on the head node {controller.host}: stop it there"
+        )
+    return controller
+
+
+def _how_it_stands(folder: Path) -> str:
+    past = controller_of(folder)
+    ways = f"`{_command('resume', folder)}` goes on with it, `{_command('clean', folder)}` removes what it left"
+    if past is not None and not past.is_here:
+        return (
+            f" that can be seen from here; it was begun on the head node {past.host} (process {past.pid}): look there. "
+            f"Where that is gone: {ways}"
+        )
+    with contextlib.suppress(JournalError):
+        ended = Journal(folder).read().run_ended
+        if ended is not None:
+            return f": it has ended: {ended.verdict}"
+    return f": it was killed. {ways}"
+
+
+def _command(word: str, folder: Path) -> str:
+    return own_command(word, run_word(folder))
+
+
+def _tell(folder: Path, controller: Controller, *, twice: bool) -> None:
+    """SIGTERM to that very process, and again once it has taken note of the first. Raises JournalError."""
+    try:
+        _send(folder, controller)
+        if twice:
+            _wait_for_note(folder)
+            _send(folder, controller)
+    except ProcessLookupError:
+        pass  # it has ended meanwhile
+    except PermissionError as error:
+        raise JournalError(f"{folder}: its controller, process {controller.pid}, is another user's") from error
+
+
+def _wait_for_note(folder: Path) -> None:
+    """Two signals at once would arrive as one."""
+    limit = time.monotonic() + NOTE_SECONDS
+    while time.monotonic() < limit and is_controlled(folder):
+        controller = controller_of(folder)
+        if controller is not None and controller.stopping:
+            return
+        time.sleep(NOTE_SECONDS / 100)
+
+
+def _send(folder: Path, controller: Controller) -> None:
+    """Signal through a pidfd, opened before the process is looked at: no other process of that number can be hit."""
+    try:
+        descriptor = os.pidfd_open(controller.pid)
+    except ProcessLookupError:
+        raise
+    except OSError:  # a kernel before 5.3
+        descriptor = -1
+    try:
+        if not is_running(controller.pid, controller.start_ticks) or not is_controlled(folder):
+            raise ProcessLookupError
+        if descriptor >= 0:
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        else:
+            os.kill(controller.pid, signal.SIGTERM)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _outcome(folder: Path, out: TextIO) -> int:
+    if controller_of(folder) is None:  # taken back at a clean end
+        print(f"{folder.name}: ended", file=out)
+        return EXIT_PASS
+    print(f"{folder.name}: its controller left at once; remove what it left: `{_command('clean', folder)}`", file=out)
+    return EXIT_FAIL

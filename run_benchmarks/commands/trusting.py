@@ -1,0 +1,60 @@
+"""`run.py trust`: shows the key of each host, and of each jump host on the way, and records those that are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from run_benchmarks.console.console import complain, say
+from run_benchmarks.errors import ConnectError, HostKeyError
+from run_benchmarks.hosts import host_keys
+from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.ssh_login import connect, scan
+from run_benchmarks.hosts.ways import Ways
+from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.host_access import endpoint_of
+
+
+def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
+    """Ask for each unknown key whether to record it; whether a host could not be asked, or shows a wrong key.
+
+    A host behind a jump host is asked through it, so that the jump host's key comes first.
+    """
+    failed = False
+    asked: set[Endpoint] = set()
+    ways = Ways(connect)
+    ways.enter()
+    try:
+        for name in cluster.HOSTS:
+            if name in LOCAL_NAMES:
+                continue
+            for endpoint in endpoint_of(name, cluster).way:
+                if endpoint not in asked:
+                    asked.add(endpoint)
+                    failed = not _trust(endpoint, ways, agree) or failed
+    finally:
+        ways.leave()
+    return failed
+
+
+def _trust(endpoint: Endpoint, ways: Ways, agree: Callable[[str], bool]) -> bool:
+    host, known = endpoint.host, host_keys.load(endpoint)
+    try:
+        key = scan(endpoint, ways)
+    except ConnectError as error:
+        complain(str(error))
+        return False
+    shown = host_keys.fingerprint(key)
+    try:
+        host_keys.verify(endpoint, known, key)
+    except HostKeyError as error:
+        same_kind = any(other.get_name() == key.get_name() for other in known.keys)
+        if same_kind or key in known.revoked or known.authorities:
+            complain(str(error))
+            return False
+    else:
+        say(f"{host}: {shown} is {'recorded' if key in known.keys else 'certified'}")
+        return True
+    if agree(f"{host}: {shown}: trust it?"):
+        host_keys.record(endpoint, key)
+        say(f"{host}: recorded in {endpoint.known_hosts}")
+    return True

@@ -1,0 +1,1 @@
+"""What a person sees while run.py works: the console, progress, commands to paste."""

@@ -1,0 +1,100 @@
+"""Live progress of a round, from rank 0's PerfLog: case, round, step, loss or bandwidth, elapsed, time left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any
+
+from rich.live import Live
+from rich.text import Text
+
+from run_benchmarks.console.console import CONSOLE, LOG, outliving
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogError, PerfLogRecord, parse_line
+from training.benchmarks.driver.protocol.perflog_lines import LineFinder
+
+LOG_EVERY_SECONDS = 10.0
+SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")
+STEP_KEYS = ("step", "global_steps")
+
+
+class Progress:
+    """Follows one round. On a terminal a line is redrawn; elsewhere a log line appears every LOG_EVERY_SECONDS."""
+
+    def __init__(self, case: str, round_index: int, rounds: int) -> None:
+        self._title = f"{case} round {round_index}/{rounds}"
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._finder = LineFinder()
+        self._total: int | None = None
+        self._step = 0
+        self._stepping_since: float | None = None
+        self._phase = "starting"
+        self._values: dict[str, Any] = {}
+        self._logged = self._started
+        self._live = Live(get_renderable=self._render, console=CONSOLE, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Progress:
+        if sys.stdout.isatty():
+            with outliving():
+                self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with outliving():
+            self._live.stop()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a piece of rank 0's log, cut anywhere. One thread feeds; others may ask meanwhile."""
+        for line in self._finder.feed(chunk):
+            try:
+                record = parse_line(line.text)
+            except PerfLogError:
+                continue  # reported when the round is judged
+            if record is not None:
+                with self._lock:
+                    self._take(record)
+
+    def _take(self, record: PerfLogRecord) -> None:
+        value = record.value if isinstance(record.value, dict) else {}
+        self._phase = {Event.INIT_START: "initialising", Event.FINISHED: "finished"}.get(record.event, self._phase)
+        if record.event is Event.TRAIN_START:
+            self._phase, self._stepping_since = "running", time.monotonic()
+        total = value.get("total_steps")
+        if isinstance(total, int):
+            self._total = total
+        if record.event is Event.STEP_END:
+            step = next((value[key] for key in STEP_KEYS if isinstance(value.get(key), int)), self._step + 1)
+            self._step = int(str(step))
+            self._values = {key: value[key] for key in SHOWN if isinstance(value.get(key), int | float)}
+
+    def tick(self) -> None:
+        """To be called now and then while the round runs."""
+        now = time.monotonic()
+        if not sys.stdout.isatty() and now - self._logged >= LOG_EVERY_SECONDS:
+            self._logged = now
+            LOG.info(self.line())
+
+    def line(self) -> str:
+        """The progress as one line of text."""
+        with self._lock:
+            now = time.monotonic()
+            parts = [self._title, self._phase]
+            if self._step:
+                parts.append(f"step {self._step}" + (f"/{self._total}" if self._total else ""))
+            parts += [f"{name} {value:.4g}" for name, value in self._values.items()]
+            parts.append(f"elapsed {_clock(now - self._started)}")
+            if self._total and self._step and self._stepping_since is not None:
+                left = (now - self._stepping_since) / self._step * max(0, self._total - self._step)
+                parts.append(f"left about {_clock(left)}")
+            return " | ".join(parts)
+
+    def _render(self) -> Text:
+        return Text(self.line())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

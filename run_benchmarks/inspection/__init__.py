@@ -1,0 +1,1 @@
+"""What is known of a host before it works: facts, checks, capacity, its code folder."""

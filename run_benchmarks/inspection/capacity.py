@@ -1,0 +1,167 @@
+"""Whether a host has what its cases need: disk where each thing goes, memory for the sizes, idle cores and devices."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from docker import APIClient
+
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.inspection.facts import SECONDS, HostFacts, read_space
+from run_benchmarks.inspection.findings import HostReport, SpaceNeed
+from run_benchmarks.plan.plan import CasePlan, Plan
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.network.sizes import format_size, parse_sizes
+
+GB = 1e9
+BUSY_LOAD = 0.5  # runnable tasks a core: above, a person should know
+CODE_BYTES = 64 << 20
+# Logs of a run stay on the host until its end: some for the monitor, and for each rank of each round, up to a bound.
+LOG_BYTES, RANK_LOG_BYTES, MAX_LOG_BYTES = 256 << 20, 16 << 20, 4 << 30
+UNKNOWN_IMAGE_BYTES = 4 << 30
+IMAGE_FACTOR = 1.5  # while an engine unpacks a layer it has it twice
+CONTAINERD_ROOT = "/var/lib/containerd"
+NETWORK, SWEEP, BARRIER = "network", "sweep", "barrier"
+SHOWN_PROCESSES = 3
+
+
+def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> None:
+    """A host that works already: a failure above MAX_LOAD, where that is set; else a warning."""
+    if facts.load is None:
+        return
+    a_core = facts.load / facts.cores
+    if a_core > (BUSY_LOAD if limit is None else limit):
+        report.add(
+            "load",
+            f"{facts.load:.1f} on {facts.cores} cores, {a_core:.2f} a core, over the last minute",
+            f"at most {BUSY_LOAD:g} a core" if limit is None else f"at most {limit:g} a core (MAX_LOAD)",
+            "see there (top) who works, and wait or end it",
+            "warning" if limit is None else "failure",
+        )
+
+
+def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> None:
+    """Whoever computes on the accelerators before a run is a stranger."""
+    found = facts.accelerator_processes
+    if not found:
+        return
+    words = "; ".join(found[:SHOWN_PROCESSES]) + ("; ..." if len(found) > SHOWN_PROCESSES else "")
+    report.add(
+        "accelerator processes",
+        f"{len(found)} at work: {words}",
+        "devices that nobody uses",
+        "end them, use another host, or set ALLOW_BUSY_DEVICES = True",
+        "warning" if allowed else "failure",
+    )
+
+
+def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan]) -> None:
+    """Bar the host from network cases whose largest message does not fit even once a rank."""
+    for case in cases:
+        largest = _largest_message(case)
+        on_devices = case.backend != "gloo" and bool(facts.device_free)
+        if on_devices:
+            have, need, where = min(facts.device_free[: case.nproc]), largest, "on the fullest device"
+        elif case.backend == "gloo" and facts.memory_available is not None:
+            have, need, where = facts.memory_available, largest * case.nproc, "of memory available"
+        else:
+            continue
+        if need > have:
+            report.bar(
+                case.name,
+                "memory",
+                f"{have / GB:.1f} GB {where}",
+                f"{need / GB:.1f} GB at least for size {format_size(largest)}"
+                + ("" if on_devices else f", once for each of {case.nproc} ranks"),
+                f"lower the end of sizes of case {case.name}",
+                is_planned=report.host in case.hosts,
+            )
+
+
+def _largest_message(case: CasePlan) -> int:
+    """Bytes; 0 where the case is no sweep over sizes."""
+    config = case.config
+    if case.model != NETWORK or config.get("tool") != SWEEP or config.get("collective") == BARRIER:
+        return 0
+    return max(parse_sizes(str(config.get("sizes", "1"))), default=0)
+
+
+def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:
+    """Note what the code and the logs need where they go."""
+    code, logs = str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent)
+    nodes = [node for case in plan.cases for each in case.rounds for node in each.nodes if node.host == report.host]
+    for_logs = min(MAX_LOG_BYTES, LOG_BYTES + RANK_LOG_BYTES * sum(len(node.ranks) for node in nodes))
+    for_code = 0 if facts.code == plan.code_digest else CODE_BYTES
+    for folder, need, what in ((code, for_code, "the code"), (logs, for_logs, "logs")):
+        if folder in facts.free:
+            report.needs.append(
+                SpaceNeed(
+                    folder=folder, mount=facts.mounts.get(folder, folder), free=facts.free[folder], need=need, what=what
+                )
+            )
+
+
+def look_at_docker_root(report: HostReport, host: Host, client: APIClient) -> None:
+    """Learn the sizes of the images that are there; where one has to come, the space where the engine keeps them.
+
+    Raises DockerException.
+    """
+    for tag, image_id in report.images.items():
+        if image_id is not None:
+            report.image_sizes[tag] = int(client.inspect_image(tag).get("Size") or 0)  # type: ignore[no-untyped-call]
+    if all(report.images.values()):
+        return
+    info = client.info()
+    snapshots = any("containerd.snapshotter" in str(word) for pair in info.get("DriverStatus") or () for word in pair)
+    root = CONTAINERD_ROOT if snapshots else str(info.get("DockerRootDir") or "/var/lib/docker")
+    try:
+        space = read_space(host.run(["df", "-Pk", root], deadline=SECONDS).stdout)
+    except HostError as error:
+        action = f"look there: df {shlex.quote(root)}"
+        report.add("free disk", f"not known of {root} ({error})", "room for the image", action, "warning")
+        return
+    if space is not None:
+        report.docker_root = SpaceNeed(folder=root, mount=space[1], free=space[0], need=0, what="")
+
+
+def note_space(reports: Mapping[str, HostReport], settings: Settings, image_bytes: int) -> None:
+    """Compare what each file system has with the sum of what is to go there; who has an image tells its size.
+
+    Args:
+        image_bytes: what the vendor's own image takes, unpacked.
+    """
+    known: dict[str, int] = {}
+    for report in reports.values():
+        for tag, size in report.image_sizes.items():
+            known[tag] = max(size, known.get(tag, 0))
+    is_vendors = settings.test.IMAGE is None and settings.test.BASE_IMAGE is None
+    guess = image_bytes if is_vendors else UNKNOWN_IMAGE_BYTES
+    for report in reports.values():
+        root = report.docker_root
+        for tag in [tag for tag, image_id in report.images.items() if image_id is None and root is not None]:
+            assert root is not None
+            size = known.get(tag) or guess
+            what = f"image {tag} ({size / GB:.1f} GB{'' if tag in known else ', estimated'})"
+            report.needs.append(replace(root, need=int(IMAGE_FACTOR * size), what=what))
+        _compare(report)
+
+
+def _compare(report: HostReport) -> None:
+    mounts: dict[str, list[SpaceNeed]] = {}
+    for need in report.needs:
+        if need.need:
+            mounts.setdefault(need.mount, []).append(need)
+    for mount, needs in mounts.items():
+        free, total = min(need.free for need in needs), sum(need.need for need in needs)
+        if free < total:
+            parts = "; ".join(f"{need.need / GB:.2f} GB for {need.what} in {need.folder}" for need in needs)
+            report.add(
+                "free disk",
+                f"{free / GB:.2f} GB on the file system of {mount}",
+                f"{total / GB:.2f} GB: {parts}",
+                "free some space there",
+            )

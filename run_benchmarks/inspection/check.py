@@ -1,0 +1,259 @@
+"""The check before a run: every host in parallel; each finding says host, found, expected and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import docker.errors
+import requests
+
+from container.engine_images import find
+from run_benchmarks.console.command_line import own_command
+from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError, LoginShellError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.capacity import (
+    check_load,
+    check_sizes,
+    check_strangers,
+    look_at_docker_root,
+    need_folders,
+    note_space,
+)
+from run_benchmarks.inspection.facts import Questions, gather
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.inspection.machines import note_shared_machines
+from run_benchmarks.plan.plan import CasePlan, Plan
+from run_benchmarks.plan.planner import deploy_path
+from run_benchmarks.runtimes.docker import UNREADABLE
+from run_benchmarks.settings.cluster import LOCAL_NAMES
+from run_benchmarks.settings.host_access import endpoint_of
+from run_benchmarks.settings.settings import Settings
+from vendors import Vendor
+
+MIN_DOCKER = (20, 10)
+MIN_PYTHON = (3, 11)
+CLOCK_WARN_SECONDS = 0.5
+CLOCK_FAIL_SECONDS = 5.0
+PORTS_TRIED = 200
+PACKAGES = ("pydantic", "psutil")
+PACKAGES_OF_TORCHRUN = ("torch", "numpy")
+
+
+def free_port(listening: frozenset[int], start: int) -> int | None:
+    """The first port at or above `start` that nobody listens on; None where PORTS_TRIED in a row are taken."""
+    return next((port for port in range(start, min(start + PORTS_TRIED, 65536)) if port not in listening), None)
+
+
+def check_hosts(
+    hosts: Mapping[str, Host],
+    settings: Settings,
+    plan: Plan,
+    vendor: Vendor,
+    *,
+    on_done: Callable[[str], None] | None = None,
+) -> dict[str, HostReport]:
+    """Connect to all hosts at once and examine each; nothing is changed on them but our own folders."""
+    result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor), on_done=on_done)
+    reports = {name: result.succeeded[name] for name in hosts}
+    note_shared_machines(reports)
+    note_space(reports, settings, max((image.unpacked_bytes for image in vendor.images.values()), default=0))
+    return reports
+
+
+def _trust(settings: Settings) -> str:
+    command = own_command("--cluster-conf", str(settings.cluster_file.resolve()), "trust")
+    return f"compare the keys; once this one is known to be the host's own: {command}"
+
+
+def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> HostReport:
+    report = HostReport(host=host.name)
+    try:
+        host.connect()
+    except HostKeyError as error:
+        report.add("host key", str(error).partition(": ")[2], "the recorded key", _trust(settings))
+        return report
+    except ConnectError as error:
+        endpoint = endpoint_of(host.name, settings.cluster)
+        action = f"try: ssh -p {endpoint.port} {endpoint.user}@{host.name}"
+        report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
+        return report
+    cases = [case for case in plan.cases if host.name in case.hosts]
+    possible = [case for case in plan.cases if host.name in case.allowed_hosts]
+    try:
+        report.facts = gather(host, _questions(settings, plan, vendor, cases, possible))
+        for remark in host.remarks():
+            report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
+    except LoginShellError as error:
+        action = f"`ssh {host.name} echo in` has to print that word alone"
+        report.add("log-in shell", str(error).partition(": ")[2], "one that runs a command", action)
+        return report
+    except ClusterDynoError as error:
+        report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
+        return report
+    _check_paths(report, settings, plan)
+    _check_clock(report)
+    _check_devices(report, vendor, cases)
+    _check_data(report, possible)
+    check_sizes(report, report.facts, possible)
+    check_load(report, report.facts, settings.cluster.MAX_LOAD)
+    if cases:
+        check_strangers(report, report.facts, allowed=settings.cluster.ALLOW_BUSY_DEVICES)
+    _check_network(report, settings, plan, cases)
+    if plan.runtime == "docker":
+        _check_docker(report, host, cases)
+    else:
+        _check_python(report, settings)
+    return report
+
+
+def _questions(
+    settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan], possible: list[CasePlan]
+) -> Questions:
+    """What to ask a host that runs `cases`, and may have to stand in for a lost one in those of `possible`."""
+    names = _partners(cases)
+    python = None
+    packages: list[str] = []
+    if plan.runtime == "process":
+        everything = cases or plan.cases  # a spare host may have to stand in for a lost one
+        python = everything[0].rounds[0].nodes[0].workload.argv[0]
+        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in everything for line in case.requirements]
+        is_torchrun = any(case.launcher == "torchrun" for case in everything)
+        packages = sorted({*PACKAGES, *(PACKAGES_OF_TORCHRUN if is_torchrun else ()), *required})
+    return Questions(
+        deploy=str(Path(plan.code_dir_host).parent),
+        log_root=str(Path(plan.log_root_host).parent),
+        code_dir=plan.code_dir_host,
+        python=python,
+        packages=packages,
+        master=names[0] if names else None,
+        names=names,
+        device_globs=vendor.device_files,
+        device_memory=vendor.device_memory,
+        device_processes=vendor.device_processes,
+        data=sorted({case.data_dir_host for case in possible if case.data_dir_host}),
+    )
+
+
+def _partners(cases: list[CasePlan]) -> tuple[str, ...]:
+    """The hosts that one host meets in its cases, the master of the first of them first; none where it runs alone."""
+    return tuple(dict.fromkeys(name for case in cases if case.nnodes > 1 for name in case.hosts))
+
+
+def _check_paths(report: HostReport, settings: Settings, plan: Plan) -> None:
+    facts = report.facts
+    assert facts is not None
+    keys = {
+        str(Path(plan.code_dir_host).parent): "FLAGPERF_PATH_HOST",
+        str(Path(plan.log_root_host).parent): "FLAGPERF_LOG_PATH_HOST",
+    }
+    for folder, problem in facts.unwritable.items():
+        default = deploy_path(settings.cluster)
+        action = f"give {facts.user} write access or set {keys[folder]} (default: below {default})"
+        report.add("writable path", f"{folder}: {problem}", "a folder we can write to", action)
+    need_folders(report, facts, plan)
+
+
+def _check_clock(report: HostReport) -> None:
+    facts = report.facts
+    assert facts is not None
+    offset = max(0.0, abs(facts.clock_offset) - facts.clock_error)
+    if offset > CLOCK_WARN_SECONDS:
+        report.add(
+            "clock",
+            f"{facts.clock_offset:+.2f} s from the head node's",
+            f"within {CLOCK_WARN_SECONDS} s",
+            "synchronise with NTP (chronyc makestep)",
+            "failure" if offset > CLOCK_FAIL_SECONDS else "warning",
+        )
+
+
+def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    needed = max((case.nproc for case in cases), default=0)
+    if vendor.device_files and len(facts.devices) < needed:
+        globs = ", ".join(vendor.device_files)
+        found = f"{len(facts.devices)} ({', '.join(facts.devices) or 'none'})"
+        action = f"install the {vendor.name} driver, lower nproc, or use another host"
+        report.add("devices", found, f"{needed} device files {globs}, one a process", action)
+
+
+def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
+    """Missing data keeps a host out of the case that needs them, and out of no other."""
+    facts = report.facts
+    assert facts is not None
+    for case in cases:
+        if case.data_dir_host and case.data_dir_host not in facts.data:
+            action = f"copy the data there or change data_dir_host of case {case.name}"
+            found, expected = f"no readable {case.data_dir_host}", "the case's data on every host"
+            report.bar(case.name, "data", found, expected, action, is_planned=report.host in case.hosts)
+
+
+def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    is_master = any(report.host == case.hosts[0] for case in cases)
+    if is_master and free_port(facts.listening, settings.cluster.MASTER_PORT) is None:
+        expected = f"one from {settings.cluster.MASTER_PORT} to {settings.cluster.MASTER_PORT + PORTS_TRIED}"
+        report.add("master port", "no free port", expected, "change MASTER_PORT")
+    partners = _partners(cases)
+    if not partners:
+        return
+    interface = settings.cluster.NETWORK_INTERFACE
+    if interface != "auto" and facts.networks and interface not in facts.networks:
+        expected = f"NETWORK_INTERFACE, {interface}, on every host"
+        action = 'write one that all of them have, or "auto"'
+        report.add("interface", f"only {', '.join(sorted(facts.networks))}", expected, action)
+    missing = [name for name in partners if name not in facts.resolves]
+    if missing and plan.runtime == "process":
+        action = "add them to /etc/hosts or write IP addresses in HOSTS"
+        report.add(
+            "names", f"{', '.join(missing)} do not resolve", "every name of HOSTS to resolve on every host", action
+        )
+    elif missing:
+        action = "the containers get the addresses that the head node uses"
+        report.add("names", f"{', '.join(missing)} do not resolve", "names that resolve", action, "warning")
+    if facts.interface == "lo" and report.host != partners[0]:
+        action = "let the master's name stand for its network address in /etc/hosts of this host"
+        report.add("interface", "the master resolves to a loopback address", "an interface that reaches it", action)
+    elif facts.interface is None and interface == "auto" and not missing:
+        action = "it is resolved at the launch; set NETWORK_INTERFACE to be sure"
+        report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
+
+
+def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None:
+    facts = report.facts
+    assert facts is not None
+    if not facts.has_docker_client and host.name not in LOCAL_NAMES:
+        report.add("docker", "no docker command", "Docker 20.10 or newer", "install Docker, or set RUNTIME = 'process'")
+        return
+    try:
+        client = host.docker()
+        report.docker_version = str(client.version()["Version"])
+        tags = {case.rounds[0].nodes[0].image for case in cases}
+        report.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
+        look_at_docker_root(report, host, client)
+    except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError, *UNREADABLE) as error:
+        cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
+        action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"
+        report.add("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
+        return
+    numbers = tuple(map(int, re.findall(r"\d{1,9}", report.docker_version)[:2]))
+    if numbers < MIN_DOCKER:
+        report.add("docker", f"version {report.docker_version}", "20.10 or newer", "upgrade Docker")
+
+
+def _check_python(report: HostReport, settings: Settings) -> None:
+    facts = report.facts
+    assert facts is not None
+    if facts.python is None:
+        report.add("python", facts.no_python or "none", "Python 3.11 or newer", "install it or set PYTHON")
+        return
+    if tuple(map(int, facts.python.split(".")[:2])) < MIN_PYTHON:
+        report.add("python", f"version {facts.python}", "3.11 or newer", "install it or set PYTHON to a newer one")
+    if facts.missing_packages:
+        action = "pip install -r requirements/workload.txt there (and the case's requirements.txt)"
+        report.add("python packages", f"without {', '.join(facts.missing_packages)}", "the workload's packages", action)

@@ -1,0 +1,79 @@
+"""Who else runs distributed work on a host: looked at before a round's tasks start and after they have ended.
+
+None of ours runs at either moment, so whatever is seen is somebody else's: no process has to be attributed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import docker.errors
+import requests
+
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.plan.plan import LABEL, Plan
+
+SECONDS = 10.0
+SHOWN_CHARACTERS = 300
+# Arguments: our run, its folder of claims for who has no home, the host's time (s) since which claims count. Brackets
+# keep the pattern from matching this script's own command line. One grep reads all command lines.
+SCRIPT = r"""
+echo "now $(date +%s)"
+claims=${HOME:+$HOME/.clusterdyno/ports}
+[ -d "$claims" ] || claims=$2
+for claim in "$claims/$(uname -n)"-*; do
+  run=$(cat "$claim" 2>/dev/null) && [ "$run" != "$1" ] || continue
+  [ "$(stat -c %Y "$claim")" -lt "$3" ] || echo "claim $run ${claim##*-}"
+done
+pattern='torch[r]un|torch[.]distributed[.](run|launch)|benchmarks[.]driver[.]launch'
+grep -alE "$pattern" /proc/[0-9]*/cmdline 2>/dev/null | head -n 20 |
+while IFS=/ read -r _ _ pid _; do
+  user=$(stat -c %U "/proc/$pid" 2>/dev/null) || continue
+  echo "process $pid $user $(tr '\0\n' '  ' < "/proc/$pid/cmdline" | cut -c 1-400)"
+done
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look found: the host's time (s), and in words whose tasks run there and which runs began there."""
+
+    host_s: int
+    running: tuple[str, ...]
+    begun: tuple[str, ...]
+
+
+def look(host: Host, plan: Plan, since_s: int | None = None) -> Look:
+    """Look at a host. Claims of master ports count from `since_s` on, the host's time; None: not at all.
+
+    Raises:
+        HostError: the host does not answer.
+    """
+    since = str(1 << 62 if since_s is None else since_s)
+    words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since]
+    lines = host.run(words, deadline=SECONDS, check=False).stdout.splitlines()
+    containers = _containers(host, plan) if plan.runtime == "docker" else ()
+    times = [line.split()[1] for line in lines if line.startswith("now ")]
+    processes = [line.split(" ", 3)[1:] for line in lines if line.startswith("process ") and line.count(" ") >= 3]
+    claims = [line.split()[1:3] for line in lines if line.startswith("claim ") and len(line.split()) == 3]
+    return Look(
+        host_s=int(times[0]) if times and times[0].isdecimal() else 0,
+        running=(
+            *containers,
+            *(f"process {pid} of {user}: {words[:SHOWN_CHARACTERS]}" for pid, user, words in processes),
+        ),
+        begun=tuple(f"run {run} claimed master port {port}" for run, port in claims),
+    )
+
+
+def _containers(host: Host, plan: Plan) -> tuple[str, ...]:
+    """Running containers of other runs of ours, whoever's. An engine in trouble is another finding."""
+    with contextlib.suppress(ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError):
+        found = host.docker().containers(filters={"label": f"{LABEL}.run"})
+        others = [each for each in found if each["Labels"].get(f"{LABEL}.run") != plan.key]
+        return tuple(
+            f"container {each['Names'][0].lstrip('/')} of run {each['Labels'][f'{LABEL}.run']}" for each in others
+        )
+    return ()

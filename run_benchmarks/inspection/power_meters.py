@@ -1,0 +1,22 @@
+"""What a monitor needs to measure the whole machine's power from within a container; its workload gets none of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from run_benchmarks.inspection.facts import HostFacts
+from run_benchmarks.plan.plan import POWERCAP_MOUNTS
+from run_benchmarks.runtimes.base import Bound
+
+
+def with_power_meters(bound: Bound, facts: HostFacts) -> Bound:
+    """`bound` with what its host has: RAPL's counters, read-only, and the devices of the management controller (IPMI).
+
+    Who may use them is the host's own matter: the monitor runs as the log-in's user, with those of its groups.
+    """
+    return replace(
+        bound,
+        mounts=(*bound.mounts, *(POWERCAP_MOUNTS if facts.has_powercap else ())),
+        devices=(*bound.devices, *(f"{path}:{path}:rw" for path in facts.ipmi_devices)),
+        groups=(*bound.groups, *facts.power_groups),
+    )

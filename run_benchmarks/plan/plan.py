@@ -1,0 +1,124 @@
+"""What will happen, as pure data: per case, round and node the image, mounts, environment and argv. No I/O.
+
+Some things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
+above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; the numeric user of a container; whether
+a host has InfiniBand devices and RAPL counters to hand in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from run_benchmarks.settings.container_options import ContainerOptions, Volume
+
+MASTER_PORT_SLOT = "{master_port}"
+LABEL = "org.clusterdyno"
+# Docker hides RAPL's counters from containers; the monitor gets them back, read-only. The first links into the second.
+POWERCAP_MOUNTS = tuple(
+    Volume(source=path, target=f"/host{path}", read_only=True)
+    for path in ("/sys/class/powercap", "/sys/devices/virtual/powercap")
+)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Task(_Data):
+    """One container or process tree on one host."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    labels: dict[str, str]
+
+    def bound_argv(self, master_port: int) -> tuple[str, ...]:
+        """The command with the round's master port in it."""
+        return tuple(word.replace(MASTER_PORT_SLOT, str(master_port)) for word in self.argv)
+
+
+class NodePlan(_Data):
+    """What one host does in one round. Paths: `*_host` as on the host, the others as the task sees them."""
+
+    host: str
+    node_rank: int
+    ranks: tuple[int, ...]
+    image: str | None
+    workdir: str
+    log_dir_host: str
+    mounts: tuple[Volume, ...]
+    options: ContainerOptions
+    workload: Task
+    monitor: Task
+
+
+class RoundPlan(_Data):
+    """One round: a fresh task on every node. `port_from`: the first master port to try."""
+
+    index: int
+    master: str
+    port_from: int
+    nodes: tuple[NodePlan, ...]
+
+
+class CasePlan(_Data):
+    """One case and its rounds. `folder` is its name as a folder of the result tree.
+
+    `launcher` starts its ranks (see the catalogue). `allowed_hosts` are those it may run on, in the order in which it
+    takes them; it runs on the first `nnodes`.
+    """
+
+    name: str
+    folder: str
+    model: str
+    framework: str
+    launcher: str
+    backend: str
+    config_file: str
+    config: dict[str, object]
+    nnodes: int
+    nproc: int
+    allowed_hosts: tuple[str, ...]
+    time_limit: float
+    stall_limit: float
+    retries: int
+    data_dir_host: str | None
+    requirements: tuple[str, ...]
+    rounds: tuple[RoundPlan, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts it runs on, the master first."""
+        return self.allowed_hosts[: self.nnodes]
+
+
+class Plan(_Data):
+    """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts.
+
+    Runs claim their master ports in .clusterdyno/ports of the user's home on the host, whatever result folder and
+    FLAGPERF_PATH_HOST they have; in `ports_dir_host` where that cannot be written.
+    """
+
+    run_id: str
+    owner: str
+    runtime: Literal["docker", "process"]
+    vendor: str
+    hosts: tuple[str, ...]
+    code_digest: str
+    code_dir_host: str
+    log_root_host: str
+    ports_dir_host: str
+    clear_caches: bool
+    cases: tuple[CasePlan, ...]
+
+    @property
+    def key(self) -> str:
+        """The run's name on the hosts, where those of other head nodes and users are, too."""
+        return run_key(self.run_id, self.owner)
+
+
+def run_key(run_id: str, owner: str) -> str:
+    """Run and owner in one word; the run alone where there is no owner."""
+    return f"{run_id}-{owner}" if owner else run_id

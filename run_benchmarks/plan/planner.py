@@ -1,0 +1,264 @@
+"""From resolved settings to the plan: every case, round and node laid out. No I/O."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from run_benchmarks.plan.plan import (
+    LABEL,
+    MASTER_PORT_SLOT,
+    POWERCAP_MOUNTS,
+    CasePlan,
+    NodePlan,
+    Plan,
+    RoundPlan,
+    Task,
+    run_key,
+)
+from run_benchmarks.plan.resolve import Resolved, ResolvedCase
+from run_benchmarks.settings.case_names import case_folder, container_stem
+from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.container_options import ContainerOptions, Volume
+from run_benchmarks.settings.host_access import endpoint_of
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol.case_config import format_override
+
+# Beyond a round's time limit and the time for which its host may be out of reach: for the stop by the controller.
+WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
+
+
+def deploy_path(cluster: ClusterConf) -> str:
+    """Where our files live on the hosts by default: a hidden folder of the user's home, by convention of its name."""
+    if cluster.HOSTS[0] in LOCAL_NAMES:
+        home = str(Path.home())
+    else:
+        user = endpoint_of(cluster.HOSTS[0], cluster).user
+        home = "/root" if user == "root" else f"/home/{user}"
+    return f"{home}/.clusterdyno"
+
+
+def nested_mount_points(settings: Settings) -> tuple[str, ...]:
+    """Paths inside the code folder of the log and data folders that the user put there, as the seed does."""
+    if settings.test.RUNTIME != "docker":
+        return ()
+    code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
+    data = (case.data_dir_container for case in settings.cases.values() if case.data_dir_container)
+    folders = {PurePosixPath(folder) for folder in (settings.test.FLAGPERF_LOG_PATH_CONTAINER, *data)}
+    nested = (folder.relative_to(code) for folder in folders if folder != code and folder.is_relative_to(code))
+    return tuple(sorted(folder.as_posix() for folder in nested))
+
+
+def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str, owner: str = "") -> Plan:
+    """Lay out every case, round and node."""
+    base = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
+    logs = settings.test.FLAGPERF_LOG_PATH_HOST or f"{base}/result"
+    plan = Plan(
+        run_id=run_id,
+        owner=owner,
+        runtime=settings.test.RUNTIME,
+        vendor=resolved.vendor.name,
+        hosts=settings.cluster.HOSTS,
+        code_digest=code_digest,
+        code_dir_host=f"{base}/code/{code_digest}",
+        log_root_host=f"{logs}/.hosts/{run_key(run_id, owner)}",
+        ports_dir_host=f"{base}/ports",
+        clear_caches=settings.test.CLEAR_CACHES,
+        cases=(),
+    )
+    cases = tuple(_case_plan(plan, settings, resolved, case) for case in resolved.cases)
+    return plan.model_copy(update={"cases": cases})
+
+
+def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase) -> CasePlan:
+    return CasePlan(
+        name=case.name,
+        folder=case_folder(case.name),
+        model=case.benchmark.model,
+        framework=case.settings.framework,
+        launcher=case.benchmark.launcher,
+        backend=case.config.backend or resolved.vendor.backend,
+        config_file=_relative_config(case),
+        config=case.config.model_dump(mode="json"),
+        nnodes=case.settings.nnodes,
+        nproc=case.settings.nproc,
+        allowed_hosts=case.settings.hosts_of(settings.cluster.HOSTS),
+        time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
+        stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
+        retries=case.settings.retries,
+        data_dir_host=case.settings.data_dir_host,
+        requirements=tuple(_requirement_lines(case)),
+        rounds=tuple(
+            _round_plan(plan, settings, resolved, case, index) for index in range(1, case.settings.repeat + 1)
+        ),
+    )
+
+
+def _relative_config(case: ResolvedCase) -> str:
+    """vendors/<vendor>/<model>-<framework>/config/<config>.py, whatever folder the repository lies in."""
+    return Path(*case.config_file.parts[-5:]).as_posix()
+
+
+def _requirement_lines(case: ResolvedCase) -> list[str]:
+    lines = [line.split("#")[0].strip() for path in case.requirements for line in path.read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+def _round_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int) -> RoundPlan:
+    hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
+    return RoundPlan(
+        index=index,
+        master=hosts[0],
+        port_from=settings.cluster.MASTER_PORT,
+        nodes=tuple(
+            _node_plan(plan, settings, resolved, case, index, hosts[0], rank, host) for rank, host in enumerate(hosts)
+        ),
+    )
+
+
+def _node_plan(
+    plan: Plan,
+    settings: Settings,
+    resolved: Resolved,
+    case: ResolvedCase,
+    index: int,
+    master: str,
+    node_rank: int,
+    host: str,
+) -> NodePlan:
+    in_docker = settings.test.RUNTIME == "docker"
+    folder = case_folder(case.name)
+    log_dir_host = f"{plan.log_root_host}/{folder}/round{index}/{host}_noderank{node_rank}"
+    code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_docker else plan.code_dir_host
+    log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
+    data_dir = case.settings.data_dir_container if in_docker else case.settings.data_dir_host
+    labels = {
+        f"{LABEL}.run": plan.key,
+        f"{LABEL}.case": case.name,
+        f"{LABEL}.round": str(index),
+        f"{LABEL}.node": str(node_rank),
+    }
+    stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{index}-n{node_rank}"
+    environment = _environment(resolved, settings, case, code_dir)
+    first = node_rank * case.settings.nproc
+    return NodePlan(
+        host=host,
+        node_rank=node_rank,
+        ranks=tuple(range(first, first + case.settings.nproc)),
+        image=(case.image.tag if case.image else settings.test.IMAGE) if in_docker else None,
+        workdir=code_dir,
+        log_dir_host=log_dir_host,
+        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_docker else (),
+        options=_options(settings, resolved) if in_docker else ContainerOptions(),
+        workload=Task(
+            name=stem,
+            argv=_workload_argv(settings, resolved, case, master, node_rank, code_dir, log_dir, data_dir),
+            environment=environment,
+            labels={**labels, f"{LABEL}.task": "workload"},
+        ),
+        monitor=Task(
+            name=f"{stem}-monitor",
+            argv=_monitor_argv(settings, resolved, case, log_dir),
+            environment=environment,
+            labels={**labels, f"{LABEL}.task": "monitor"},
+        ),
+    )
+
+
+def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
+    """The vendor's or user's options; one that a setting has, too, wins over it only where that is not set."""
+    written, options = settings.test.model_fields_set, resolved.options
+    ours = {"shm_size": "SHM_SIZE", "pids_limit": "PIDS_LIMIT"}
+    update = {
+        field: getattr(settings.test, key)
+        for field, key in ours.items()
+        if getattr(options, field) is None or key in written
+    }
+    return options.model_copy(update=update)
+
+
+def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, code_dir: str) -> dict[str, str]:
+    """Vendor's defaults, the case's variables, the options' -e; ours last, since the launch depends on them."""
+    name = settings.test.ACCE_VISIBLE_DEVICE_ENV_NAME
+    visible = resolved.vendor.visible_devices_env if name is None else name
+    devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}
+    ours = {"PYTHONPATH": code_dir, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    options = resolved.options.environment if settings.test.RUNTIME == "docker" else {}
+    return {**resolved.vendor.environment, **devices, **case.environment, **options, **ours}
+
+
+def _mounts(plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str) -> tuple[Volume, ...]:
+    mounts = [
+        Volume(source=plan.code_dir_host, target=code_dir, read_only=True),
+        Volume(source=log_dir_host, target=log_dir),
+    ]
+    if case.settings.data_dir_host and case.settings.data_dir_container:
+        data = Volume(source=case.settings.data_dir_host, target=case.settings.data_dir_container, read_only=True)
+        mounts.append(data)
+    return tuple(mounts)
+
+
+def _workload_argv(
+    settings: Settings,
+    resolved: Resolved,
+    case: ResolvedCase,
+    master: str,
+    node_rank: int,
+    code_dir: str,
+    log_dir: str,
+    data_dir: str | None,
+) -> tuple[str, ...]:
+    nnodes = case.settings.nnodes
+    torchrun = {
+        "--nnodes": str(nnodes),
+        "--node_rank": str(node_rank),
+        "--nproc_per_node": str(case.settings.nproc),
+        "--master_addr": master if nnodes > 1 else "127.0.0.1",
+        "--master_port": MASTER_PORT_SLOT,
+        "--max_restarts": "0",
+    }
+    entry = {
+        "--config_file": f"{code_dir}/{_relative_config(case)}",
+        "--vendor": resolved.vendor.name,
+        "--case": case.name,
+        **({"--data_dir": data_dir} if data_dir else {}),
+    }
+    launch = {
+        "--log_dir": log_dir,
+        "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto",
+        "--max_seconds": f"{_longest(settings, case) + WORKLOAD_SLACK_SECONDS:g}",
+        **({} if case.benchmark.launcher == "torchrun" else {"--launcher": case.benchmark.launcher}),
+    }
+    return (
+        case.python,
+        "-m",
+        "training.benchmarks.driver.launch",
+        *_flat(launch),
+        *_flat(torchrun),
+        "--",
+        "-m",
+        case.benchmark.entry_module,
+        *_flat(entry),
+        *(word for item in case.settings.overrides.items() for word in ("--set", format_override(*item))),
+    )
+
+
+def _longest(settings: Settings, case: ResolvedCase) -> float:
+    """Seconds after which a round is over, whatever happens to its controller and to the link."""
+    return (case.settings.time_limit or settings.test.TIME_LIMIT) + settings.cluster.LINK_LIMIT
+
+
+def _monitor_argv(settings: Settings, resolved: Resolved, case: ResolvedCase, log_dir: str) -> tuple[str, ...]:
+    options = {
+        "--log_dir": log_dir,
+        "--vendor": resolved.vendor.name,
+        "--interval": f"{settings.test.MONITOR_INTERVAL:g}",
+        "--max_seconds": f"{_longest(settings, case) + MONITOR_SLACK_SECONDS:g}",
+        "--lock": f"{log_dir}/workload.lock",
+    }
+    if settings.test.RUNTIME == "docker":
+        options["--powercap"] = POWERCAP_MOUNTS[0].target
+    return (case.python, "-m", "monitors", *_flat(options))
+
+
+def _flat(options: dict[str, str]) -> list[str]:
+    return [word for pair in options.items() for word in pair]

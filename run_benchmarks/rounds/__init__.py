@@ -1,0 +1,1 @@
+"""One round of a case: prepared, started, watched, ended, collected, recorded."""

@@ -1,0 +1,79 @@
+"""Brings a node's files to the head node after a round, without secrets, and writes down how its task was launched."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+
+from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import CollectError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.hosts.transfer import pull
+from run_benchmarks.plan.plan import NodePlan
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.records import CollectedFile, write_text
+from run_benchmarks.rounds.masked_files import mask_files
+from training.benchmarks.driver.protocol.masking import mask_argv, mask_environment, mask_output, secret_values
+
+COLLECT_SECONDS = 600.0
+
+
+def collect_node(
+    host: Host,
+    node: NodePlan,
+    outcome: NodeOutcome,
+    framework: str,
+    master_port: int,
+    *,
+    limits: CollectLimits | None = None,
+    warn: Callable[[str], None] = LOG.warning,
+) -> None:
+    """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
+
+    `outcome` gets what arrived sound (as it was on the host, or as it is kept, with secrets masked) and what did not;
+    `warn` is told what was left out or cut.
+
+    Raises:
+        HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
+    """
+    secrets = secret_values(node.workload.environment, node.workload.argv)
+    outcome.output = mask_output(outcome.output, secrets)
+    write_text(outcome.folder / f"start_{framework}_task.log", _launch_log(node, outcome, master_port))
+    outcome.incomplete = True
+    files: dict[str, str] = {}
+    try:
+        pulled = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS, limits=limits, warn=warn)
+        files, outcome.incomplete = pulled.files, pulled.incomplete
+    except CollectError as error:
+        files, outcome.left_behind = error.files, error.missing
+        raise
+    finally:
+        masked = mask_files(outcome.folder, secrets)
+        if masked:
+            LOG.warning("%s: secrets were masked in %s", node.host, ", ".join(sorted(masked)))
+        outcome.files = {
+            name: CollectedFile(size=(outcome.folder / name).stat().st_size, sha256=masked.get(name, digest))
+            for name, digest in files.items()
+        }
+
+
+def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
+    environment = mask_environment(node.workload.environment)
+    lines = [
+        f"host: {node.host}",
+        f"node rank: {node.node_rank}, ranks {', '.join(map(str, node.ranks))}",
+        f"image: {node.image or 'none (process runtime)'}",
+        f"mounts: {json.dumps([mount.model_dump() for mount in node.mounts])}",
+        f"options: {node.options.model_dump_json(exclude_defaults=True, exclude={'environment'})}",
+        "environment:",
+        *(f"  {name}={value}" for name, value in sorted(environment.items())),
+        f"argv: {shlex.join(mask_argv(node.workload.bound_argv(master_port)))}",
+        f"monitor argv: {shlex.join(mask_argv(node.monitor.argv))}",
+        f"exit code: {'none' if outcome.exit_code is None else outcome.exit_code}",
+        *([f"error: {outcome.error}"] if outcome.error else []),
+        "output:",
+        outcome.output.rstrip(),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,181 @@
+"""What disturbed a round that may have passed all the same: the `integrity` of round.json. A remark is no verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from monitors.disturbances import Disturbances, process_seconds, read_disturbances
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.facts import HostFacts
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
+from run_benchmarks.inspection.neighbours import Look, look
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.state.context import Node
+from training.benchmarks.driver.protocol import safe_json
+
+# Load that is not the round's: this share of the cores, and half a core at least.
+FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
+SHORTEST_S = 5.0  # samples come once a second: over less time their edges weigh too much
+BUSY_LOAD = 0.5  # runnable tasks a core
+LOAD_IS_OF = 300.0  # seconds for which the load that the check saw says something about a round
+FOREIGN_DEVICE_BYTES = 1 << 30  # drivers keep some for themselves
+MAX_REMARKS = 50  # of one host's monitor
+
+
+class Neighbourhood:
+    """The looks at the hosts of one round, before its tasks start and after they ended; use once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._before: Mapping[str, Look] = {}
+        self._after: Mapping[str, Look] = {}
+        self._before_ms = self._after_ms = 0
+        self.unseen: list[str] = []
+
+    def look_before(self, nodes: Mapping[str, Node]) -> None:
+        """Look at every host; one that does not answer is another finding."""
+        result = for_each(nodes, lambda node: look(node.host, self._plan))
+        self._before, self._before_ms = result.succeeded, _now_ms()
+        self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
+
+    def look_after(self, nodes: Mapping[str, Node], left: Iterable[str]) -> None:
+        """Look at every host that is there and where nothing of the round may run still (`left`)."""
+        there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
+        result = for_each(there, lambda node: look(node.host, self._plan, self._before[node.plan.host].host_s))
+        self._after, self._after_ms = result.succeeded, _now_ms()
+        self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
+
+    def remarks(self) -> Iterator[Remark]:
+        """Every other run that was seen, once a host, with when."""
+        for host in self._before:
+            before, after = self._before[host], self._after.get(host)
+            seen = dict.fromkeys(before.running, (self._before_ms, self._before_ms))
+            for words in (*after.running, *after.begun) if after else ():
+                seen[words] = (seen.get(words, (self._after_ms, 0))[0], self._after_ms)
+            for words, (first, last) in seen.items():
+                yield Remark(kind="another run", host=host, detail=words, from_ms=first, to_ms=last)
+
+
+def integrity(
+    nodes: Sequence[Node], reports: Mapping[str, HostReport], neighbourhood: Neighbourhood, started_ms: int
+) -> Integrity:
+    """Everything that is known to have disturbed a round, by host in node order, and what could not be looked at."""
+    remarks = [*neighbourhood.remarks(), *_shared_kernels(nodes, reports)]
+    unwatched = list(neighbourhood.unseen)
+    for node in nodes:
+        host, report = node.plan.host, reports.get(node.plan.host)
+        if report is not None and report.facts is not None:
+            remarks += _load_before(host, report.facts, started_ms)
+        remarks += [
+            Remark(kind="outage", host=host, detail=detail, from_ms=first, to_ms=last)
+            for first, last, detail in node.outages
+        ]
+        try:
+            found = read_disturbances(node.outcome.folder / "monitor.jsonl", load=safe_json.load)
+            remarks += _bounded(host, [*_of_monitor(node, found), *_foreign_load(node, found, nodes, reports)])
+        except Exception as error:  # noqa: BLE001 - a host may send anything
+            unwatched.append(f"{host}: load, clock and throttling: no monitor record ({type(error).__name__})")
+    return Integrity(remarks=remarks, unwatched=unwatched)
+
+
+def _bounded(host: str, remarks: list[Remark]) -> list[Remark]:
+    """At most MAX_REMARKS of them, and how many more there are."""
+    if len(remarks) <= MAX_REMARKS:
+        return remarks
+    more = Remark(kind="more", host=host, detail=f"{len(remarks) - MAX_REMARKS} more, in its monitor.jsonl")
+    return [*remarks[:MAX_REMARKS], more]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _load_before(host: str, facts: HostFacts, started_ms: int) -> Iterator[Remark]:
+    if facts.load is None or started_ms / 1000 - facts.checked_s > LOAD_IS_OF:
+        return
+    if facts.load / facts.cores > BUSY_LOAD:
+        detail = f"load {facts.load:.1f} on {facts.cores} cores when the host was checked, before the run began"
+        moment = int(facts.checked_s * 1000)
+        yield Remark(kind="load before start", host=host, detail=detail, from_ms=moment, to_ms=moment)
+
+
+def _shared_kernels(nodes: Sequence[Node], reports: Mapping[str, HostReport]) -> Iterator[Remark]:
+    """One remark for the hosts of a round that are containers or namespaces of one machine."""
+    kernels: dict[str, list[str]] = {}
+    for node in nodes:
+        report = reports.get(node.plan.host)
+        if report is not None and report.facts is not None and report.facts.identity.boot_id:
+            kernels.setdefault(report.facts.identity.boot_id, []).append(node.plan.host)
+    for boot_id, hosts in kernels.items():
+        if len(hosts) > 1:
+            detail = f"{', '.join(hosts)} run on one kernel (boot-id {boot_id}): what they exchange crosses no wire"
+            yield Remark(kind=SHARED_KERNEL, host=hosts[0], detail=detail)
+
+
+def _of_monitor(node: Node, found: Disturbances) -> Iterator[Remark]:
+    """Clock, throttling and strangers on the accelerators, in the head node's time."""
+    host, offset = node.plan.host, round(node.outcome.clock_offset * 1000)
+
+    def remark(kind: str, detail: str, first: int, last: int) -> Remark:
+        return Remark(kind=kind, host=host, detail=detail, from_ms=first - offset, to_ms=last - offset)
+
+    for step in found.clock_steps:
+        yield remark("clock step", f"the clock jumped by {step.seconds:+.3f} s", step.from_ms, step.to_ms)
+    for throttled in found.throttling.values():
+        what = "the processors" if throttled.device is None else f"device {throttled.device}"
+        detail = f"{what}: {throttled.reason}, in {throttled.samples} samples"
+        yield remark("throttled", detail, throttled.from_ms, throttled.to_ms)
+    for process in found.foreign.values():
+        memory = "" if process.memory_bytes is None else f" with {process.memory_bytes / 1e9:.1f} GB"
+        when = ", there before the round" if process.is_before else ""
+        detail = f"process {process.pid} on device {process.device}{memory}{when}"
+        yield remark("foreign accelerator process", detail, process.from_ms, process.to_ms)
+    record = node.outcome.exit_record()
+    known = {process.device for process in found.foreign.values()}
+    for device, (moment, size) in found.used_bytes.items():
+        is_before = record is not None and moment <= record.started_ms
+        if is_before and device not in known and size > FOREIGN_DEVICE_BYTES:
+            detail = f"{size / 1e9:.1f} GB of device {device} in use before the workload started"
+            yield remark("foreign accelerator process", detail, moment, moment)
+
+
+def _cpu_of_kernel(node: Node, nodes: Sequence[Node], reports: Mapping[str, HostReport]) -> float | None:
+    """CPU seconds of the round's workloads on a node's kernel, which counts those of all its hosts; None: not known."""
+    sharing = [other for other in nodes if other is node or _same_kernel(node, other, reports)]
+    records = [other.outcome.exit_record() for other in sharing]
+    seconds = [record.cpu_s for record in records if record is not None and record.cpu_s is not None]
+    return sum(seconds) if len(seconds) == len(sharing) else None
+
+
+def _same_kernel(one: Node, other: Node, reports: Mapping[str, HostReport]) -> bool:
+    facts = [report.facts if report else None for report in (reports.get(n.plan.host) for n in (one, other))]
+    return facts[0] is not None and facts[1] is not None and share_a_kernel(facts[0].identity, facts[1].identity)
+
+
+def _foreign_load(
+    node: Node, found: Disturbances, nodes: Sequence[Node], reports: Mapping[str, HostReport]
+) -> Iterator[Remark]:
+    """What all processes had of the CPUs while the workload ran, without what the workload had itself."""
+    record, own_s = node.outcome.exit_record(), _cpu_of_kernel(node, nodes, reports)
+    if record is None or own_s is None or not found.cores:
+        return
+    # The first sample may come after the workload's start: its own time is then counted in full, to its favour.
+    first, last = max(record.started_ms, found.process_s[0][0]), min(record.finished_ms, found.process_s[-1][0])
+    seconds = (last - first) / 1000
+    everything = process_seconds(found.process_s, first, last)
+    if everything is None or seconds < SHORTEST_S:
+        return
+    cores = (everything - own_s) / seconds
+    if cores > max(FOREIGN_CORES, FOREIGN_SHARE * found.cores):
+        detail = f"other processes had {cores:.1f} of {found.cores} cores on average while the workload ran"
+        offset = round(node.outcome.clock_offset * 1000)
+        yield Remark(
+            kind="foreign load",
+            host=node.plan.host,
+            detail=detail,
+            from_ms=first - offset,
+            to_ms=last - offset,
+        )

@@ -1,0 +1,85 @@
+"""Masks secrets in the text files of a folder, piece by piece: a file may be of any size and may have no line end."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import IO
+
+from run_benchmarks.results.records import write_lines
+from training.benchmarks.driver.protocol.masking import mask_output, secret_spans
+
+BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no text
+PIECE_BYTES = 1 << 20
+MARGIN_BYTES = 1 << 16  # the longest secret that is masked whole wherever it stands in a line without end
+MAX_STEPS = 64  # back over secrets that stand side by side
+SPACE = re.compile(rb"\s")
+
+
+def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
+    """Mask secrets in every text file below `folder`; sha256 by name of those that had any.
+
+    A file is replaced whole, and only where that changes it. In a piece of a megabyte without any white space, what
+    follows `token=` is masked up to 64 kB.
+    """
+    masked = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        if _is_text(path) and any(text != mask_output(text, secrets) for text in _pieces(path, secrets)):
+            write_lines(path, (mask_output(text, secrets) for text in _pieces(path, secrets)))
+            with path.open("rb") as file:
+                masked[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return masked
+
+
+def _is_text(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"\0" not in file.read(BINARY_BYTES)
+
+
+def _pieces(path: Path, secrets: Collection[str]) -> Iterator[str]:
+    """The file in pieces of about a megabyte that end where no secret does not: masked one by one they are masked."""
+    known = [secret.encode("utf-8", "surrogateescape") for secret in secrets]
+    margin = max([MARGIN_BYTES, *(2 * len(secret) for secret in known)])
+    with path.open("rb") as file:
+        yield from (piece.decode("utf-8", "surrogateescape") for piece in _cut(file, known, margin))
+
+
+def _cut(file: IO[bytes], secrets: Collection[bytes], margin: int) -> Iterator[bytes]:
+    rest = b""
+    while chunk := file.read(PIECE_BYTES):
+        text = rest + chunk
+        at = text.rfind(b"\n") + 1 or _place_between(text, secrets, margin)
+        yield text[:at]
+        rest = text[at:]
+    yield rest
+
+
+def _place_between(line: bytes, secrets: Collection[bytes], margin: int) -> int:
+    """Where a line without end is cut: about `margin` before the end of what is there, in no secret; 0 for not yet."""
+    latest = len(line) - margin
+    if latest <= 0:
+        return 0
+    spaces = [match.end() for match in SPACE.finditer(line, max(0, latest - margin), latest)]
+    at = spaces[-1] if spaces else latest
+    for _ in range(MAX_STEPS):
+        start = _start_of_secret(line, at, secrets, margin)
+        if start is None:
+            return at
+        at = start
+    return latest
+
+
+def _start_of_secret(line: bytes, at: int, secrets: Collection[bytes], margin: int) -> int | None:
+    """Where the secret begins that a cut `at` would split, None where there is none."""
+    starts = []
+    for secret in secrets:
+        found = line.find(secret, max(0, at - len(secret) + 1), at + len(secret) - 1)
+        if found >= 0:
+            starts.append(found)
+    offset = max(0, at - margin)
+    window = line[offset : at + margin].decode("ascii", "replace")  # a letter a byte
+    spans = ((offset + start, offset + end) for start, end in secret_spans(window))
+    starts += [start for start, end in spans if start < at < end]
+    return min(starts, default=None)

@@ -1,0 +1,172 @@
+"""From the nodes of a round that is over to its record, round.json.
+
+What hosts sent is a round's verdict at worst: where it cannot be judged or written down, the record says so and has
+nothing of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_benchmarks.console.console import LOG
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.judge import judge
+from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
+from run_benchmarks.results.seal import config_digest
+from run_benchmarks.rounds.integrity import Neighbourhood, integrity
+from run_benchmarks.state.context import Node, RunContext
+from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
+
+MAX_REASON_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundFacts:
+    """What the controller itself knows of a round. `ended_early` where it ended the round: verdict and reason."""
+
+    index: int
+    attempt: int
+    started_ms: int
+    phase_seconds: dict[str, float]
+    master_port: int | None
+    ended_early: tuple[Verdict, str] | None
+    neighbourhood: Neighbourhood | None = None
+
+
+def write_round(
+    path: Path, context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts
+) -> RoundRecord:
+    """Judge a round, write its round.json, and return the record. Raises OSError where the file cannot be written."""
+    try:
+        record = round_record(context, case, nodes, facts)
+        text = record_text(record)
+    except Exception as error:  # noqa: BLE001 - whatever a host sent is this round's verdict and not the run's end
+        LOG.debug("round %d of %s cannot be judged", facts.index, case.name, exc_info=True)
+        record = unjudged_record(context, case, nodes, facts, error)
+        text = record_text(record)
+    write_text(path, text)
+    return record
+
+
+def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts) -> RoundRecord:
+    """Judge what was collected of a round and say it all."""
+    judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early)
+    reason = judgement.reason
+    if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
+        reason += f", in attempt {facts.attempt}"
+    return RoundRecord(
+        run_id=context.plan.run_id,
+        case=case.name,
+        round=facts.index,
+        attempt=facts.attempt,
+        verdict=judgement.verdict,
+        reason=reason,
+        first_failure=judgement.first_failure,
+        warnings=[*(warning for node in nodes for warning in node.warnings), *judgement.warnings],
+        started_ms=facts.started_ms,
+        finished_ms=time.time_ns() // 1_000_000,
+        phase_seconds=facts.phase_seconds,
+        code_digest=context.code.digest,
+        config_sha256=config_digest(mask_config(case.config)),
+        master_port=facts.master_port,
+        world_size=case.nnodes * case.nproc,
+        metrics=judgement.metrics,
+        steps=judgement.steps,
+        nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
+        integrity=integrity(
+            nodes, context.reports, facts.neighbourhood or Neighbourhood(context.plan), facts.started_ms
+        ),
+    )
+
+
+def unjudged_record(
+    context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts, error: Exception
+) -> RoundRecord:
+    """The record of a round whose files led to `error`: FAIL (or what the controller ended it with), naming whose."""
+    culprits = [node.plan.host for node in nodes if not _can_be_judged(node, context, facts)]
+    names = ", ".join(culprits or [node.plan.host for node in nodes])
+    reason = f"the results of {names} cannot be judged: {type(error).__name__}: {_printable(str(error))}"
+    verdict = Verdict.FAIL
+    if facts.ended_early is not None:
+        verdict, early = facts.ended_early
+        reason = f"{_printable(early)}; {reason}"
+    return RoundRecord(
+        run_id=context.plan.run_id,
+        case=case.name,
+        round=facts.index,
+        attempt=facts.attempt,
+        verdict=verdict,
+        reason=reason,
+        warnings=[_printable(warning) for node in nodes for warning in node.warnings],
+        started_ms=facts.started_ms,
+        finished_ms=time.time_ns() // 1_000_000,
+        phase_seconds=facts.phase_seconds,
+        code_digest=context.code.digest,
+        config_sha256=config_digest(mask_config(case.config)),
+        master_port=facts.master_port,
+        world_size=case.nnodes * case.nproc,
+        metrics={},
+        steps=[],
+        nodes=[_printable_part(node, context, facts.master_port) for node in nodes],
+    )
+
+
+def _can_be_judged(node: Node, context: RunContext, facts: RoundFacts) -> bool:
+    try:
+        found = judge([node.outcome], ended_early=facts.ended_early)
+        safe_json.plain([found.metrics, found.steps])
+        texts = [found.reason, *found.warnings, *node.warnings]
+        "".join(texts).encode("utf-8")
+        if found.first_failure is not None:
+            found.first_failure.model_dump_json()
+        _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
+    except Exception:  # noqa: BLE001 - that is the question
+        return False
+    return True
+
+
+def _printable(text: str) -> str:
+    """A host's text as one that can be written as UTF-8, and no longer than a person reads."""
+    return text[:MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+
+
+def _printable_part(node: Node, context: RunContext, master_port: int | None) -> NodeRecord:
+    record = _own_part(node, context, master_port)
+    return record.model_copy(update={"files": {_printable(name): file for name, file in record.files.items()}})
+
+
+def _own_part(node: Node, context: RunContext, master_port: int | None) -> NodeRecord:
+    """What is known of a node without its host's files."""
+    workload = node.plan.workload
+    return NodeRecord(
+        host=node.plan.host,
+        node_rank=node.plan.node_rank,
+        ranks=list(node.plan.ranks),
+        exit_code=node.outcome.exit_code,
+        argv=mask_argv(workload.argv if master_port is None else workload.bound_argv(master_port)),
+        environment=mask_environment(workload.environment),
+        image=node.plan.image,
+        image_id=context.image_id(node.plan),
+        interface=None,
+        clock_offset_seconds=round(node.outcome.clock_offset, 4),
+        code_digest=node.code_digest,
+        files=node.outcome.files,
+        missing=[],
+        incomplete=node.outcome.incomplete,
+        monitor=None,
+    )
+
+
+def _node_record(node: Node, context: RunContext, facts: RoundFacts, phase_ms: tuple[int, int] | None) -> NodeRecord:
+    exit_record = node.outcome.exit_record()
+    return _own_part(node, context, facts.master_port).model_copy(
+        update={
+            "interface": exit_record.interface if exit_record else None,
+            "missing": node.outcome.missing(),
+            "monitor": node.outcome.monitor_summary(phase_ms),
+        }
+    )

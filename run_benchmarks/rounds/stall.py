@@ -1,0 +1,148 @@
+"""Sees that ranks of a round have stopped getting anywhere, by what each rank's launcher says of it, and by its log."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.results.rank_logs import rank_log_name
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, Node
+from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE, NodeRanks, RankState
+
+POLLS_PER_LIMIT = 10
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 60.0
+STATES_BYTES = 1 << 20
+SILENT_SECONDS = 10.0  # five words of a rank that did not come: what it said last of where it waits is no longer so
+# Prints the size and name of each rank's log, an empty line, and the launcher's record of its ranks.
+LOOK = f"""cd "$1" || exit 0
+stat -c '%s %n' rank*.out.log 2>/dev/null
+echo
+head -c {STATES_BYTES} {RANK_STATES_FILE} 2>/dev/null
+true"""
+SIZE_DIGITS = 19  # of the largest file there can be
+STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One rank as its host shows it: the length of its log, and its state where its launcher tells it.
+
+    `silent_seconds`: for how long the launcher had not heard of it.
+    """
+
+    log_bytes: int | None
+    state: RankState | None
+    silent_seconds: float = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process is gone, so that nothing more is to be expected of it."""
+        return self.state is not None and self.state.ended_us is not None
+
+    @property
+    def is_free_to_step(self) -> bool:
+        """Whether it is at its work and waits for no peer: nothing but itself keeps it from getting on."""
+        waits = self.state is not None and self.state.waits_in is not None and self.silent_seconds < SILENT_SECONDS
+        return self.state is not None and self.state.is_training and not waits
+
+    def progress(self) -> tuple[object, ...]:
+        """What changes while the rank gets on: its counts; but in training, where it is to step, not what it prints."""
+        if self.state is None:
+            return (self.log_bytes,)
+        return (*self.state.counts, self.state.ended_us, None if self.state.is_training else self.log_bytes)
+
+
+class StallWatch:
+    """Context manager: asks the hosts now and then how far their ranks are.
+
+    A host that cannot be asked counts as progress: that it is lost is somebody else's finding.
+    """
+
+    def __init__(self, nodes: Collection[Node], limit: float) -> None:
+        self._nodes = {node.plan.host: node for node in nodes}
+        self._limit = limit
+        self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+        now = time.monotonic()
+        self._looks = {
+            (node.plan.host, rank): Look(log_bytes=None, state=None) for node in nodes for rank in node.plan.ranks
+        }
+        self._moved_at = dict.fromkeys(self._looks, now)
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stall", daemon=True)
+
+    def __enter__(self) -> StallWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(HEARTBEAT_SECONDS)
+
+    def stalled(self) -> str | None:
+        """That no rank got on for the limit, or that one did not which waits for no other; None where neither is so."""
+        with self._lock:
+            there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
+            running = {key for key, look in there.items() if not look.has_ended} or set(there)
+            since = {key: time.monotonic() - self._moved_at[key] for key in running}
+            still = {key for key, seconds in since.items() if seconds > self._limit}
+            alone = [key for key in still if self._looks[key].is_free_to_step]
+        if running and running == still:
+            return f"no rank got any further for {self._limit:g} s, its stall limit"
+        if alone:
+            host, rank = max(alone, key=since.__getitem__)
+            return f"rank {rank} on {host} got no further for {self._limit:g} s, its stall limit, while others did"
+        return None
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._poll):
+            running = {host: node for host, node in self._nodes.items() if not node.done}
+            asked = for_each(running, self._look)
+            with self._lock:
+                for host, node in running.items():
+                    self._compare(node, asked.succeeded.get(host))
+
+    def _compare(self, node: Node, looks: Mapping[int, Look] | None) -> None:
+        for rank in node.plan.ranks:
+            key = node.plan.host, rank
+            look = self._looks[key] if looks is None else looks[rank]
+            if looks is None or look.progress() != self._looks[key].progress():
+                self._moved_at[key] = time.monotonic()
+            self._looks[key] = look
+
+    def _look(self, node: Node) -> dict[int, Look]:
+        if node.lost:
+            raise HostError(node.plan.host, "out of reach")
+        found = node.host.run(["sh", "-c", LOOK, "sh", node.plan.log_dir_host], deadline=HEARTBEAT_SECONDS).stdout
+        return parse_looks(found, node.plan.ranks)
+
+
+def parse_looks(text: str, ranks: Collection[int]) -> dict[int, Look]:
+    """What LOOK printed, for each of the ranks; what cannot be read is as if it were not there."""
+    sizes_text, _, states_text = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
+    sizes = {name: size for size, _, name in (line.partition(" ") for line in sizes_text.splitlines())}
+    states, written_ms = {}, 0
+    with contextlib.suppress(ValidationError, safe_json.UnsafeJsonError):
+        node = NodeRanks.from_text(states_text.strip())
+        states, written_ms = {state.rank: state for state in node.ranks}, node.written_ms
+    found = {}
+    for rank in ranks:
+        size, state = sizes.get(rank_log_name(rank), ""), states.get(rank)
+        silent = 0.0 if state is None else (written_ms - state.told_ms) / 1000
+        bytes_ = int(size) if size.isdecimal() and len(size) <= SIZE_DIGITS else None
+        found[rank] = Look(log_bytes=bytes_, state=state, silent_seconds=silent)
+    return found
+
+
+def stacks(log: str) -> str:
+    """The stacks that faulthandler wrote into a rank's log, `` where there are none."""
+    return "\n".join(line for line in log.splitlines() if STACK_LINE.match(line))

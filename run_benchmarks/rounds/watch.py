@@ -1,0 +1,224 @@
+"""Waits for the end of a round: every node's exit code, the time limit, a stall, a lost host, an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from run_benchmarks.console.console import LOG
+from run_benchmarks.console.progress import Progress
+from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.rank_logs import rank_log_name
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.stall import StallWatch
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, Node, RunContext, answers
+from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
+
+WAIT_SECONDS = 20.0
+PEER_GRACE_SECONDS = 5.0
+STOP_GRACE_SECONDS = 5.0
+RECONNECT_SECONDS = 1.0
+NODE_EXIT_BYTES = 1 << 20
+STACKS_SECONDS = 2.0  # what the ranks get to write their stacks
+
+
+class Watch:
+    """Watches the running workloads of one round; use once.
+
+    `elapsed` is for how many seconds the round has been running already (a resumed one).
+    """
+
+    def __init__(
+        self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, Node], elapsed: float = 0.0
+    ) -> None:
+        self._context, self._case, self._index, self._nodes = context, case, index, nodes
+        self._deadline = time.monotonic() + case.time_limit - elapsed
+        self._ended: queue.Queue[Node] = queue.Queue()
+        self._over = threading.Event()
+
+    def run(self) -> tuple[Verdict, str] | None:
+        """Wait, then stop what still runs; verdict and reason where the controller itself ended the round."""
+        threads = [
+            threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
+            for node in self._nodes.values()
+        ]
+        with StallWatch(self._nodes.values(), self._case.stall_limit) as stall, self._follow() as progress:
+            for thread in threads:
+                thread.start()
+            early_end = self._until_the_end(progress, stall)
+        if early_end is not None and early_end[0] is Verdict.TIMEOUT:
+            self._take_stacks()
+        stop_workloads(self._nodes)
+        for node, thread in zip(self._nodes.values(), threads, strict=True):
+            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS if not node.lost else 0.0)
+            node.done = not thread.is_alive()
+        self._over.set()
+        return early_end
+
+    def _until_the_end(self, progress: Progress, stall: StallWatch) -> tuple[Verdict, str] | None:
+        stop_at: float | None = None
+        while not all(node.done for node in self._nodes.values()):
+            with contextlib.suppress(queue.Empty):
+                node = self._ended.get(timeout=0.1)
+                node.done = True
+                if node.outcome.exit_code != 0 and stop_at is None:
+                    stop_at = time.monotonic() + PEER_GRACE_SECONDS
+            progress.tick()
+            early_end = self._early_end(stall)
+            if early_end is not None or (stop_at is not None and time.monotonic() >= stop_at):
+                return early_end
+        return None
+
+    def _early_end(self, stall: StallWatch) -> tuple[Verdict, str] | None:
+        if self._context.interruption.is_set():
+            return Verdict.ABORTED, self._context.interruption.reason
+        if self._context.interruption.time_is_up():
+            return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
+        if time.monotonic() >= self._deadline:
+            return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
+        stalled = stall.stalled()
+        return None if stalled is None else (Verdict.TIMEOUT, stalled)
+
+    def _wait_for(self, node: Node) -> None:
+        try:
+            node.outcome.exit_code = self._exit_code(node)
+        except LinkLostError as error:
+            node.lost = True
+            node.outcome.error = str(error)
+        except ClusterDynoError as error:
+            node.outcome.error = str(error)
+        finally:
+            self._ended.put(node)
+
+    def _exit_code(self, node: Node) -> int:
+        """Wait on one node, across lost connections, for at most the link limit without an answer.
+
+        That a wait ends without an answer means either that the task goes on or that the host is gone: so it is asked.
+        Where the host answers and what runs its tasks does not, the launch's own record of its end counts.
+
+        Raises:
+            LinkLostError: the host did not answer for so long.
+            TaskError: it does, but what runs its tasks did not: its files can be had all the same.
+        """
+        assert node.workload is not None
+        limit = self._context.link_limit
+        last_heard, complained = time.monotonic(), False
+        out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
+        while True:
+            trouble = f"{node.plan.host}: does not answer"
+            answered = False
+            try:
+                code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
+                if code is not None:
+                    node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                    return code
+                answered = True
+            except TaskError:
+                raise
+            except HostError as error:
+                trouble = str(error)
+            alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+            if alive and answered:
+                if complained:
+                    node.outages.append((out_ms, _now_ms(), first_trouble))
+                last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
+                continue
+            code = recorded_exit_code(node) if alive and complained else None
+            if code is not None:
+                node.silent = True
+                node.warnings.append(f"{trouble}; that its tasks ended with {code} is what {NODE_EXIT_FILE} says")
+                return code
+            if time.monotonic() - last_heard > limit or self._over.is_set():
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                self._give_up(node, alive, trouble)
+            if not complained:
+                out_ms, first_trouble = last_heard_ms, trouble
+                LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
+            complained = True
+            time.sleep(RECONNECT_SECONDS)
+
+    def _give_up(self, node: Node, alive: bool, trouble: str) -> NoReturn:
+        limit = self._context.link_limit
+        if alive:
+            node.silent = True
+            raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
+        raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
+
+    @contextlib.contextmanager
+    def _follow(self) -> Iterator[Progress]:
+        """Feed rank 0's log into a progress display; a break of the stream costs the display a moment, no more."""
+        first = next(iter(self._nodes.values()))
+        path = f"{first.plan.log_dir_host}/{rank_log_name(0)}"
+        cancel = threading.Event()
+        progress = Progress(self._case.name, self._index, len(self._case.rounds))
+        seen = 0
+
+        def feed(chunk: bytes) -> None:
+            nonlocal seen
+            seen += len(chunk)
+            progress.feed(chunk)
+
+        def follow() -> None:
+            limit = self._case.time_limit + WAIT_SECONDS
+            while not cancel.is_set():
+                argv = ["tail", "-c", f"+{seen + 1}", "-s", "0.5", "-F", path]
+                with contextlib.suppress(HostError):
+                    first.host.run(argv, deadline=limit, on_stdout=feed, check=False, cancel=cancel)
+                cancel.wait(RECONNECT_SECONDS)
+
+        thread = threading.Thread(target=follow, name="follow", daemon=True)
+        thread.start()
+        try:
+            with progress:
+                yield progress
+        finally:
+            cancel.set()
+            thread.join(STOP_GRACE_SECONDS)
+
+    def _take_stacks(self) -> None:
+        """Have the ranks write where they stand; what cannot be had is said and holds up nothing."""
+        running = {host: node for host, node in self._nodes.items() if node.workload and not node.done}
+        asked = for_each(running, lambda node: node.workload.trace() if node.workload else None)
+        for host, error in asked.failed.items():
+            running[host].warnings.append(f"{host}: no stacks: {error}")
+        if asked.succeeded:
+            time.sleep(STACKS_SECONDS)
+
+
+def recorded_exit_code(node: Node) -> int | None:
+    """What the launch on that node wrote down as its exit code, None where it has written nothing that can be read."""
+    path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
+    try:
+        found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
+        return NodeExit.model_validate(safe_json.load(found.stdout)).exit_code
+    except (HostError, ValidationError, safe_json.UnsafeJsonError):
+        return None
+
+
+def stop_workloads(nodes: Mapping[str, Node]) -> None:
+    """Stop what still runs. A host that does not answer is left alone: nothing of it could be had in time."""
+    running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
+
+    def stop(node: Node) -> None:
+        assert node.workload is not None
+        if not node.answers():
+            raise LinkLostError(node.plan.host, "out of reach")
+        node.outcome.stopped = node.outcome.error is None
+        node.workload.stop(STOP_GRACE_SECONDS)
+
+    result = for_each(running, stop)
+    for host, error in result.failed.items():
+        nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,48 @@
+"""Removes a run's folders from the hosts once everything in them is here; each host removes its own alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from run_benchmarks.console.console import LOG
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import FleetResult, for_each
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.results.records import NodeRecord
+
+SECONDS = 60.0
+# Arguments: the run's folder, the host's name as the plan has it. A home that hosts share holds the folders of them
+# all: what could not be collected of a lost one is not for the others to remove. Who is last removes what is empty.
+SCRIPT = r"""
+[ -d "$1" ] || exit 0
+rm -rf "$1"/*/*/"$2"_noderank[0-9]* || exit
+find "$1" -depth -type d -exec rmdir {} \; 2>/dev/null
+true
+"""
+
+
+def remove_folders(hosts: Mapping[str, Host], root: str) -> FleetResult[None]:
+    """Remove these hosts' own folders below a run's, and that where nothing is left in it."""
+
+    def remove(host: Host) -> None:
+        host.run(["sh", "-c", SCRIPT, "sh", root, host.name], deadline=SECONDS)
+
+    return for_each(hosts, remove)
+
+
+def remove_collected(hosts: Mapping[str, Host], plan: Plan, nodes: Iterable[NodeRecord], clean: str) -> None:
+    """Remove the run's folders from those of `hosts` of which everything is here; say where they stay.
+
+    `nodes` are those of all attempts at all rounds, `clean` is the command that removes the rest.
+    """
+    missed = {node.host for node in nodes if node.incomplete or not node.files}
+    for name in sorted(missed & hosts.keys()):
+        LOG.warning(
+            "%s: not everything could be collected; what is there stays in %s until `%s`",
+            name,
+            plan.log_root_host,
+            clean,
+        )
+    result = remove_folders({name: host for name, host in hosts.items() if name not in missed}, plan.log_root_host)
+    for error in result.failed.values():
+        LOG.warning("%s", error)

@@ -1,0 +1,149 @@
+"""Everything of a run that is known before a host is touched, its name and folder, and the way to its hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_benchmarks.console.command_line import DEFAULT_RESULTS
+from run_benchmarks.console.command_line import ROOT as ROOT
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.ssh import SshHost
+from run_benchmarks.hosts.ssh_login import connect
+from run_benchmarks.hosts.ways import Ways
+from run_benchmarks.plan.code_bundle import CodeBundle, bundle
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.plan.planner import make_plan, nested_mount_points
+from run_benchmarks.plan.resolve import Resolved, resolve
+from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
+from run_benchmarks.settings.host_selection import with_hosts
+from run_benchmarks.settings.settings import Settings
+
+RUN_ID = re.compile(r"run[0-9]{14}")
+OWNER_FILE = ".owner"
+OWNER_BYTES = 4
+FOLDER_MODE = 0o750
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything known before a host is touched."""
+
+    settings: Settings
+    resolved: Resolved
+    code: CodeBundle
+    plan: Plan
+
+    def plan_for(self, hosts: tuple[str, ...]) -> Plan:
+        """The plan of the same run on these of its hosts; cases that need more or others of them are not in it."""
+        settings = with_hosts(self.settings, hosts)
+        resolved = dataclasses.replace(
+            self.resolved,
+            cases=tuple(c for c in self.resolved.cases if c.settings.nnodes <= len(c.settings.hosts_of(hosts))),
+        )
+        plan = self.plan
+        return make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+
+    def named(self, run_id: str, owner: str) -> Prepared:
+        """The same, as the run of that name."""
+        plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
+        return dataclasses.replace(self, plan=plan)
+
+    def digest(self) -> str:
+        """Of the plan: two runs of the same digest do the same."""
+        return hashlib.sha256(self.plan.model_dump_json().encode()).hexdigest()
+
+
+def prepare(settings: Settings, run_id: str) -> Prepared:
+    """Resolve and plan, without touching a host. Raises ConfigError.
+
+    Where every case names its hosts, the others of HOSTS take no part in the run.
+    """
+    resolved = resolve(settings, local_python=sys.executable)
+    named = [case.settings.hosts for case in resolved.cases]
+    used = tuple(name for name in settings.cluster.HOSTS if any(hosts is None or name in hosts for hosts in named))
+    if used != settings.cluster.HOSTS:
+        idle = ", ".join(name for name in settings.cluster.HOSTS if name not in used)
+        warning = f"no case runs on {idle}: not touched, since every case names its hosts"
+        settings = with_hosts(settings, used)
+        resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, warning))
+    problems, notes = problems_and_notes(settings.cluster)
+    if not problems and settings.test.FLAGPERF_PATH_HOST is None and len(users := users_of(settings.cluster)) > 1:
+        whose = ", ".join(f"{user} on {host}" for user, host in users.items())
+        allowed = f"a folder that every host's user may write to: they differ ({whose}), so that no home will do"
+        problems = [Problem(str(settings.test_file), "FLAGPERF_PATH_HOST", None, allowed)]
+    if problems:
+        raise ConfigError(problems)
+    resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, *notes))
+    code = bundle(ROOT, nested_mount_points(settings))
+    plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
+    return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)
+
+
+def new_run_id() -> str:
+    """`run` and the local time, the seed's form."""
+    return time.strftime("run%Y%m%d%H%M%S")
+
+
+def new_run_folder(root: Path) -> Path:
+    """Make the folder of a new run; who comes in the same second gets the next one. Raises OSError."""
+    root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    while True:
+        folder = root / new_run_id()
+        try:
+            folder.mkdir(mode=FOLDER_MODE)
+        except FileExistsError:
+            time.sleep(0.1)
+        else:
+            return folder
+
+
+def owner_of(root: Path) -> str:
+    """The token that tells this result folder's runs from all others on the hosts; made once. Raises OSError."""
+    path = root / OWNER_FILE
+    with contextlib.suppress(FileExistsError):
+        temporary = root / f"{OWNER_FILE}.{secrets.token_hex(OWNER_BYTES)}"
+        temporary.write_text(secrets.token_hex(OWNER_BYTES), encoding="ascii")
+        try:
+            os.link(temporary, path)  # unlike a rename, fails where another controller was first
+        finally:
+            temporary.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def result_root(settings: Settings) -> Path:
+    """Where runs are kept on the head node."""
+    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or DEFAULT_RESULTS)
+
+
+def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
+    """One Host object a name; nothing is connected yet. Raises ConfigError where an ssh configuration is unusable."""
+    ways = Ways(connect)
+    return {
+        name: LocalHost(name) if name in LOCAL_NAMES else SshHost(endpoint_of(name, cluster), ways)
+        for name in cluster.HOSTS
+    }
+
+
+@contextmanager
+def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
+    """The hosts, closed at the end whatever happens."""
+    hosts = make_hosts(cluster)
+    try:
+        yield hosts
+    finally:
+        for_each(hosts, lambda host: host.close())

@@ -1,0 +1,34 @@
+"""What came before the attempt at a round that counts: nobody is to take a pass after a failure for a pass at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.results.records import EarlierAttempt, RoundRecord, read_round
+
+
+def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[EarlierAttempt]:
+    """The attempts before those of `rounds`, which count, by their records; one without a record was broken off."""
+    found = []
+    for record in rounds:
+        for attempt in range(1, record.attempt):
+            old = read_round(case_folder / folder_name(record.round, attempt))
+            verdict, reason = (old.verdict, old.reason) if old else (None, "it left no record")
+            found.append(EarlierAttempt(round=record.round, attempt=attempt, verdict=verdict, reason=reason))
+    return found
+
+
+def passed_late(rounds: Sequence[RoundRecord], earlier: Sequence[EarlierAttempt]) -> str:
+    """Of a case whose rounds all passed: that they did, and which of them not at once."""
+    late = [record for record in rounds if record.attempt > 1]
+    if not late:
+        return "all rounds passed"
+    parts = []
+    for record in late:
+        before = [
+            f"attempt {e.attempt}: {e.verdict or 'broken off'}: {e.reason}" for e in earlier if e.round == record.round
+        ]
+        parts.append(f"round {record.round} in attempt {record.attempt} ({'; '.join(before)})")
+    return f"all rounds passed, {', '.join(parts)}"

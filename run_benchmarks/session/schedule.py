@@ -1,0 +1,258 @@
+"""Which hosts a round runs on, how often it is tried, and what of it an earlier controller has done already."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from container.engine_images import Identity
+from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.plan.plan import CasePlan, Plan
+from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.rounds.round import Round
+from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
+from run_benchmarks.runtimes.base import RunningTask, Runtime
+from run_benchmarks.runtimes.docker import DockerRuntime
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session.images import provide_images
+from run_benchmarks.session.preparation import Prepared
+from run_benchmarks.state.context import RunContext, answers
+from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import RETRIED, Journal, JournalState, RoundEnded
+
+
+class TooFewHostsError(ClusterDynoError):
+    """Fewer hosts are left than a case needs; the message says which were lost and why."""
+
+
+class Schedule:
+    """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began.
+
+    `left_out` has the hosts that failed the check, and why: no round runs there.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        hosts: Mapping[str, Host],
+        reports: Mapping[str, HostReport],
+        result_dir: Path,
+        interruption: Interruption,
+        *,
+        journal: Journal,
+        past: JournalState,
+        left_out: Mapping[str, str] | None = None,
+    ) -> None:
+        self._prepared, self._hosts, self._reports = prepared, hosts, reports
+        self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
+        self._past, self._left_out = past, dict(left_out or {})
+        self._lost: dict[str, str] = {}
+        self._left: dict[str, list[RunningTask]] = {}
+        self.images: dict[str, Identity] = {}  # by tag
+        self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
+        docker = self._plan.runtime == "docker"
+        kept = prepared.settings.test.MAX_OUTPUT_BYTES
+        self._runtime: Runtime = DockerRuntime(LOG.warning, kept) if docker else ProcessRuntime(kept)
+
+    def provide_images(self) -> None:
+        """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
+        if self._plan.runtime == "docker":
+            resolved, settled = self._prepared.resolved, dict(self.images)
+            found = provide_images(self._plan, resolved, self._hosts, self._reports, self._interruption, settled)
+            self.images.update(found | settled)
+
+    def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
+        """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
+        new one; then the case's retries, those aside that an earlier controller made.
+
+        Raises:
+            TooFewHostsError: too few hosts are left for the case.
+            InterruptedRunError, RunTimeLimitError: before an attempt.
+        """
+        attempt = self._past.attempts.get((case.name, index), 0)
+        record, tries = self._take_over(case, index), self._past.failures[case.name, index]
+        if record is not None:
+            tries += record.verdict in RETRIED
+            yield record
+        while (
+            record is None
+            or record.verdict is Verdict.ABORTED
+            or (record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up())
+        ):
+            self._interruption.check()
+            attempt, tries = attempt + 1, tries + 1
+            record = self._attempt(case, index, attempt)
+            yield record
+
+    def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
+        """Finish a round that a killed controller left running, ABORTED where its tasks are gone; None: none was."""
+        started = self._past.open
+        if started is None or (started.case, started.round) != (case.name, index):
+            return None
+        collecting = self._past.collecting
+        self._past.open = self._past.collecting = None
+        plan = self._prepared.plan_for(tuple(started.hosts))
+        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
+        round_ = self._round(plan, case.name, index, started.attempt)
+        if collecting is not None:
+            LOG.info("Its workloads had ended: what they left is collected")
+        record = round_.resume(started, collecting)
+        self._note(round_, record)
+        return record
+
+    def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
+        self._place(case)
+        name = case.name
+        again = f" (attempt {attempt})" if attempt > 1 else ""
+        LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
+        round_ = self._round(self._plan, name, index, attempt)
+        record = round_.run()
+        self._note(round_, record)
+        return record
+
+    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> Round:
+        test = self._prepared.settings.test
+        context = RunContext(
+            plan=plan,
+            code=self._prepared.code,
+            hosts=self._hosts,
+            reports=self._reports,
+            runtime=self._runtime,
+            result_dir=self._result_dir,
+            interruption=self._interruption,
+            link_limit=self._prepared.settings.cluster.LINK_LIMIT,
+            collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
+        )
+        case = next(case for case in plan.cases if case.name == name)
+        return Round(context, case, case.rounds[index - 1], attempt=attempt, note=self._journal.append)
+
+    def _note(self, round_: Round, record: RoundRecord) -> None:
+        self._journal.append(
+            RoundEnded(
+                case=record.case,
+                round=record.round,
+                attempt=record.attempt,
+                verdict=record.verdict,
+                reason=record.reason,
+            )
+        )
+        self._lost |= round_.lost_hosts()
+        for host, tasks in round_.left.items():
+            self._left.setdefault(host, []).extend(tasks)
+        log_round(record)
+
+    def _place(self, case: CasePlan) -> None:
+        """Plan for the hosts that are left: lost ones are asked once more, and what runs there still is ended first.
+
+        `case` is as the whole run has it, with all the hosts that it may run on.
+
+        Raises:
+            TooFewHostsError: too few are left for it.
+        """
+        self._end_left()
+        asked = for_each({name: self._hosts[name] for name in self._lost.keys() - self._left.keys()}, answers)
+        for name in [name for name, answered in asked.succeeded.items() if answered]:
+            LOG.info("%s answers again", name)
+            del self._lost[name]
+        barred = {
+            name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
+        }
+        unusable = {**barred, **self._left_out, **self._lost}
+        left = self._usable(unusable)
+        there = [name for name in case.allowed_hosts if name in left]
+        if len(there) < case.nnodes:
+            lost = "; ".join(trouble for name, trouble in unusable.items() if name in case.allowed_hosts)
+            raise TooFewHostsError(
+                f"it needs {case.nnodes} hosts and {len(there)} of its {len(case.allowed_hosts)} are left: {lost}"
+            )
+        if left != self._plan.hosts:
+            LOG.warning("The hosts for the next round: %s", ", ".join(left))
+            self._plan = self._prepared.plan_for(left)
+            self.provide_images()
+
+    def _usable(self, unusable: Container[str]) -> tuple[str, ...]:
+        return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
+
+    def _end_left(self) -> None:
+        """End what earlier rounds could not, where its host answers: beside it a round would measure something else."""
+
+        def end(name: str) -> bool:
+            if not answers(self._hosts[name]):
+                return False
+            for task in self._left[name]:
+                task.finish(STOP_GRACE_SECONDS)
+            return True
+
+        ended = for_each({name: name for name in self._left}, end)
+        for name, error in ended.failed.items():
+            LOG.warning("%s: what runs there of an earlier round could not be ended: %s", name, error)
+        for name in [name for name, answered in ended.succeeded.items() if answered]:
+            LOG.info("%s: what was left there of an earlier round is removed", name)
+            del self._left[name]
+
+
+def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:
+    """The records of the case's rounds that an earlier controller brought to an end, up to the first without one."""
+    records: list[RoundRecord] = []
+    for plan in case.rounds:
+        record = _recorded_round(past, case, plan.index, result_dir)
+        if record is None:
+            break
+        LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
+        records.append(record)
+    return records
+
+
+def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
+    """The records of every attempt at every round of a run, earlier controllers' included; unreadable ones left out."""
+    for path in sorted(result_dir.glob("*/round*/round.json")):
+        with contextlib.suppress(OSError, ValidationError):
+            yield RoundRecord.model_validate_json(path.read_bytes())
+
+
+def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
+    """How many of the recorded rounds are not to be run: those before one that failed with retries of the case left."""
+    for number, record in enumerate(records):
+        if record.verdict in RETRIED and past.failures[case.name, record.round] <= case.retries:
+            return number
+    return len(records)
+
+
+def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
+    """The record of a round that an earlier controller brought to its end; None where there is none that holds."""
+    ended = past.ended.get((case.name, index))
+    if ended is None or ended.verdict is Verdict.ABORTED:
+        return None
+    path = result_dir / case.folder / folder_name(index, ended.attempt) / "round.json"
+    try:
+        return RoundRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        LOG.warning("%s cannot be read (%s): the round is run again", path, error)
+        return None
+
+
+def log_round(record: RoundRecord) -> None:
+    """Say how a round ended, with the end of the log that shows why."""
+    for warning in record.warnings:
+        LOG.warning("%s", warning)
+    if record.verdict is Verdict.PASS:
+        again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
+        also = again + record.verdict_text.removeprefix(record.verdict)
+        LOG.info("-== Testcase %s Round %d finished%s ==-......[SUCCESS]", record.case, record.round, also)
+        for remark in record.remarks:
+            LOG.warning("%s", remark)
+        return
+    LOG.error(
+        "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
+    )
+    if record.first_failure is not None and record.first_failure.log_tail:
+        LOG.error("end of the log:\n%s", record.first_failure.log_tail)

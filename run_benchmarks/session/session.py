@@ -1,0 +1,351 @@
+"""A whole run: check, prepare, every case and round, results. Steps and their log lines follow the seed's."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from container.engine_images import Identity
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.code_folder import bring, differences, in_words
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.report.html import write_report
+from run_benchmarks.results.metrics import Spread, combine
+from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
+from run_benchmarks.results.records import (
+    CaseRecord,
+    HostRecord,
+    RoundRecord,
+    RunRecord,
+    Verdict,
+    worst,
+    write_record,
+    write_text,
+)
+from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
+from run_benchmarks.session.images import image_records
+from run_benchmarks.session.leftovers import remove_collected
+from run_benchmarks.session.preparation import ROOT as ROOT
+from run_benchmarks.session.preparation import Prepared, connected
+from run_benchmarks.session.preparation import new_run_id as new_run_id
+from run_benchmarks.session.preparation import prepare as prepare
+from run_benchmarks.session.retries import earlier_attempts, passed_late
+from run_benchmarks.session.revision import revision
+from run_benchmarks.session.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
+from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.journal import Journal, RunEnded, RunStarted
+from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
+from training.benchmarks.network import baseline as network_baseline
+
+EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
+PUSH_SECONDS = 120.0
+MAX_NAMED = 50
+PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
+
+
+class Session:
+    """Runs a prepared plan to its end, or from where its journal stands; use once."""
+
+    def __init__(self, prepared: Prepared, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
+        self._journal = Journal(result_dir)
+        self._prepared, self._plan = prepared, prepared.plan
+        self._result_dir, self._interruption, self._command = result_dir, interruption, command
+        self._started_ms = time.time_ns() // 1_000_000
+        self._reports: Mapping[str, HostReport] = {}
+        self._addresses: dict[str, str] = {}
+        self._left_out: dict[str, str] = {}
+        self._problem = ""
+        self._exit_code: int | None = None
+        self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
+        self._skipped: dict[str, str] = {}
+        self._code_differences: dict[str, list[str]] = {}
+        self._images: Mapping[str, Identity] = {}
+        self._revision = revision(ROOT, set(prepared.code.names))
+        # Read at the start: the file may be replaced meanwhile.
+        file = prepared.settings.test.BASELINE
+        self._baseline = network_baseline.load(file) if file else {}
+
+    def run(self) -> RunRecord:
+        """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
+        self._journal.append(self._started())
+        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)  # that of an earlier controller; this one writes its own
+        write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
+        self._begin()
+        with connected(self._prepared.settings.cluster) as hosts:
+            try:
+                self._check(hosts)
+                self._run_cases(hosts)
+            except InterruptedRunError as error:
+                LOG.warning("%s", error)
+            except CheckError as error:
+                self._problem, self._exit_code = str(error), EXIT_CHECK
+                LOG.error("%s", error)
+            except ClusterDynoError as error:
+                self._problem = self._interruption.time_limit_reason if self._interruption.time_is_up() else str(error)
+                LOG.error("%s", self._problem)
+            finally:
+                self._collect_leftovers(hosts)
+        record = self._finish()
+        self._journal.append(RunEnded(verdict=record.verdict, exit_code=record.exit_code))
+        seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
+        LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
+        return record
+
+    def _started(self) -> RunStarted:
+        settings = self._prepared.settings
+        return RunStarted(
+            run_id=self._plan.run_id,
+            pid=os.getpid(),
+            plan_digest=self._prepared.digest(),
+            cluster_conf=str(settings.cluster_file.resolve()),
+            test_conf=str(settings.test_file.resolve()),
+            rounds={case.name: len(case.rounds) for case in self._plan.cases},
+            hosts=list(self._plan.hosts),
+            runtime=self._plan.runtime,
+            log_root_host=self._plan.log_root_host,
+            changes=settings.changes,
+        )
+
+    def _begin(self) -> None:
+        """Take over the records of rounds that ended under an earlier controller, and start the run's clock.
+
+        Where such a controller left a round running the clock starts later: that round is to be ended and collected.
+        """
+        self._past = self._journal.read()
+        self._started_ms = self._past.begun_ms
+        for case in self._plan.cases:
+            self._rounds[case.name] = recorded_rounds(self._past, case, self._result_dir)
+        if self._past.open is None:
+            self._limit_time()
+
+    def _limit_time(self) -> None:
+        limit = self._prepared.settings.test.RUN_TIME_LIMIT
+        if limit is not None:
+            self._interruption.limit_time(limit, time.time() - self._started_ms / 1000)
+
+    def _check(self, hosts: Mapping[str, Host]) -> None:
+        plan = self._plan
+        LOG.info("======== Step 1: Check environment and configs. ========")
+        LOG.info("Initialize logger with log path: %s......[SUCCESS]", self._result_dir)
+        for warning in self._prepared.resolved.warnings:
+            LOG.warning("%s", warning)
+        LOG.debug("Check hosts: %s", ", ".join(plan.hosts))
+        self._reports = check_hosts(hosts, self._prepared.settings, plan, self._prepared.resolved.vendor)
+        self._addresses = {name: host.address for name, host in hosts.items()}
+        self._interruption.check()
+        log_findings(self._reports)
+        self._leave_out({name: f"{name}: {report.reason}" for name, report in self._reports.items() if report.failed})
+        LOG.info("Check configs of all test cases: %s......[SUCCESS]", ", ".join(case.name for case in plan.cases))
+
+    def _leave_out(self, failed: dict[str, str]) -> None:
+        """Go on without the hosts that failed the check where MIN_HOSTS of those that take part passed.
+
+        Raises:
+            CheckError: too few passed.
+        """
+        names, there = ", ".join(failed), len(self._plan.hosts)
+        if not failed:
+            LOG.info("Check hosts in the cluster......[SUCCESS]")
+            return
+        least = self._prepared.settings.cluster.MIN_HOSTS
+        if least is None or there - len(failed) < min(least, there):
+            LOG.error("Check hosts in the cluster......[FAILED] (%s)", names)
+            why = "" if least is None else f"; {there - len(failed)} passed, MIN_HOSTS is {least}"
+            raise CheckError(f"{len(failed)} of {there} hosts failed the check: {names}{why}")
+        LOG.warning("Check hosts in the cluster......[SUCCESS] on %d of %d", there - len(failed), there)
+        LOG.warning("Left out, since MIN_HOSTS is %d: %s", least, names)
+        self._left_out = failed
+
+    def _run_cases(self, hosts: Mapping[str, Host]) -> None:
+        plan = self._plan
+        LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
+        self._push_code(hosts)
+        schedule = Schedule(
+            self._prepared,
+            hosts,
+            self._reports,
+            self._result_dir,
+            self._interruption,
+            journal=self._journal,
+            past=self._past,
+            left_out=self._left_out,
+        )
+        schedule.provide_images()
+        self._images = schedule.images
+        self._interruption.check()
+        LOG.info("2.1 Prepare code and images......[SUCCESS]")
+        self._limit_time()
+        for case in plan.cases:
+            LOG.info(
+                "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
+            )
+            rounds = self._rounds[case.name]
+            for round_plan in case.rounds[settled(self._past, case, rounds) :]:
+                ended = round_plan.index - 1
+                try:
+                    for record in schedule.attempts(case, round_plan.index):
+                        rounds[ended:] = [record]
+                        write_record(self._result_dir / "run.json", self._record())
+                except TooFewHostsError as error:
+                    self._skipped[case.name] = str(error)
+                    LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
+                    break
+                self._interruption.check()
+
+    def _push_code(self, hosts: Mapping[str, Host]) -> None:
+        lacking = {
+            name: host
+            for name, host in hosts.items()
+            if name not in self._left_out
+            and (facts := self._reports[name].facts) is not None
+            and facts.code != self._plan.code_digest
+        }
+        if lacking:
+            LOG.debug("Push code %s to %s", self._plan.code_digest, ", ".join(lacking))
+        listings = {name: facts.code_listing for name in lacking if (facts := self._reports[name].facts) is not None}
+        self._code_differences = {
+            name: differences(self._prepared.code, found) for name, found in listings.items() if found
+        }
+        for name, found in self._code_differences.items():
+            LOG.warning("%s", in_words(name, found))
+        seconds = self._interruption.seconds_left(PUSH_SECONDS)
+        for_each(
+            lacking,
+            lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
+        ).raise_first()
+
+    def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
+        nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]
+        touched = {name: host for name, host in hosts.items() if self._reports and self._reports[name].facts}
+        remove_collected(touched, self._plan, nodes, own_command("clean", run_word(self._result_dir)))
+
+    def _finish(self) -> RunRecord:
+        LOG.info("======== Step 3: Collect results. ========")
+        record = self._record()
+        write_record(self._result_dir / "run.json", record)
+        write_report(self._result_dir, record, [r for rounds in self._rounds.values() for r in rounds])
+        return record
+
+    def _record(self) -> RunRecord:
+        cases = [self._case_record(case) for case in self._plan.cases]
+        # A signal while the last round is collected leaves that round its verdict, but the run was interrupted.
+        verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
+        return RunRecord(
+            run_id=self._plan.run_id,
+            verdict=verdict,
+            exit_code=exit_code(verdict) if self._exit_code is None else self._exit_code,
+            started_ms=self._started_ms,
+            finished_ms=time.time_ns() // 1_000_000,
+            command=mask_argv(self._command),
+            changes=self._prepared.settings.changes,
+            runtime=self._plan.runtime,
+            vendor=self._plan.vendor,
+            code_digest=self._plan.code_digest,
+            git_revision=self._revision.name,
+            git_changes=list(self._revision.changes),
+            versions={
+                "python": sys.version.split()[0],
+                **{name: importlib.metadata.version(name) for name in PACKAGES},
+            },
+            hosts=[self._host_record(report) for report in self._reports.values()],
+            left_out=self._left_out,
+            images=image_records(self._prepared.resolved, self._images, self._reports),
+            cases=cases,
+        )
+
+    def _case_record(self, case: CasePlan) -> CaseRecord:
+        rounds = self._rounds[case.name]
+        verdicts = [record.verdict for record in rounds]
+        if len(rounds) < len(case.rounds):
+            verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
+        reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
+        baseline: BaselineRecord | None = None
+        metrics: dict[str, Any] = {}
+        spread: dict[str, Spread] = {}
+        try:
+            metrics, spread = combine([record.metrics for record in rounds if record.verdict is Verdict.PASS])
+            baseline = self._against_baseline(case)
+        except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
+            LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
+            verdicts.append(Verdict.FAIL)
+            reasons.append(f"its measurements cannot be combined: {type(error).__name__}: {str(error)[:300]}")
+        if baseline is not None and baseline.is_below:
+            verdicts.append(Verdict.FAIL)
+            reasons.append(f"below the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
+        if len(rounds) < len(case.rounds):
+            reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
+        earlier = earlier_attempts(self._result_dir / case.folder, rounds)
+        return CaseRecord(
+            name=case.name,
+            folder=case.folder,
+            model=case.model,
+            framework=case.framework,
+            config_file=case.config_file,
+            config=mask_config(case.config),
+            nnodes=case.nnodes,
+            nproc=case.nproc,
+            verdict=worst(verdicts),
+            reason=reasons[0] if reasons else passed_late(rounds, earlier),
+            rounds=[record.verdict for record in rounds],
+            attempts=[record.attempt for record in rounds],
+            earlier_attempts=earlier,
+            metrics=metrics,
+            spread=spread,
+            baseline=baseline,
+            remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
+        )
+
+    def learned(self) -> dict[str, network_baseline.Entry]:
+        """The measurements of the network cases, once they have run: what a baseline holds."""
+        found: dict[str, network_baseline.Entry] = {}
+        for case in self._plan.cases:
+            if case.model == network_baseline.MODEL:
+                found |= measured(case.name, self._rounds[case.name])
+        return found
+
+    def _against_baseline(self, case: CasePlan) -> BaselineRecord | None:
+        file, percent = self._prepared.settings.test.BASELINE, self._prepared.settings.test.BASELINE_PERCENT
+        passed = [record for record in self._rounds[case.name] if record.verdict is Verdict.PASS]
+        if file is None or case.model != network_baseline.MODEL or not passed:
+            return None
+        return against_baseline(case.name, passed, file, self._baseline, percent)
+
+    def _host_record(self, report: HostReport) -> HostRecord:
+        facts = report.facts
+        return HostRecord(
+            name=report.host,
+            address=self._addresses.get(report.host, ""),
+            kernel=facts.kernel if facts else "",
+            hostname=facts.hostname if facts else "",
+            user=facts.user if facts else "",
+            docker_version=report.docker_version,
+            devices=list(facts.devices) if facts else [],
+            interface=facts.interface if facts else None,
+            clock_offset_seconds=round(facts.clock_offset, 4) if facts else 0.0,
+            code_differences=self._code_differences.get(report.host, [])[:MAX_NAMED],
+        )
+
+
+def exit_code(verdict: Verdict) -> int:
+    """0 only where every case passed; an interrupted run and a failed one differ."""
+    if verdict is Verdict.PASS:
+        return EXIT_PASS
+    return EXIT_INTERRUPTED if verdict is Verdict.ABORTED else EXIT_FAIL
+
+
+def log_findings(reports: Mapping[str, HostReport]) -> None:
+    """Every finding of the check, failures as errors."""
+    for report in reports.values():
+        for finding in report.findings:
+            (LOG.error if finding.severity == "failure" else LOG.warning)("%s", finding)

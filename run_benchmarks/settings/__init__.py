@@ -1,0 +1,1 @@
+"""Settings: cluster_conf.py, test_conf.py and the command line, read and validated."""

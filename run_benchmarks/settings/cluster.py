@@ -1,0 +1,207 @@
+"""cluster_conf.py: which hosts take part, and how they are reached."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from run_benchmarks.settings.value_types import Count, InterfaceName, LinkSeconds, Load, MasterPort, Port, UserName
+
+USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
+BRACKETED, NAME_AND_PORT = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?"), re.compile(r"([^:]+):(\d{1,5})")
+HOST_FORMS = "host, user@host:port, [IPv6]:port, or {'host': ..., 'user': ..., 'port': ..., 'key': ...}"
+ENTRY_KEYS: dict[str, type] = {"host": str, "user": str, "port": int, "key": str}
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAccess:
+    """What one host of HOSTS has for itself; None where it has nothing."""
+
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+
+
+def parse_host(text: str) -> tuple[str, HostAccess]:
+    """Split `user@host:port`, of which user and port may be missing; an IPv6 address with a port is in brackets.
+
+    Raises:
+        ValueError: it is nothing of that kind.
+    """
+    user, at, rest = text.rpartition("@")
+    host, port = rest, ""
+    if (found := BRACKETED.fullmatch(rest)) or (rest.count(":") == 1 and (found := NAME_AND_PORT.fullmatch(rest))):
+        host, port = found[1], found[2] or ""
+    if not is_address(host) and not HOST_NAME.fullmatch(host):
+        raise ValueError(f"{host!r} is neither a host name nor an IP address ({HOST_FORMS})")
+    if at and not re.fullmatch(USER_PATTERN, user):
+        raise ValueError(f"{user!r} is no user's name ({HOST_FORMS})")
+    if port and not 1 <= int(port) <= 65535:
+        raise ValueError(f"port {port} is not within 1 to 65535")
+    return host, HostAccess(user=user or None, port=int(port) if port else None)
+
+
+def _parse_entry(entry: object) -> tuple[str, HostAccess]:
+    """One item of HOSTS, in either form. Raises ValueError."""
+    if isinstance(entry, str):
+        return parse_host(entry)
+    if not isinstance(entry, dict):
+        raise ValueError(f"{entry!r} is neither text nor a dict ({HOST_FORMS})")
+    if unknown := sorted(map(str, entry.keys() - ENTRY_KEYS.keys())):
+        raise ValueError(f"unknown key {', '.join(unknown)} in {entry!r} (known: {', '.join(ENTRY_KEYS)})")
+    for key, kind in ENTRY_KEYS.items():
+        if key in entry and (not isinstance(entry[key], kind) or isinstance(entry[key], bool)):
+            raise ValueError(f"{key!r} of {entry!r} is no {kind.__name__}")
+    host, access = parse_host(entry.get("host", ""))
+    if (access.user and "user" in entry) or (access.port and "port" in entry):
+        raise ValueError(f"{entry!r} has its user or port twice")
+    if not 1 <= entry.get("port", 1) <= 65535:
+        raise ValueError(f"port {entry['port']} is not within 1 to 65535")
+    if "user" in entry and not re.fullmatch(USER_PATTERN, entry["user"]):
+        raise ValueError(f"{entry['user']!r} is no user's name ({HOST_FORMS})")
+    file = Path(entry["key"]).expanduser() if "key" in entry else None
+    if file is not None and not file.is_file():
+        raise ValueError(f"'key' of {host}: a private key file; there is none at {file}")
+    user, port = entry.get("user", access.user), entry.get("port", access.port)
+    return host, HostAccess(user=user, port=port, key=file)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's uid without a name
+        return f"uid{os.getuid()}"
+
+
+class ClusterConf(BaseModel):
+    """The settings of cluster_conf.py."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    HOSTS: tuple[str, ...] = Field(
+        min_length=1, description="names or IP addresses of the hosts, each also as user@host:port or a dict"
+    )
+    SSH_PORT: Port = Field(22, description="where sshd listens")
+    SSH_USER: UserName = Field(default_factory=_user, description="who logs in; by default who runs run.py")
+    SSH_KEY: Path | None = Field(None, description="a private key file; none: the agent's and the default keys")
+    KNOWN_HOSTS: Path = Field(
+        Path("~/.ssh/known_hosts"), description="the hosts' keys; `run.py trust` records them here"
+    )
+    SSH_CONFIG: str | None = Field(
+        None, description='OpenSSH client configuration; none: ~/.ssh/config and the system\'s, "": not used'
+    )
+    MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
+    NETWORK_INTERFACE: InterfaceName = Field(
+        "auto", description="of NCCL and Gloo, on every host; auto: the one that reaches the first host"
+    )
+    LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
+    MAX_LOAD: Load | None = Field(
+        None, description="runnable tasks a core above which a host fails the check; none: a warning above 0.5"
+    )
+    ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators that somebody uses are a warning, no failure")
+    MIN_HOSTS: Count | None = Field(
+        None,
+        description="how many hosts have to pass the check for the run to go on without the others; none: all",
+    )
+
+    _access: dict[str, HostAccess] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_access(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """HOSTS has names alone, in which everything else counts; what else its items say is kept beside it."""
+        cluster = handler(values)
+        entries = values.get("HOSTS", ()) if isinstance(values, dict) else ()
+        cluster._access.update(map(_parse_entry, entries))
+        return cluster
+
+    @field_validator("HOSTS", mode="before")
+    @classmethod
+    def _names(cls, entries: object) -> object:
+        if not isinstance(entries, list | tuple):
+            return entries
+        names, mistakes = [], []
+        for entry in entries:
+            try:
+                names.append(_parse_entry(entry)[0])
+            except ValueError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return names
+
+    @field_validator("HOSTS")
+    @classmethod
+    def _valid_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        repeated = sorted({host for host in hosts if hosts.count(host) > 1})
+        if repeated:
+            raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
+        local = [host for host in hosts if host in LOCAL_NAMES]
+        if local and len(hosts) > 1:
+            raise ValueError(f"{local[0]!r} means nothing to the other hosts: write the name by which they reach it")
+        return hosts
+
+    @field_validator("MIN_HOSTS")
+    @classmethod
+    def _no_more_than_there_are(cls, least: int | None, info: ValidationInfo) -> int | None:
+        there = len(info.data.get("HOSTS", ()))
+        if least is not None and there and least > there:
+            raise ValueError(f"at most {there}, the number of HOSTS")
+        return least
+
+    def access(self, host: str) -> HostAccess:
+        """What a host's item in HOSTS says beside its name."""
+        return self._access.get(host, HostAccess())
+
+    @staticmethod
+    def default_user() -> str:
+        """Who runs run.py."""
+        return _user()
+
+    @field_validator("SSH_CONFIG")
+    @classmethod
+    def _config_exists(cls, value: str | None) -> str | None:
+        if not value:
+            return value
+        path = Path(value).expanduser()
+        if not path.is_file():
+            raise ValueError(f'an ssh configuration file, or "" for none; there is none at {path}')
+        return str(path)
+
+    @field_validator("SSH_KEY", "KNOWN_HOSTS")
+    @classmethod
+    def _expanded(cls, path: Path | None) -> Path | None:
+        return path.expanduser() if path is not None else None
+
+    @field_validator("SSH_KEY")
+    @classmethod
+    def _key_exists(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"a private key file; there is none at {path}")
+        return path
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""Reads the Python files a user edits: executes them (by design, docs/security.md) and checks their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import ABSENT, Problem, closest
+from training.benchmarks.driver.protocol.case_config import CaseConfigError, read_config_file, type_in_words
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}
+
+
+def read_names(path: Path) -> dict[str, object]:
+    """Execute the file and return the names it assigns at module level (no imports, functions, or leading underscores).
+
+    Raises:
+        ConfigError: the file is missing or its code fails; the line is named.
+    """
+    try:
+        return read_config_file(path)
+    except CaseConfigError as error:
+        raise ConfigError(problems_of(error)) from error
+
+
+def problems_of(error: CaseConfigError, *, prefix: str = "", source: Callable[[str], str] = str) -> list[Problem]:
+    """A case config's mistakes in the controller's form.
+
+    Args:
+        prefix: what stands before the key of a setting that the case overrides, e.g. "ONE.overrides."
+        source: where it overrides the setting of that key.
+    """
+    problems = []
+    for item in error.problems:
+        key = item.key if item.is_from_file or not item.key else f"{prefix}{item.key}"
+        file = item.source if item.is_from_file else source(key)
+        value = item.value if item.key else ABSENT
+        problems.append(Problem(file, key, value, item.sentence, item.known, item.known_as))
+    return problems
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which names are known and which is nearest, for an error message."""
+    names = sorted(known)
+    match = closest(name, names)
+    hint = f"did you mean {match!r}? " if match else ""
+    return f"{hint}known: {', '.join(names) or 'none'}"
+
+
+def helper_hint(name: str) -> str:
+    """How a name is written that is no setting, but of use to the file alone."""
+    return f"unknown key (a name of your own begins with an underscore: _{name})"
+
+
+def validate(
+    model: type[ModelT], values: Mapping[str, Any], *, file: Path, prefix: str = "", known_as: str = ""
+) -> tuple[ModelT | None, list[Problem]]:
+    """Validate `values` against a model that forbids unknown keys.
+
+    Args:
+        prefix: what a key's name in a Problem starts with, e.g. "ONE." for a case.
+        known_as: what the model's keys are, e.g. "keys of a case".
+
+    Returns:
+        the model instance, or None with one Problem a mistake.
+    """
+    try:
+        return model.model_validate(values), []
+    except ValidationError as error:
+        items = error.errors(include_url=False)
+        inner = {item["loc"][:-1] for item in items if item["loc"]}
+        # A list whose items are wrong counts as too short, too.
+        return None, [
+            _problem(model, item, file, prefix, known_as)
+            for item in items
+            if item["type"] != "too_short" or item["loc"] not in inner
+        ]
+
+
+def _problem(model: type[BaseModel], item: Any, file: Path, prefix: str, known_as: str) -> Problem:
+    location = [str(part) for part in item["loc"]]
+    key = prefix + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(location))
+    if item["type"] == "extra_forbidden":
+        allowed = "unknown key" if prefix else helper_hint(location[-1])
+        return Problem(str(file), key, item["input"], allowed, tuple(sorted(model.model_fields)), known_as)
+    if item["type"] == "missing":
+        return Problem(str(file), key, ABSENT, f"required: {described(model, location[0])}")
+    if not location:  # a rule over several keys
+        return Problem(str(file), prefix.removesuffix("."), ABSENT, _own_words(item))
+    return Problem(str(file), key, item["input"], _allowed(model, item, location))
+
+
+def _own_words(item: Any) -> str:
+    return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _allowed(model: type[BaseModel], item: Any, location: list[str]) -> str:
+    if item["type"] == "value_error":
+        return _own_words(item)
+    if len(location) == 1:
+        return f"expected {described(model, location[0])}"
+    words = ITEM_WORDS.get(item["type"].partition("_")[0])
+    return f"expected {words}" if words else _own_words(item)
+
+
+def described(model: type[BaseModel], key: str) -> str:
+    """What a setting may be and what it means, in words."""
+    schema = model.model_json_schema()["properties"][key]
+    meaning = schema.get("description", "")
+    return f"{type_in_words(schema)} ({meaning})" if meaning else type_in_words(schema)

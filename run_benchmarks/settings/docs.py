@@ -1,0 +1,86 @@
+"""What the settings of every file are, from their types alone: for `run.py list` and the table in the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from run_benchmarks.settings.case import CaseSettings
+from run_benchmarks.settings.cluster import ClusterConf
+from run_benchmarks.settings.run import TestConf
+from training.benchmarks.driver.protocol.case_config import type_in_words
+
+FILES: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("cluster_conf.py", ClusterConf),
+    ("test_conf.py", TestConf),
+    ("a case", CaseSettings),
+)
+COLUMNS = ("file", "key", "allowed", "default", "meaning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingDoc:
+    """One setting as a person reads of it."""
+
+    key: str
+    allowed: str
+    default: str
+    meaning: str
+
+
+def documented(model: type[BaseModel]) -> list[SettingDoc]:
+    """Every setting of a model, in its order."""
+    schema = model.model_json_schema()["properties"]
+    return [
+        SettingDoc(
+            key=key,
+            allowed=_without_none(type_in_words(schema[key])),
+            default=_default(field, is_size="words" in schema[key] and schema[key]["words"].startswith("a size")),
+            meaning=field.description or "",
+        )
+        for key, field in model.model_fields.items()
+    ]
+
+
+def table_rows() -> list[tuple[str, ...]]:
+    """COLUMNS of every setting of the two files and of a case."""
+    return [
+        (file, doc.key, doc.allowed, doc.default, doc.meaning) for file, model in FILES for doc in documented(model)
+    ]
+
+
+def markdown_table() -> str:
+    """The table of docs/file-formats.md; a file is named in its first row alone."""
+    lines = [_line(COLUMNS), _line(["---"] * len(COLUMNS))]
+    previous = ""
+    for file, key, allowed, default, meaning in table_rows():
+        lines.append(_line(["" if file == previous else file, f"`{key}`", allowed, default, meaning]))
+        previous = file
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _without_none(words: str) -> str:
+    """None is the default of such a setting, and the default's column has it."""
+    return words.removesuffix(" or None")
+
+
+def _default(field: FieldInfo, *, is_size: bool) -> str:
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        return "computed"
+    value: Any = field.default
+    if value is None:
+        return "none"
+    if is_size:
+        return f"{value >> 30}G" if value >= 1 << 30 else f"{value >> 20}M"
+    return str(value) if isinstance(value, str | Path) else repr(value)

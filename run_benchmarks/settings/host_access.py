@@ -1,0 +1,143 @@
+"""How each host is reached: what HOSTS says of it, then cluster_conf.py, then ~/.ssh/config, then the defaults."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.endpoint import SSH_PORT, Endpoint
+from run_benchmarks.hosts.ssh_config import HostOptions, SshConfig, SshConfigError, default_files
+from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf, parse_host
+
+GLOBAL_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
+MAX_JUMPS = 8
+
+
+def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
+    """The way to one host of HOSTS. Raises ConfigError where an ssh configuration file is unusable."""
+    config = _config(cluster.SSH_CONFIG)
+    own, given = cluster.access(name), cluster.model_fields_set
+    user = own.user or (cluster.SSH_USER if "SSH_USER" in given else None)
+    port = own.port or (cluster.SSH_PORT if "SSH_PORT" in given else None)
+    try:
+        options = config.lookup(name, user, port)
+        jump = _jump(options.jumps, config, cluster, (name,))
+    except SshConfigError as error:
+        raise _config_error(error) from error
+    known_hosts, more = _known_hosts(options, cluster)
+    return Endpoint(
+        host=name,
+        port=port or options.port or SSH_PORT,
+        user=user or options.user or cluster.SSH_USER,
+        key=own.key or cluster.SSH_KEY,
+        known_hosts=known_hosts,
+        address=options.address,
+        host_key_alias=options.host_key_alias,
+        more_known_hosts=more,
+        identities=options.identities,
+        certificates=options.certificates,
+        agent=options.agent and not options.identities_only,
+        jump=jump,
+        proxy_command=options.proxy_command,
+    )
+
+
+def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
+    """What makes a host unreachable in the files, and what an ssh configuration says that is not done here."""
+    problems: dict[str, Problem] = {}
+    unused: dict[str, list[str]] = {}
+    for name in cluster.HOSTS:
+        if name in LOCAL_NAMES:
+            continue
+        try:
+            way = endpoint_of(name, cluster).way
+        except ConfigError as error:
+            problems |= {str(problem): problem for problem in error.problems}
+            continue
+        for endpoint in way:
+            for text in _config(cluster.SSH_CONFIG).lookup(endpoint.host).unused:
+                unused.setdefault(text, []).append(endpoint.host)
+    files = " and ".join(map(str, _config(cluster.SSH_CONFIG).files)) if unused else ""
+    notes = [f"{files}: `{text}` is not followed here ({_some(hosts)})" for text, hosts in unused.items()]
+    return list(problems.values()), notes
+
+
+def users_of(cluster: ClusterConf) -> dict[str, str]:
+    """The users that log in, each with the first host of theirs. Raises ConfigError."""
+    users: dict[str, str] = {}
+    for name in cluster.HOSTS:
+        if name not in LOCAL_NAMES:
+            users.setdefault(endpoint_of(name, cluster).user, name)
+    return users
+
+
+def _some(hosts: Iterable[str]) -> str:
+    names = list(dict.fromkeys(hosts))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@functools.lru_cache(maxsize=4)
+def _read(files: tuple[Path, ...], _states: tuple[tuple[int, int], ...]) -> SshConfig:
+    return SshConfig(files)
+
+
+def _config(setting: str | None) -> SshConfig:
+    """The files that a SSH_CONFIG means: None is what ssh reads, "" is none. Raises ConfigError."""
+    files = default_files() if setting is None else ((Path(setting),) if setting else ())
+    try:
+        return _read(files, tuple((state.st_ino, state.st_mtime_ns) for state in (file.stat() for file in files)))
+    except SshConfigError as error:
+        raise _config_error(error) from error
+    except OSError as error:
+        raise ConfigError([Problem(str(error.filename), "file", "", f"cannot be read: {error.strerror}")]) from error
+
+
+def _config_error(error: SshConfigError) -> ConfigError:
+    return ConfigError([Problem(str(error.file), error.place, error.value, str(error))])
+
+
+def _known_hosts(options: HostOptions, cluster: ClusterConf) -> tuple[Path, tuple[Path, ...]]:
+    """The file that `run.py trust` writes, and the others; a KNOWN_HOSTS that was set is the only one."""
+    if "KNOWN_HOSTS" in cluster.model_fields_set:
+        return cluster.KNOWN_HOSTS, ()
+    own = options.user_known_hosts or (cluster.KNOWN_HOSTS,)
+    everybody = options.global_known_hosts
+    if everybody is None:
+        everybody = tuple(path for path in GLOBAL_KNOWN_HOSTS if path.is_file())
+    return own[0], (*own[1:], *everybody)
+
+
+def _jump(jumps: str, config: SshConfig, cluster: ClusterConf, seen: tuple[str, ...]) -> Endpoint | None:
+    """The last of the jump hosts of a ProxyJump, reached through those before it; the first may have one of its own."""
+    before: Endpoint | None = None
+    for index, text in enumerate(filter(None, map(str.strip, jumps.split(",")))):
+        try:
+            host, access = parse_host(re.sub("^ssh://", "", text))
+        except ValueError as error:
+            raise SshConfigError(config.files[0], "ProxyJump", jumps, str(error)) from error
+        if len(seen) > MAX_JUMPS or host in seen:
+            allowed = f"a way that ends, not {' > '.join((*seen, host))}"
+            raise SshConfigError(config.files[0], "ProxyJump", jumps, allowed)
+        options = config.lookup(host, access.user, access.port)
+        if index == 0:
+            before = _jump(options.jumps, config, cluster, (*seen, host))
+        known_hosts, more = _known_hosts(options, cluster)
+        before = Endpoint(
+            host=host,
+            port=access.port or options.port or SSH_PORT,
+            user=access.user or options.user or cluster.default_user(),
+            key=None,
+            known_hosts=known_hosts,
+            address=options.address,
+            host_key_alias=options.host_key_alias,
+            more_known_hosts=more,
+            identities=options.identities or ((cluster.SSH_KEY,) if cluster.SSH_KEY else ()),
+            certificates=options.certificates,
+            agent=options.agent and not options.identities_only,
+            jump=before,
+            proxy_command=options.proxy_command if before is None else "",
+        )
+    return before

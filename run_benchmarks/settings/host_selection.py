@@ -1,0 +1,70 @@
+"""Which of the hosts in cluster_conf.py take part in one run: --hosts, --exclude, and what the cases name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.settings.conf_file import nearest
+from run_benchmarks.settings.settings import Settings
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSelection:
+    """The values of --hosts and --exclude: comma-separated names of HOSTS; None where not given."""
+
+    hosts: str | None = None
+    exclude: str | None = None
+
+
+def select_hosts(settings: Settings, selection: HostSelection) -> Settings:
+    """The settings with HOSTS narrowed to --hosts, in its order, without --exclude.
+
+    Raises:
+        ConfigError: a name that is not in HOSTS or stands there twice, or no host is left.
+    """
+    problems: list[Problem] = []
+    chosen = settings.cluster.HOSTS
+    if selection.hosts is not None:
+        chosen = _names("--hosts", selection.hosts, settings, problems)
+    if selection.exclude is not None:
+        excluded = _names("--exclude", selection.exclude, settings, problems)
+        chosen = tuple(name for name in chosen if name not in excluded)
+        if not chosen and not problems:
+            allowed = "at least one of HOSTS has to be left"
+            problems.append(Problem(COMMAND_LINE, "--exclude", selection.exclude, allowed))
+    if problems:
+        raise ConfigError(problems)
+    return settings if chosen == settings.cluster.HOSTS else with_hosts(settings, chosen)
+
+
+def with_hosts(settings: Settings, hosts: Iterable[str]) -> Settings:
+    """The settings with these HOSTS instead of their own."""
+    return settings.model_copy(update={"cluster": settings.cluster.model_copy(update={"HOSTS": tuple(hosts)})})
+
+
+def selected(settings: Settings, recorded: Sequence[str] | None) -> Settings:
+    """The settings with the hosts that a run was begun with; None: all of HOSTS.
+
+    Raises:
+        ConfigError: one of them is no longer in HOSTS.
+    """
+    return settings if recorded is None else select_hosts(settings, HostSelection(hosts=",".join(recorded)))
+
+
+def _names(option: str, value: str, settings: Settings, problems: list[Problem]) -> tuple[str, ...]:
+    known = settings.cluster.HOSTS
+    names = tuple(name.strip() for name in value.split(","))
+    problems += [
+        Problem(COMMAND_LINE, option, name, f"a name of HOSTS in {settings.cluster_file}; {nearest(name, known)}")
+        for name in dict.fromkeys(names)
+        if name not in known
+    ]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        allowed = f"each host once, but {', '.join(repeated)} stands there more than once"
+        problems.append(Problem(COMMAND_LINE, option, value, allowed))
+    return names

@@ -1,0 +1,143 @@
+"""test_conf.py but for its cases: which vendor, runtime and cases, and where things live on the hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+
+from run_benchmarks.settings.value_types import (
+    HostFolder,
+    Number,
+    Options,
+    OutputSize,
+    Percent,
+    SampleSeconds,
+    Seconds,
+    Size,
+    VariableName,
+    WebAddress,
+)
+from training.benchmarks.network import baseline
+
+CASES_WORDS = "a list of case names, or a dict of case keys with their data paths"
+
+
+class TestConf(BaseModel):
+    """The settings of test_conf.py, each with what `run.py list` and the documentation say of it."""
+
+    __test__ = False  # not a test class, whatever pytest makes of the name
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    VENDOR: str = Field(description="a folder of vendors/: which accelerators the hosts have")
+    CASES: Annotated[tuple[str, ...], WithJsonSchema({"words": CASES_WORDS})] = Field(
+        min_length=1, description="what to run"
+    )
+    RUNTIME: Literal["docker", "process"] = Field(
+        "docker", description="a fresh container on each host and round, or processes under the host's own Python"
+    )
+    TEST_TYPE: Literal["default"] = Field("default", description="FlagPerf's; it has this value alone")
+    ACCE_CONTAINER_OPT: Options | None = Field(
+        None,
+        description="options of the containers beside the vendor's own, which they replace where both say something",
+    )
+    ACCE_VISIBLE_DEVICE_ENV_NAME: VariableName | None = Field(
+        None, description="the variable that names the devices of a node; none: the vendor's"
+    )
+    PIP_SOURCE: WebAddress | None = Field(None, description="the package index for image builds; none: pip's own")
+    PIP_TRUSTED_HOST: str | None = Field(
+        None,
+        min_length=1,
+        description="host[:port] of PIP_SOURCE, to take it unencrypted or with an unknown certificate",
+    )
+    FLAGPERF_PATH_HOST: HostFolder | None = Field(
+        None, description="where our files live on the hosts; none: .clusterdyno in the user's home"
+    )
+    FLAGPERF_PATH_CONTAINER: HostFolder = Field(
+        "/workspace/clusterdyno", description="where a container sees our files"
+    )
+    FLAGPERF_LOG_PATH_HOST: HostFolder | None = Field(
+        None,
+        description="logs on the hosts and results here; none: result/ below the former, result/ of the repository",
+    )
+    FLAGPERF_LOG_PATH_CONTAINER: HostFolder = Field(
+        "/workspace/result", description="where a container writes its logs"
+    )
+    FLAGPERF_LOG_LEVEL: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="what the console shows; run.log has everything"
+    )
+    SHM_SIZE: Size = Field(8 << 30, description="shared memory of a container")
+    PIDS_LIMIT: Number = Field(32768, description="processes and threads of one container")
+    MAX_COLLECT_BYTES: Size = Field(
+        16 << 30,
+        description="how much of a node's files is brought in a round ([reliability](reliability.md#limits))",
+    )
+    MAX_COLLECT_FILES: Number = Field(20_000, description="how many files of one node are brought in a round")
+    MAX_OUTPUT_BYTES: OutputSize = Field(1 << 20, description="how much is kept of what a task itself prints")
+    CLEAR_CACHES: bool = Field(
+        False, description="whether to drop the hosts' page cache before each round (needs root)"
+    )
+    BASE_IMAGE: str | None = Field(None, description="the image that ours is built on; none: the vendor's")
+    WHEELHOUSE: Path | None = Field(
+        None, description="a folder made by `pip download`, for image builds without a package index"
+    )
+    IMAGE: str | None = Field(None, description="a finished image: none is built then")
+    IMAGE_OPTIONS: dict[str, str] = Field({}, description="values for the vendor's image template, over its own")
+    PYTHON: str | None = Field(
+        None, description="the interpreter on the hosts; none: the image's, python3 without containers"
+    )
+    MONITOR_INTERVAL: SampleSeconds = Field(1.0, description="seconds between two samples of the monitors")
+    TIME_LIMIT: Seconds = Field(86400.0, description="seconds a round may take")
+    STALL_LIMIT: Seconds = Field(
+        1800.0,
+        description="seconds in which a rank may get no further ([reliability](reliability.md#what-is-done-about-it))",
+    )
+    RUN_TIME_LIMIT: Seconds | None = Field(
+        None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
+    )
+    BASELINE: Path | None = Field(
+        None, description="what a good run measured ([network benchmarks](network-benchmarks.md#a-baseline))"
+    )
+    BASELINE_PERCENT: Percent = Field(10.0, description="how many percent below BASELINE fail a case")
+
+    @field_validator("FLAGPERF_LOG_LEVEL", mode="before")
+    @classmethod
+    def _lower(cls, level: object) -> object:
+        return level.lower() if isinstance(level, str) else level
+
+    @field_validator("WHEELHOUSE")
+    @classmethod
+    def _wheelhouse(cls, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        path = path.expanduser()
+        if not path.is_dir() or not any(path.glob("*.whl")):
+            raise ValueError(f"a folder with wheels (pip download -d {path} -r requirements/workload.txt)")
+        return path
+
+    @field_validator("BASELINE")
+    @classmethod
+    def _baseline(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            try:
+                baseline.load(path.expanduser())
+            except baseline.BaselineError as error:
+                raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
+        return path and path.expanduser()
+
+    @field_validator("BASELINE_PERCENT")
+    @classmethod
+    def _of_a_baseline(cls, percent: float, info: ValidationInfo) -> float:
+        if info.data.get("BASELINE", "") is None:
+            raise ValueError("nothing without BASELINE, which it belongs to")
+        return percent
+
+    @model_validator(mode="after")
+    def _folders_apart(self) -> TestConf:
+        if f"{self.FLAGPERF_PATH_CONTAINER}/".startswith(f"{self.FLAGPERF_LOG_PATH_CONTAINER}/"):
+            raise ValueError(
+                f"FLAGPERF_LOG_PATH_CONTAINER {self.FLAGPERF_LOG_PATH_CONTAINER!r} would hide FLAGPERF_PATH_CONTAINER "
+                f"{self.FLAGPERF_PATH_CONTAINER!r}: another folder, or one inside it"
+            )
+        return self

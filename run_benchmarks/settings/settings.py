@@ -1,0 +1,171 @@
+"""What a user edits, typed and validated: cluster_conf.py, test_conf.py and the cases they name.
+
+Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats.md lists all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.problems import Problem
+from run_benchmarks.settings.case import CaseSettings, parse_case_key
+from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
+from run_benchmarks.settings.changes import REPEAT, Changes, SetKeys, apply_sets, narrowed
+from run_benchmarks.settings.cluster import ClusterConf
+from run_benchmarks.settings.conf_file import helper_hint, read_names, validate
+from run_benchmarks.settings.run import TestConf
+from run_benchmarks.settings.value_types import MOST_ROUNDS
+from training.benchmarks.network import baseline
+
+KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
+
+
+class Settings(BaseModel):
+    """Both files, each mistake in them reported; what the cases name is looked up by `resolve`.
+
+    `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
+    that are not in it. `changes` are the command line's, which are in all of these already.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    cluster: ClusterConf
+    test: TestConf
+    cases: dict[str, CaseSettings]
+    defined_cases: tuple[str, ...]
+    undefined_cases: tuple[str, ...]
+    cluster_file: Path
+    test_file: Path
+    changes: Changes = Changes()
+    set_keys: tuple[str, ...] = ()
+
+    def source(self, key: str) -> str:
+        """Where the value of a key of test_conf.py stands, for a message: its file, or --set."""
+        return SetKeys(self.set_keys).source(str(self.test_file), key)
+
+
+def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None = None) -> Settings:
+    """Read both files, change what the command line changes, and validate.
+
+    Raises:
+        ConfigError: every mistake of both files, each with file, key, value and what is allowed.
+    """
+    changes = changes or Changes()
+    problems: list[Problem] = []
+    cluster_names, test_names = _names(cluster_file, problems), _names(test_file, problems)
+    if cluster_names is None or test_names is None:
+        raise ConfigError(problems)
+    definitions = _definitions(test_names, test_file, problems)
+    set_keys, found = apply_sets(
+        changes.sets,
+        [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)],
+        definitions,
+    )
+    problems += found
+    cluster, found = validate(ClusterConf, cluster_names, file=cluster_file, known_as=KEYS_OF_CLUSTER)
+    problems += set_keys.sourced(found)
+    problems += _listed(test_names, definitions, changes, test_file)
+    cases, found = _cases(definitions, changes, test_file)
+    own = {key: value for key, value in test_names.items() if key in TestConf.model_fields}
+    test, more = validate(TestConf, own, file=test_file, known_as=KEYS_OF_TEST)
+    problems += set_keys.sourced([*found, *more])
+    if cluster is None or test is None or problems:
+        raise ConfigError(problems)
+    if test.BASELINE is not None and not any(
+        cases[name].model == baseline.MODEL for name in test.CASES if name in cases
+    ):
+        allowed = f"nothing, or at least one case of model {baseline.MODEL!r} in CASES: others have no baseline"
+        file = set_keys.source(str(test_file), "BASELINE")
+        raise ConfigError([Problem(file, "BASELINE", str(test.BASELINE), allowed)])
+    return Settings(
+        cluster=cluster,
+        test=test,
+        cases={name: cases[name] for name in test.CASES if name in cases},
+        defined_cases=tuple(cases),
+        undefined_cases=tuple(name for name in test.CASES if name not in cases),
+        cluster_file=cluster_file,
+        test_file=test_file,
+        changes=changes,
+        set_keys=tuple(set_keys.keys),
+    )
+
+
+def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    try:
+        return read_names(file)
+    except ConfigError as error:
+        problems += error.problems
+        return None
+
+
+def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+    """Every case the file defines, in either form, by its name, as it is written."""
+    definitions: dict[str, dict[str, Any]] = {}
+    listed = names.get("CASES")
+    asked = {case_name(name) for name in listed if isinstance(name, str)} if isinstance(listed, list | tuple) else set()
+    for name, value in names.items():
+        if name in TestConf.model_fields:
+            continue
+        if isinstance(value, dict) and (name in asked or value.keys() & CaseSettings.model_fields.keys()):
+            definitions[name] = dict(value)
+        else:
+            problems.append(_unknown(name, value, file, asked))
+    for key, data_path in listed.items() if isinstance(listed, dict) else ():
+        try:
+            definitions[case_name(str(key))] = parse_case_key(str(key), data_path)
+        except ValueError as error:
+            problems.append(Problem(str(file), "CASES", key, str(error)))
+    return definitions
+
+
+def _unknown(name: str, value: object, file: Path, asked: Collection[str]) -> Problem:
+    if name in ClusterConf.model_fields:
+        return Problem(str(file), name, value, "a key of cluster_conf.py: write it there")
+    known = [*TestConf.model_fields, *(asked if isinstance(value, dict) else ())]
+    return Problem(str(file), name, value, helper_hint(name), tuple(sorted(known)), KEYS_OF_TEST)
+
+
+def _listed(
+    names: dict[str, Any], definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
+) -> list[Problem]:
+    """Check CASES and make it the list of names to run."""
+    given = names.get("CASES")
+    has_keys = isinstance(given, dict)  # a mistake in one is told already
+    if isinstance(given, dict):
+        names["CASES"] = given = tuple(case_name(str(key)) for key in given)
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        return []  # told by the model
+    listed = tuple(map(case_name, given))
+    problems = []
+    for index, name in enumerate(listed):
+        if name not in definitions and not has_keys and not is_case_name(name):
+            hint = f"; with data paths, keys are those of a dict: CASES = {{{name!r}: '<data path>'}}"
+            allowed = f"expected {ALLOWED}{hint if ':' in name else ''}"
+            problems.append(Problem(str(file), f"CASES[{index}]", name, allowed))
+        elif name in listed[:index]:
+            problems.append(Problem(str(file), f"CASES[{index}]", name, "expected each case once"))
+    for one, other in same_folder(dict.fromkeys(listed)):
+        allowed = f"expected another name: its results would be in one folder with those of {one!r}"
+        problems.append(Problem(str(file), "CASES", other, allowed))
+    chosen, found = narrowed(listed, changes, definitions)
+    names["CASES"] = chosen or listed
+    return [*problems, *found]
+
+
+def _cases(
+    definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
+) -> tuple[dict[str, CaseSettings], list[Problem]]:
+    problems: list[Problem] = []
+    cases: dict[str, CaseSettings] = {}
+    if changes.repeat is not None and not 1 <= changes.repeat <= MOST_ROUNDS:
+        problems.append(Problem(REPEAT, "", changes.repeat, f"expected a whole number from 1 to {MOST_ROUNDS}"))
+    for name, definition in definitions.items():
+        case, found = validate(CaseSettings, definition, file=file, prefix=f"{name}.", known_as=KEYS_OF_CASE)
+        problems += found
+        if case is not None:
+            cases[name] = case if changes.repeat is None else case.model_copy(update={"repeat": changes.repeat})
+    return cases, problems

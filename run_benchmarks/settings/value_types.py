@@ -1,0 +1,105 @@
+"""Types of settings that several files of a user share: numbers with their bounds, sizes, texts of a form, options.
+
+A `words` entry in a type's JSON schema says for people what is allowed; without one its type and bounds are told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
+
+# A plan lists every process and round: far beyond any host and any patience, and still planned in seconds.
+MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
+
+
+def no_bool(value: object) -> object:
+    """Refuse True and False where a number belongs. Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number, not True or False")
+    return value
+
+
+def _form(pattern: str, words: str) -> tuple[AfterValidator, WithJsonSchema]:
+    """What makes a text have this form."""
+    return AfterValidator(in_form(re.compile(pattern), words)), WithJsonSchema({"words": words})
+
+
+def in_form(form: re.Pattern[str], words: str) -> Callable[[str], str]:
+    """A check that a text has this form, whose error says in words which. The check raises ValueError."""
+
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(f"expected {words}")
+        return text
+
+    return check
+
+
+# Outermost, so that the bounds are in the JSON schema, which messages and documentation are made of.
+NO_BOOL = BeforeValidator(no_bool)
+Count = Annotated[int, Field(ge=1, le=MOST_HOSTS), NO_BOOL]
+Number = Annotated[int, Field(ge=1, le=1 << 22), NO_BOOL]
+Processes = Annotated[int, Field(ge=1, le=MOST_PROCESSES), NO_BOOL]
+Rounds = Annotated[int, Field(ge=1, le=MOST_ROUNDS), NO_BOOL]
+Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), NO_BOOL]
+Port = Annotated[int, Field(ge=1, le=65535), NO_BOOL]
+MasterPort = Annotated[int, Field(ge=1024, le=65535), NO_BOOL]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
+Load = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
+LinkSeconds = Annotated[float, Field(ge=5, allow_inf_nan=False), NO_BOOL]
+SampleSeconds = Annotated[float, Field(ge=0.1, le=60), NO_BOOL]
+Percent = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
+SIZE_WORDS = "a size such as '32G', '512m' or a number of bytes"
+Size = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value),
+    Field(gt=0),
+    WithJsonSchema({"words": SIZE_WORDS}),
+]
+
+
+OutputSize = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value),
+    Field(ge=4 << 10, le=8 << 20),
+    WithJsonSchema({"words": "a size such as '64K' or '1M', from 4K to 8M"}),
+]
+
+
+def _options(value: object) -> object:
+    return parse_container_options(value) if isinstance(value, str) else value
+
+
+Options = Annotated[
+    ContainerOptions, BeforeValidator(_options), WithJsonSchema({"words": "options of `docker run`, in one text"})
+]
+
+ModelName = Annotated[str, *_form(r"[a-z][a-z0-9_]*", "a name of lower-case letters, digits and '_'")]
+FrameworkName = Annotated[str, *_form(r"[a-z][a-z0-9_.]*", "a name such as 'pytorch' or 'pytorch_2.0.1'")]
+ConfigName = Annotated[str, *_form(r"\w+", "a file's name without folder and '.py': letters, digits and '_'")]
+VariableName = Annotated[
+    str,
+    *_form(r"[A-Za-z_][A-Za-z0-9_]*|", "the name of an environment variable (letters, digits and '_'), or '' for none"),
+]
+WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
+UserName = Annotated[
+    str, *_form(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", "a user's name: letters, digits, '_', '-', '.' and '@'")
+]
+InterfaceName = Annotated[
+    str,
+    *_form(r"[A-Za-z0-9_.@-]{1,15}", "'auto' or the name of a network interface such as 'eth0', 15 characters at most"),
+]
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/") or path.strip("/") == "":
+        raise ValueError("expected an absolute path without '..'")
+    return "/" + path.strip("/")
+
+
+HostFolder = Annotated[str, AfterValidator(_absolute), WithJsonSchema({"words": "an absolute path without '..'"})]

@@ -1,0 +1,84 @@
+"""What ends a run early: Ctrl-C, SIGTERM and SIGHUP (a second one leaves at once), and the run's own time limit.
+
+A signal that was ignored when this process began stays ignored: nohup asks so for SIGHUP, a shell without job control
+for the SIGINT of what it starts in the background. SIGTERM is always heard: it is how a run is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from run_benchmarks.console.console import complain
+from run_benchmarks.errors import InterruptedRunError, RunTimeLimitError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EXIT_INTERRUPTED = 130
+
+
+class Interruption:
+    """Whether the run has to end. Use as a context manager in the main thread: it installs the handlers.
+
+    `on_stop` is told the reason when the first signal comes.
+    """
+
+    def __init__(self, cleanup_command: str, on_stop: Callable[[str], None] = lambda _reason: None) -> None:
+        self._event = threading.Event()
+        self._cleanup_command, self._on_stop = cleanup_command, on_stop
+        self._previous: dict[signal.Signals, object] = {}
+        self.reason = ""
+        self.time_limit_reason = ""
+        self._deadline = math.inf
+
+    def __enter__(self) -> Interruption:
+        for number in SIGNALS:
+            if number is not signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._event.is_set():
+            complain(
+                f"{name} again: leaving at once. To remove what may still run on the hosts:\n  {self._cleanup_command}"
+            )
+            os._exit(EXIT_INTERRUPTED)
+        self.reason = f"interrupted by {name}"
+        self._event.set()
+        self._on_stop(self.reason)
+        complain(f"{name}: stopping cleanly, keeping what there is; once more to leave at once")
+
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return self._event.is_set()
+
+    def limit_time(self, limit: float, used: float) -> None:
+        """Let the run end `limit` seconds after its beginning, `used` of which are gone."""
+        self._deadline = time.monotonic() + limit - used
+        self.time_limit_reason = f"the run reached its RUN_TIME_LIMIT of {limit:g} s"
+
+    def time_is_up(self) -> bool:
+        """Whether the run's time limit has passed."""
+        return time.monotonic() >= self._deadline
+
+    def seconds_left(self, most: float) -> float:
+        """The deadline of one operation: `most`, or what is left of the run's time. Raises as `check` does."""
+        self.check()
+        return min(most, self._deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Raise InterruptedRunError where a signal came, RunTimeLimitError where the run's time is over."""
+        if self._event.is_set():
+            raise InterruptedRunError(self.reason)
+        if self.time_is_up():
+            raise RunTimeLimitError(self.time_limit_reason)

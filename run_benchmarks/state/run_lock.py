@@ -1,0 +1,121 @@
+"""run.lock in a run's folder: held (flock) by the controller that works on the run, and naming it.
+
+The kernel frees the lock, whatever ends its holder. What the file says is written under the lock alone and taken back
+at a clean end; a controller that was killed leaves its name in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.state.journal import MODE, JournalError
+from training.benchmarks.driver.launch.process_tree import start_ticks
+
+LOCK_FILE = "run.lock"
+PATIENCE_SECONDS = 0.5  # who only looks whether the lock is held has it for a moment
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Controller(BaseModel):
+    """The process that holds a lock: pid and start time (clock ticks since boot) on a head node since its boot.
+
+    `stopping`: what told it to end, empty while nothing has.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    host: str
+    boot_id: str
+    pid: int
+    start_ticks: int
+    stopping: str = ""
+
+    @classmethod
+    def this(cls) -> Controller:
+        """This process."""
+        pid = os.getpid()
+        return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, start_ticks=start_ticks(pid))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was started on this head node since its boot."""
+        return (self.host, self.boot_id) == (socket.gethostname(), _boot_id())
+
+
+class RunLock:
+    """The lock of one run while it is held; see `controlling`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._holder = Controller.this()
+        self._write(self._holder)
+
+    def note_stopping(self, reason: str) -> None:
+        """Say that this controller was told to end, so that nobody tells it a second time, which ends it at once."""
+        with contextlib.suppress(OSError):
+            self._write(self._holder.model_copy(update={"stopping": reason}))
+
+    def _write(self, holder: Controller) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, holder.model_dump_json().encode() + b"\n", 0)
+
+
+@contextmanager
+def controlling(folder: Path) -> Iterator[RunLock]:
+    """Hold the run's lock. Raises JournalError where another controller works on it, OSError."""
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, MODE)
+    until = time.monotonic() + PATIENCE_SECONDS
+    try:
+        while not _try_lock(descriptor):
+            if time.monotonic() >= until:
+                command = own_command("status", run_word(folder))
+                raise JournalError(f"{folder}: a controller works on this run; see `{command}`")
+            time.sleep(PATIENCE_SECONDS / 10)
+        yield RunLock(descriptor)
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def is_controlled(folder: Path) -> bool:
+    """Whether a controller works on the run now."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def controller_of(folder: Path) -> Controller | None:
+    """The controller that the lock names, at work or killed; None where it names none."""
+    try:
+        return Controller.model_validate_json((folder / LOCK_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _boot_id() -> str:
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,82 @@
+"""What clean refuses before it touches a host, since it would find nothing and say that nothing was left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.commands.cleaning import check_run, clean
+from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.state.journal import Journal, JournalError, RunStarted
+from run_benchmarks.state.run_lock import controlling
+from tests.run_benchmarks.conftest import Load
+
+
+@pytest.fixture
+def plan(load: Load) -> Plan:
+    return prepare(load(), "run20261121191924").plan
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({}, ""),
+        ({"runtime": None, "log_root_host": None}, ""),
+        ({"runtime": "docker"}, "RUNTIME 'docker'"),
+        ({"log_root_host": "/elsewhere/.hosts/run1"}, "/elsewhere/.hosts/run1"),
+    ],
+    ids=["the same", "a journal without them", "another runtime", "another place"],
+)
+def test_a_run_that_was_begun_otherwise(
+    plan: Plan, tmp_path: Path, changed: dict[str, str | None], refused: str
+) -> None:
+    began = {"runtime": plan.runtime, "log_root_host": plan.log_root_host, **changed}
+    fields = {"run_id": "run1", "pid": 1, "plan_digest": "d", "cluster_conf": "c", "test_conf": "t", "rounds": {}}
+    Journal(tmp_path).append(RunStarted.model_validate({**fields, **began}))
+    if refused:
+        with pytest.raises(JournalError, match=refused):
+            check_run(tmp_path, plan)
+    else:
+        check_run(tmp_path, plan)
+
+
+def test_a_run_that_is_worked_on_and_one_that_is_not_there(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with controlling(tmp_path), pytest.raises(JournalError, match="a controller works on this run"):
+        check_run(tmp_path, plan)
+    assert capsys.readouterr().err == ""
+    check_run(tmp_path / "run20200101000000", plan)
+    assert "there is no " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "run",
+        "..",
+        "run20261121191924/..",
+        "run20261121191924\n",
+        "xrun20261121191924",
+        "run2026112119192",
+        "run" + "\u0661" * 14,
+    ],
+)
+def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, tmp_path: Path, name: str) -> None:
+    """It becomes part of a path that is removed."""
+    kept = tmp_path / "kept"
+    kept.touch()
+    hosts = {"localhost": LocalHost("localhost")}
+    with pytest.raises(ConfigError, match="name of a run folder"):
+        clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}))
+    assert kept.exists()
+    (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    for word in (name, str(tmp_path / name)):
+        with pytest.raises(ConfigError, match="expected the name of a run in "):
+            find_run(word, None, tmp_path / "none.py")

@@ -1,0 +1,172 @@
+"""A run is named alone: its journal says from which files it was begun and what its command line changed."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from run_benchmarks.commands import cli
+from run_benchmarks.commands import status as run_status
+from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
+from run_benchmarks.console.command_line import RUN_PY, own_command, run_word
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.session import Session
+from run_benchmarks.settings.changes import Changes
+from run_benchmarks.settings.settings import load_settings
+from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import Journal
+from tests.run_benchmarks.conftest import TEST, Load
+
+RUN = "run20261121191924"
+# What a shell of stock Debian searches: it has python3, and no python.
+STOCK = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
+CHANGES = Changes(sets=("ONE.overrides.seed=7", "STALL_LIMIT=60"), cases=("O*",), repeat=3)
+
+
+@pytest.fixture
+def folder(load: Load, tmp_path: Path) -> Path:
+    """The result folder of a run that was begun with CHANGES and whose controller was killed."""
+    files = tmp_path / "my files"
+    files.mkdir()
+    results = tmp_path / "all results"
+    load(f"{TEST}TWO = dict(ONE)\nCASES += ['TWO']\nFLAGPERF_LOG_PATH_HOST = {str(results)!r}\n")
+    for name in ("cluster_conf.py", "test_conf.py"):
+        (tmp_path / name).rename(files / name)
+    settings = load_settings(files / "cluster_conf.py", files / "test_conf.py", CHANGES)
+    folder = results / RUN
+    folder.mkdir(parents=True)
+    Journal(folder).append(Session(prepare(settings, RUN), folder, Interruption(""), [])._started())
+    (folder / "run.log").write_text("the log\n")
+    return folder
+
+
+def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(RUN_PY), *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def paste(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a printed command as a person would: pasted into a shell of stock Debian, in whatever folder."""
+    return subprocess.run(["/bin/sh", "-c", command], env=STOCK, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def test_the_journal_has_what_the_command_line_changed(folder: Path) -> None:
+    assert Journal(folder).read().started.changes == CHANGES
+    settings = settings_of(folder, None, None)
+    assert (settings.test.STALL_LIMIT, list(settings.cases)) == (60, ["ONE"])
+    assert settings.cases["ONE"].repeat == 3 and settings.cases["ONE"].overrides == {"seed": 7}
+    assert prepare(settings, RUN).digest() == Journal(folder).read().started.plan_digest
+
+
+def test_a_journal_of_before_there_were_changes_is_read(folder: Path) -> None:
+    text = (folder / "journal.jsonl").read_text()
+    before, _, after = text.partition(',"changes":')
+    (folder / "journal.jsonl").write_text(before + after[after.index("}") + 1 :])
+    assert Journal(folder).read().started.changes is None
+    assert settings_of(folder, None, None).changes == Changes()
+
+
+def test_a_run_is_found_by_name_and_by_path(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_conf, default = tmp_path / "my files" / "test_conf.py", tmp_path / "none.py"
+    assert find_run(RUN, test_conf, default) == folder
+    assert find_run(str(folder), None, default) == folder
+    with pytest.raises(ConfigError, match=rf"RUN '{RUN}': expected the name of a run in "):
+        find_run(RUN, None, default)
+    monkeypatch.chdir(folder.parent)
+    assert find_run(RUN, None, default) == folder == find_run(f"./{RUN}", None, default)
+    with pytest.raises(ConfigError, match=rf"did you mean '{RUN}'"):
+        find_run(RUN[:-1] + "5", None, default)
+
+
+def test_files_that_are_gone_are_named_with_the_option_that_replaces_them(folder: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "my files" / "cluster_conf.py"
+    moved = cluster.rename(tmp_path / "moved.py")
+    with pytest.raises(ConfigError) as caught:
+        settings_of(folder, None, None)
+    said = "the run was begun with {}, which is no longer there; name the file with --cluster-conf"
+    assert [str(problem) for problem in caught.value.problems] == [f"{folder}/journal.jsonl: {said.format(cluster)}"]
+    assert settings_of(folder, moved, None).cluster_file == moved
+
+
+@pytest.mark.parametrize("words", [("status",), ("attach",), ("resume",), ("clean",)])
+def test_commands_take_the_run_alone(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
+    with (tmp_path / "my files" / "test_conf.py").open("a") as file:
+        file.write("SHM_SIZE = 'spoilt'\n")
+    answer = call(*words, str(folder), cwd=tmp_path)
+    if words[0] in ("status", "attach"):  # these need no file
+        assert answer.returncode in (0, 1) and "spoilt" not in answer.stderr, answer
+        assert "killed" in answer.stdout or "the log" in answer.stdout
+    else:
+        assert answer.returncode == 2 and "my files/test_conf.py: SHM_SIZE = 'spoilt'" in answer.stderr
+
+
+def test_clean_of_a_run_that_was_begun_with_changes(folder: Path, tmp_path: Path) -> None:
+    answer = call("clean", str(folder), cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (0, "localhost: removed nothing\n"), answer
+
+
+def test_a_resume_compares_with_the_files_that_are_given(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text((tmp_path / "my files" / "test_conf.py").read_text() + "TIME_LIMIT = 5\n")
+    answer = call("resume", str(folder), "--test-conf", str(other), cwd=tmp_path)
+    assert answer.returncode == 2 and "the plan is another than when it began" in answer.stderr
+    assert str(other) in answer.stderr
+
+
+def test_every_printed_command_runs_as_printed(folder: Path, tmp_path: Path) -> None:
+    """From another folder, in a shell of stock Debian, which has no `python`."""
+    printed = [line.strip() for line in run_status.ways_on([folder]) if line.startswith("  ")]
+    assert [shlex.split(line)[2] for line in printed] == ["resume", "clean"]
+    printed += [own_command(word, run_word(folder)) for word in ("status", "attach")]
+    assert all(Path(shlex.split(line)[0]).is_absolute() and "python " not in line.split("/")[0] for line in printed)
+    for line in reversed(printed[1:]):  # all but resume, which runs for minutes
+        answer = paste(line, cwd=Path("/"))
+        assert answer.returncode in (0, 1) and "not found" not in answer.stderr, answer
+    answer = paste(printed[0].replace(" resume ", " resume --help "), cwd=Path("/"))
+    assert answer.returncode == 0 and "Go on with a run" in answer.stdout
+
+
+def test_a_path_that_needs_quotes_is_quoted(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(sys, "executable", "/with space/python3")
+    command = own_command("clean", run_word(folder))
+    assert shlex.split(command) == ["/with space/python3", str(RUN_PY), "clean", str(folder)]
+    assert command.startswith("'/with space/python3' ")
+
+
+def test_no_text_of_ours_tells_to_call_python() -> None:
+    """Stock Debian has python3 alone."""
+    texts = [path.read_text(encoding="utf-8") for path in Path(cli.__file__).parent.rglob("*.py")]
+    assert not any("`python run_benchmarks" in text or '"python run_' in text for text in texts)
+
+
+def test_help_by_its_short_name_for_every_command() -> None:
+    for words in ([], ["run"], ["clean"]):
+        answer = CliRunner().invoke(cli.app, [*words, "-h"])
+        assert answer.exit_code == 0 and "--help" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "is_run"),
+    [
+        ("run20261121191924", True),
+        ("run20261121191924\n", False),
+        ("run202611211919241", False),
+        ("xrun20261121191924", False),
+        ("run" + "\u0661" * 14, False),
+    ],
+)
+def test_a_name_that_is_no_runs_is_none_even_where_there_is_such_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_run: bool
+) -> None:
+    """It becomes part of a path that clean removes."""
+    folder = tmp_path / "result" / name
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert existing_run(name, None, tmp_path / "test_conf.py") == (folder if is_run else None)
+    assert existing_run(str(folder), None, tmp_path / "test_conf.py") == (folder if is_run else None)

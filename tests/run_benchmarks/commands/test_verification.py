@@ -1,0 +1,250 @@
+"""`run.py verify` on what real runs left: intact, and with every link of the chain tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.commands.verification import NoRunError, report, verify
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.records import RoundRecord
+from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
+from run_benchmarks.session.preparation import ROOT, prepare
+from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.session import Session
+from run_benchmarks.settings.settings import load_settings
+from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.run_lock import controlling
+from tests.run_benchmarks.conftest import CLUSTER, TEST
+
+RUN = "run20261121191924"
+NODE = "ONE/round1/localhost_noderank0"
+Tamper = Callable[[Path], object]
+
+
+def run(folder: Path, on_round: Callable[[], None] = lambda: None) -> Path:
+    """One controller's part of a run of two rounds in `folder`; `on_round` is called after each of them."""
+    (folder / "cluster_conf.py").write_text(CLUSTER)
+    changes = "ONE['overrides'] = {'sizes': '8', 'iterations': 2}\nONE['repeat'] = 2\n"
+    paths = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "result")}
+    (folder / "test_conf.py").write_text(TEST + changes + "".join(f"{k} = {v!r}\n" for k, v in paths.items()))
+    prepared = prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), RUN)
+    result = folder / "result" / RUN
+    result.mkdir(parents=True, exist_ok=True)
+    attempt = Schedule._attempt
+
+    def then(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        record = attempt(self, case, index, number)
+        on_round()
+        return record
+
+    with pytest.MonkeyPatch.context() as patch, Interruption("clean") as interruption:
+        patch.setattr(Schedule, "_attempt", then)
+        Session(prepared, result, interruption, ["run.py"]).run()
+    return result
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that a signal ended after its first round, found intact then, and that was resumed to its end."""
+    folder = tmp_path_factory.mktemp("verify")
+    result = run(folder, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    record = json.loads((result / "run.json").read_text())
+    assert record["exit_code"] == EXIT_INTERRUPTED and record["cases"][0]["rounds"] == ["pass"]
+    assert verify(result).problems == []
+    return run(folder)
+
+
+@pytest.fixture
+def folder(resumed: Path, tmp_path: Path) -> Path:
+    """A copy of it, carried elsewhere."""
+    return shutil.copytree(resumed, tmp_path / "carried" / RUN, symlinks=True)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def seal_anew(folder: Path) -> None:
+    """What a forger does: every hash fits again."""
+
+    def fit(record: dict[str, Any]) -> None:
+        for node in record["nodes"]:
+            for name, file in node["files"].items():
+                file["sha256"] = sha256(path.parent / f"{node['host']}_noderank{node['node_rank']}" / name)
+
+    for path in folder.glob("*/round*/round.json"):
+        edit(path, fit)
+    write_seal(folder, RUN, "0" * 16)
+
+
+def faster(folder: Path) -> None:
+    edit(folder / "ONE/round1/round.json", lambda record: record["metrics"].update(max_busbw_GBps=400.0))
+
+
+def faster_mean(folder: Path) -> None:
+    edit(folder / "run.json", lambda record: record["cases"][0]["metrics"].update(max_busbw_GBps=400.0))
+
+
+def another_code(folder: Path) -> None:
+    edit(folder / "ONE/round1/round.json", lambda record: record.update(code_digest="0" * 16))
+
+
+def another_config(folder: Path) -> None:
+    edit(folder / "run.json", lambda record: record["cases"][0]["config"].update(iterations=1000))
+
+
+def another_config_in_a_log(folder: Path) -> None:
+    replace(folder / NODE / "rank1.out.log", '"iterations": 2', '"iterations": 9')
+
+
+def passes(folder: Path) -> None:
+    replace(folder / NODE / "rank1.out.log", '"correct": "pass"', '"correct": "fail"')
+
+
+def another_step(folder: Path) -> None:
+    edit(folder / "ONE/round2/round.json", lambda record: record["steps"].pop())
+
+
+def failed_round(folder: Path) -> None:
+    edit(folder / "ONE/round2/round.json", lambda record: record.update(verdict="fail"))
+
+
+def failed_run(folder: Path) -> None:
+    edit(folder / "run.json", lambda record: record["cases"][0].update(verdict="fail"))
+
+
+def manifest(folder: Path) -> None:
+    replace(folder / "code.manifest", "bandwidth.py", "bandwidth2.py")
+
+
+def no_round(folder: Path) -> None:
+    shutil.rmtree(folder / "ONE/round2")
+
+
+def linked(folder: Path) -> None:
+    log = folder / NODE / "rank0.out.log"
+    log.rename(folder.parent / "elsewhere.log")
+    log.symlink_to(folder.parent / "elsewhere.log")
+
+
+TAMPERED: list[tuple[Tamper, str, str]] = [
+    (faster, "ONE/round1/round.json", "metrics do not follow from the log of rank 0: max_busbw_GBps is 400.0"),
+    (faster_mean, "run.json", "case ONE: metrics do not follow from its rounds: max_busbw_GBps is 400.0"),
+    (another_code, "ONE/round1/round.json", "of the code 0000000000000000"),
+    (another_config, "ONE/round1/round.json", "other settings than run.json"),
+    (another_config_in_a_log, f"{NODE}/rank1.out.log", "ran with other settings than run.json has: iterations is 9"),
+    (passes, "ONE/round1/round.json", "verdict pass does not follow from the logs: rank 1 says that it failed"),
+    (another_step, "ONE/round2/round.json", "steps do not follow from the log of rank 0 (0, there 1)"),
+    (failed_round, "run.json", "case ONE: its rounds are pass, pass, on disk pass, fail"),
+    (failed_run, "run.json", "verdict pass does not follow from its cases"),
+    (manifest, "code.manifest", "lists the code"),
+    (no_round, "run.json", "its rounds are pass, pass, on disk pass"),
+]
+
+
+def test_intact(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not report(folder, print)
+    said = capsys.readouterr().out
+    assert f"{RUN}: intact: " in said and sha256(folder / SEAL_FILE) in said
+    (folder / "run.log").write_text("it goes on after the seal\n")
+    assert verify(folder).problems == []
+
+
+@pytest.mark.parametrize("sealed_anew", [False, True], ids=["sealed", "sealed anew"])
+@pytest.mark.parametrize(("tamper", "name", "problem"), TAMPERED, ids=[str(case[1:]) for case in TAMPERED])
+def test_what_was_tampered_with_is_named(
+    tamper: Tamper, name: str, problem: str, sealed_anew: bool, folder: Path
+) -> None:
+    """Also where whoever did it wrote a fitting seal: numbers and verdicts still have to follow from the logs."""
+    tamper(folder)
+    if sealed_anew:
+        seal_anew(folder)
+    problems = verify(folder).problems
+    assert any(found.startswith(f"{name}: ") and problem in found for found in problems), problems
+    if not sealed_anew:
+        assert any("sha256" in found or "missing" in found for found in problems)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "line"),
+    [
+        (lambda folder: (folder / NODE / "monitor.jsonl").unlink(), f"{NODE}/monitor.jsonl: missing"),
+        (lambda folder: (folder / NODE / "extra.log").touch(), f"{NODE}/extra.log: added"),
+        (lambda folder: (folder / "report.html").write_text("400 GB/s"), "report.html: changed"),
+        (lambda folder: (folder / "seal.json").unlink(), "seal.json: missing"),
+        (lambda folder: (folder / "run.json").write_text("[" * 100_000), "run.json: changed"),
+        (
+            lambda folder: (folder / "ONE/round1/round.json").write_text("{}"),
+            "ONE/round1/round.json: changed: cannot be",
+        ),
+        (linked, f"{NODE}/rank0.out.log: changed: leads out of its place"),
+    ],
+    ids=["missing", "added", "report", "no seal", "nested", "unreadable", "link"],
+)
+def test_files_that_changed_came_or_went_are_named(tamper: Tamper, line: str, folder: Path) -> None:
+    tamper(folder)
+    problems = verify(folder).problems
+    assert any(found.startswith(line) for found in problems), problems
+
+
+def test_a_seal_leads_nowhere_else(folder: Path) -> None:
+    """Whoever gives a folder away for verification cannot make us read, or tell of, what is not in it."""
+    edit(folder / SEAL_FILE, lambda seal: seal["files"].update({"../../\x1b[2Jsecret": "0" * 64}))
+    assert "../../?[2Jsecret: changed: leads out of its place" in verify(folder).problems
+
+
+def test_no_run(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(NoRunError, match="not the folder of a run"):
+        verify(tmp_path)
+    with controlling(folder), pytest.raises(NoRunError, match="a controller works on this run"):
+        report(folder, print)
+
+
+def test_on_the_command_line(folder: Path, tmp_path: Path) -> None:
+    def call(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), "verify", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = call(str(folder))
+    assert code == 0 and "intact" in said
+    replace(folder / NODE / "rank0.out.log", "[PerfLog]", "[PerfLog] ")
+    code, said = call(str(folder))
+    assert code == 1 and f"{NODE}/rank0.out.log: changed: its sha256" in said
+    (tmp_path / "empty").mkdir()
+    assert call(str(tmp_path / "empty"))[0] == 2
+    code, said = call("run19990101000000")
+    assert code == 2 and "expected the name of a run" in said
+
+
+def test_a_run_that_failed_is_intact_too(folder: Path) -> None:
+    passes(folder)
+    edit(folder / "ONE/round1/round.json", lambda record: record.update(verdict="fail"))
+    second = json.loads((folder / "ONE/round2/round.json").read_text())["metrics"]
+
+    def failed(record: dict[str, Any]) -> None:
+        record.update(verdict="fail", exit_code=1)
+        record["cases"][0].update(verdict="fail", rounds=["fail", "pass"], metrics=second, spread={})
+
+    edit(folder / "run.json", failed)
+    seal_anew(folder)
+    assert verify(folder).problems == []

@@ -1,0 +1,71 @@
+"""The code that the hosts run: the same content, the same archive and name."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.transfer import push
+from run_benchmarks.plan.code_bundle import CodeBundle, bundle
+from run_benchmarks.session.session import ROOT
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    for name in ("training/a.py", "monitors/b.py", "vendors/x/env.env", "vendors/x/__pycache__/c.py", "vendors/x/i.j2"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "run_benchmarks").mkdir()
+    (root / "run_benchmarks" / "secret.py").write_text("")
+    return root
+
+
+def names(code: CodeBundle) -> list[str]:
+    with tarfile.open(fileobj=code.open()) as tar:
+        return tar.getnames()
+
+
+def test_it_holds_what_the_hosts_run_and_nothing_else(repository: Path) -> None:
+    assert names(bundle(repository)) == ["training/a.py", "monitors/b.py"]
+
+
+def test_equal_content_is_equal_wherever_and_whenever_it_lies(repository: Path, tmp_path: Path) -> None:
+    first = bundle(repository)
+    (repository / "training" / "a.py").chmod(0o777)
+    moved = repository.rename(tmp_path / "elsewhere")
+    assert bundle(moved) == first
+    (moved / "training" / "a.py").write_text("changed")
+    assert bundle(moved).digest != first.digest
+    assert bundle(moved, ("result",)).digest != bundle(moved).digest
+
+
+def test_mount_points_are_empty_folders(repository: Path, tmp_path: Path) -> None:
+    code = bundle(repository, ("result", "deep/er"))
+    push(LocalHost("localhost"), code.open(), str(tmp_path / "code"), deadline=30)
+    for name in ("result", "deep/er"):
+        assert list((tmp_path / "code" / name).iterdir()) == []
+    assert isinstance(code.open(), io.BytesIO)
+
+
+def test_the_real_one_runs_by_itself(tmp_path: Path) -> None:
+    """What a host gets starts there, without the controller's packages in reach."""
+    push(LocalHost("localhost"), bundle(ROOT).open(), str(tmp_path / "code"), deadline=30)
+    modules = ("training.benchmarks.driver.launch.supervise", "monitors", "training.benchmarks.driver.launch")
+    for module in modules:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module, "--help"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path / "code"), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--" in done.stdout
+    assert not (tmp_path / "code" / "run_benchmarks").exists()

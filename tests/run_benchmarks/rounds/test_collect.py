@@ -1,0 +1,125 @@
+"""A node's files come over, and the launch is written down without secrets, whatever happens."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.errors import CollectError
+from run_benchmarks.hosts import transfer
+from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.records import CollectedFile
+from run_benchmarks.rounds import collect
+from run_benchmarks.rounds.collect import collect_node
+from tests.run_benchmarks.results.rounds import node_plan
+
+
+@pytest.fixture
+def outcome(tmp_path: Path) -> NodeOutcome:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "rank0.out.log").write_text("log\n")
+    (tmp_path / "here").mkdir()
+    plan = node_plan("node1", 0, (0, 1)).model_copy(update={"log_dir_host": str(tmp_path / "there")})
+    return NodeOutcome(node=plan, folder=tmp_path / "here", exit_code=7, output="out\nput\n", error="node1: bad")
+
+
+def test_files_and_the_launch_log(outcome: NodeOutcome) -> None:
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256=hashlib.sha256(b"log\n").hexdigest())}
+    assert not outcome.incomplete and outcome.left_behind == ()
+    log = (outcome.folder / "start_pytorch_task.log").read_text()
+    for line in (
+        "host: node1",
+        "node rank: 0, ranks 0, 1",
+        "image: none (process runtime)",
+        "  HF_TOKEN=***",
+        "  NCCL_DEBUG=WARN",
+        "argv: python3 --port 29501",
+        "exit code: 7",
+        "error: node1: bad",
+        "out\nput",
+    ):
+        assert f"{line}\n" in log
+    assert "hf_secret" not in log
+
+
+def test_the_launch_log_is_there_also_where_the_files_are_not(outcome: NodeOutcome) -> None:
+    outcome.exit_code, outcome.error = None, None
+    plan = outcome.node.model_copy(update={"log_dir_host": "/no/such/folder"})
+    with pytest.raises(CollectError, match="/no/such/folder"):
+        collect_node(LocalHost("node1"), plan, outcome, "pytorch", 29501)
+    log = (outcome.folder / "start_pytorch_task.log").read_text()
+    assert "exit code: none\n" in log
+    assert "error:" not in log
+
+
+def test_secrets_of_the_task_are_masked_in_what_comes_and_the_rest_is_untouched(
+    outcome: NodeOutcome, tmp_path: Path
+) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    there = tmp_path / "there"
+    (there / "deep").mkdir()
+    text = f"a\rb \xff {secret}\r\nlast line without an end".encode("latin-1")
+    (there / "deep" / "rank1.out.log").write_bytes(text)
+    binary = b"\0" + secret.encode()
+    (there / "trace.bin").write_bytes(binary)
+    outcome.output = f"HF_TOKEN={secret}\n"
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    kept = (outcome.folder / "deep" / "rank1.out.log").read_bytes()
+    assert kept == text.replace(secret.encode(), b"***")
+    expected = {"deep/rank1.out.log": kept, "rank0.out.log": b"log\n", "trace.bin": binary}
+    assert outcome.files == {
+        name: CollectedFile(size=len(data), sha256=hashlib.sha256(data).hexdigest()) for name, data in expected.items()
+    }
+    assert secret not in (outcome.folder / "start_pytorch_task.log").read_text() + outcome.output
+
+
+def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
+    outcome: NodeOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    (tmp_path / "there" / "rank0.out.log").write_text(secret)
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - {} +", "-cf - ./vanished {} +"))
+    with pytest.raises(CollectError, match="vanished"):
+        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert (outcome.folder / "rank0.out.log").read_text() == "***"
+    assert outcome.files["rank0.out.log"].size == 3 and outcome.incomplete
+    assert outcome.files["rank0.out.log"].sha256 == hashlib.sha256(b"***").hexdigest()
+
+
+def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pull(*_: object, **__: object) -> dict[str, str]:
+        (outcome.folder / "rank0.out.log").write_text("log\n")
+        raise CollectError("node1", "broke", files={"rank0.out.log": "d"}, missing=["cpu_monitor.log", "monitor.jsonl"])
+
+    monkeypatch.setattr(collect, "pull", pull)
+    with pytest.raises(CollectError):
+        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256="d")}
+    expected = ["rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json", "cpu_monitor.log"]
+    assert outcome.missing() == expected and outcome.incomplete
+
+
+def test_a_link_is_left_out_by_name_and_no_reason_to_fail(outcome: NodeOutcome, tmp_path: Path) -> None:
+    (tmp_path / "there" / "latest").symlink_to("/abs/path")
+    said: list[str] = []
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, warn=said.append)
+    assert said == ["node1: latest is left out: a symbolic link"]
+    assert outcome.files.keys() == {"rank0.out.log"} and not outcome.incomplete and outcome.left_behind == ()
+
+
+def test_what_a_limit_cuts_is_named_and_stays_on_its_host(outcome: NodeOutcome, tmp_path: Path) -> None:
+    secret = outcome.node.workload.environment["HF_TOKEN"]
+    (tmp_path / "there" / "large").write_text(f"{secret}\n" + "x" * (3 << 20))
+    said: list[str] = []
+    limits = CollectLimits(max_bytes=1 << 20)
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=limits, warn=said.append)
+    assert said[0].startswith("node1: there is more than MAX_COLLECT_BYTES (1 MiB); of large the beginning is kept")
+    assert outcome.incomplete and outcome.files.keys() == {"rank0.out.log", "large"}
+    kept = (outcome.folder / "large").read_bytes()
+    assert kept.startswith(b"***\nxxx") and 0 < len(kept) < 1 << 20
+    assert outcome.files["large"] == CollectedFile(size=len(kept), sha256=hashlib.sha256(kept).hexdigest())

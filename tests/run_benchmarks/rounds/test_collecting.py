@@ -1,0 +1,87 @@
+"""A controller killed while it collects: the round that was over is collected again, judged, and not run again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.state.journal import Journal, NodeEnd, RoundCollecting, RoundEnded, RoundStarted, RunStarted
+from tests.run_benchmarks.local_run import Run
+
+SHORT = "ONE['overrides'] = {'sizes': '8', 'iterations': 1, 'warmup_iterations': 0}\n"
+# run.py, whose controller is killed for good at the call of a function: before it, or after what it does.
+KILLED_AT = """
+import os, signal, sys
+from run_benchmarks.rounds import round as module
+name, when, sys.argv[1:] = sys.argv[1], sys.argv[2], sys.argv[3:]
+action = getattr(module, name)
+def killed(*arguments, **options):
+    if when == "after":
+        action(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(module, name, killed)
+from run_benchmarks.commands.cli import main
+main()
+"""
+STARTED = RunStarted(run_id="run1", pid=1, plan_digest="d", cluster_conf="c", test_conf="t", rounds={"A": 2})
+BEGUN = RoundStarted(case="A", round=1, attempt=1, master_port=29500, hosts=["h1"])
+COLLECTING = RoundCollecting(
+    case="A",
+    round=1,
+    attempt=1,
+    nodes={"h1": NodeEnd(exit_code=143, error=None, stopped=True, warnings=["slow"])},
+    early_end=(Verdict.TIMEOUT, "did not end within its time limit of 5 s"),
+    phase_seconds={"run": 5.0},
+)
+
+
+def test_the_journal_says_how_a_round_that_is_collected_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for event in (STARTED, BEGUN, COLLECTING):
+        journal.append(event)
+    state = journal.read()
+    assert (state.open, state.collecting) == (BEGUN, COLLECTING)
+    journal.append(RoundEnded(case="A", round=1, attempt=1, verdict=Verdict.TIMEOUT, reason="late"))
+    journal.append(BEGUN.model_copy(update={"round": 2}))
+    assert journal.read().collecting is None
+
+
+def killed_at(run: Run, name: str, when: str, *words: str) -> None:
+    argv = [sys.executable, "-c", KILLED_AT, name, when, *run.argv[2:], *words]
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
+
+
+@pytest.mark.timeout(180)
+def test_a_round_that_was_over_is_not_run_again(tmp_path: Path) -> None:
+    """Killed before anything is collected, then with everything here and nothing recorded, then before the removal."""
+    run = Run(tmp_path / "run", SHORT)
+    killed_at(run, "collect_node", "before")
+    assert run.result is not None
+    name, folder = run.result.name, run.result / "ONE/round1"
+    (folder / ".incoming-killed").mkdir()
+    killed_at(run, "collect_node", "after", "resume", name)
+    assert not (folder / "round.json").exists() and (folder / "localhost_noderank0/rank0.out.log").exists()
+    killed_at(run, "remove_tasks", "before", "resume", name)
+    recorded = (folder / "round.json").read_bytes()
+    states = [path.parent.name for path in tmp_path.rglob("supervisor.json")]
+    assert sorted(states) == ["localhost_noderank0.monitor", "localhost_noderank0.workload"]
+    answer = subprocess.run([*run.argv, "resume", name], capture_output=True, text=True, timeout=100)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert (folder / "round.json").read_bytes() == recorded
+    record = json.loads(recorded)
+    assert (record["verdict"], record["attempt"], record["nodes"][0]["exit_code"]) == ("pass", 1, 0)
+    assert record["nodes"][0]["missing"] == [] and "run" in record["phase_seconds"]
+    launch = (folder / "localhost_noderank0/start_pytorch_task.log").read_text()
+    assert "exit code: 0" in launch
+    events = [event["event"] for event in run.journal()]
+    assert events.count("round_started") == 1 and events.count("round_ended") == 1
+    assert not (folder / ".incoming-killed").exists() and not (run.result / "ONE/round1_try2").exists()
+    assert list(tmp_path.rglob("supervisor.json")) == []

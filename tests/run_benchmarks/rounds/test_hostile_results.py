@@ -1,0 +1,264 @@
+"""Whatever a host leaves of a round is that round's verdict: records, tables and the report come all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from run_benchmarks.commands.network_console import show_network
+from run_benchmarks.console.console import print_table
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.report.html import write_report
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.metrics import combine
+from run_benchmarks.results.network_baseline import measured
+from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
+from run_benchmarks.results.summary import case_rows
+from run_benchmarks.rounds.recording import RoundFacts, write_round
+from run_benchmarks.rounds.stall import parse_looks
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session.preparation import Prepared, new_run_id, prepare
+from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.session import Session
+from run_benchmarks.settings.settings import load_settings
+from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.interruption import Interruption
+from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
+from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
+from tests.run_benchmarks.results.rounds import STEP, outcome, round_record, run_record
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.network.baseline import BaselineError, compare, read_run
+
+MAX_RECORD_BYTES = 8 << 20
+FACTS = RoundFacts(index=1, attempt=1, started_ms=5, phase_seconds={"run": 1.0}, master_port=29500, ended_early=None)
+
+
+class WholePath:
+    """The whole way from a node's files to a report, again and again in one folder."""
+
+    def __init__(self, prepared: Prepared, folder: Path) -> None:
+        self._folder, self._case = folder, prepared.plan.cases[0]
+        self._context = context(prepared, folder)
+
+    def go(self, files: Mapping[str, bytes]) -> RoundRecord:
+        """Judge a round with these files in the place of sound ones; check all that is written of it."""
+        place = self._folder / "ONE" / "round1"
+        shutil.rmtree(place, ignore_errors=True)
+        found = outcome(place)
+        for name, data in files.items():
+            (found.folder / name).write_bytes(data)
+        record = write_round(place / "round.json", self._context, self._case, [node(self._case, found)], FACTS)
+        assert strict((place / "round.json").read_bytes())["verdict"] == record.verdict
+        assert RoundRecord.model_validate_json((place / "round.json").read_bytes()) == record
+        return record
+
+    def of_a_run(self, records: Sequence[RoundRecord]) -> None:
+        """Make a run of these rounds, and check all that is written of it."""
+        metrics, spread = combine([record.metrics for record in records])
+        run = run_record(metrics, spread=spread, config={"slow_percent": 15.0})
+        write_record(self._folder / "run.json", run)
+        assert RunRecord.model_validate_json((self._folder / "run.json").read_bytes()) == run
+        strict((self._folder / "run.json").read_bytes())
+        write_report(self._folder, run, list(records)).read_text(encoding="utf-8")
+        print_table("", ("",) * 6, case_rows(run), file=io.StringIO())
+        show_network(run, self._folder)
+        found = measured("ONE", records)
+        assert all(math.isfinite(change.percent) for change in compare(found, found, 10.0))
+        with contextlib.suppress(BaselineError):
+            read_run(self._folder)
+
+
+def strict(data: bytes) -> dict[str, Any]:
+    """The JSON of a record, which is UTF-8, small, and has no NaN."""
+    assert len(data) < MAX_RECORD_BYTES
+    found = json.loads(data.decode("utf-8"), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    return dict(found)
+
+
+def context(prepared: Prepared, folder: Path) -> RunContext:
+    return RunContext(
+        plan=prepared.plan,
+        code=prepared.code,
+        hosts={"localhost": LocalHost("localhost")},
+        reports={"localhost": HostReport(host="localhost")},
+        runtime=ProcessRuntime(),
+        result_dir=folder,
+        interruption=Interruption("clean"),
+        link_limit=5.0,
+    )
+
+
+def node(case: CasePlan, found: NodeOutcome) -> Node:
+    return Node(plan=case.rounds[0].nodes[0], host=LocalHost("localhost"), outcome=found)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> WholePath:
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "cluster_conf.py").write_text(CLUSTER)
+    (folder / "test_conf.py").write_text(TEST)
+    return WholePath(prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), new_run_id()), folder)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_no_log_ends_the_run(path: WholePath, name: str) -> None:
+    for what, log in logs().items():
+        if what.startswith(f"{name} as "):
+            record = path.go({"rank0.out.log": log})
+            assert record.verdict in (Verdict.PASS, Verdict.FAIL), what
+            path.of_a_run([record, record])
+
+
+def test_no_node_exit_ends_the_run(path: WholePath) -> None:
+    path.of_a_run([path.go({"node_exit.json": data}) for data in node_exits().values()])
+
+
+def test_no_state_of_ranks_ends_the_run(path: WholePath) -> None:
+    for data in rank_states().values():
+        path.go(
+            {"rank_states.json": data, "rank0.out.log": log_with(Event.FINISHED, "null").rpartition(b"[PerfLog]")[0]}
+        )
+        for look in parse_looks(f"{'9' * 5000} rank0.out.log\n\n{data.decode(errors='replace')}", [0, 1]).values():
+            assert look.log_bytes is None and abs(look.silent_seconds) < 1e17
+
+
+def test_no_monitor_ends_the_run(path: WholePath) -> None:
+    path.of_a_run([path.go({"monitor.jsonl": data, "sys_info.json": data}) for data in monitors().values()])
+
+
+def test_a_sound_round_passes(path: WholePath) -> None:
+    record = path.go({})
+    assert (record.verdict, record.warnings) == (Verdict.PASS, []) and record.nodes[0].monitor is not None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "rank0.out.log": st.lists(st.sampled_from(sorted(logs().values())) | st.binary(max_size=50)).map(b"".join),
+            "node_exit.json": st.sampled_from(sorted(node_exits().values())) | st.binary(max_size=50),
+            "monitor.jsonl": st.lists(st.sampled_from(sorted(monitors().values()))).map(b"".join),
+        },
+    )
+)
+def test_no_combination_ends_the_run(path: WholePath, files: dict[str, bytes]) -> None:
+    path.of_a_run([path.go(files)])
+
+
+def test_what_the_judge_breaks_at_is_the_round_s_verdict_and_names_the_host(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(found: NodeOutcome) -> None:
+        if found.node.host == "node2":
+            raise RecursionError("too deep")
+
+    monkeypatch.setattr(NodeOutcome, "exit_record", breaks)
+    prepared = prepare(load(), new_run_id())
+    case = prepared.plan.cases[0]
+    outcomes = [outcome(tmp_path, host, rank) for rank, host in enumerate(("node1", "node2"))]
+    nodes = [Node(plan=each.node, host=LocalHost("localhost"), outcome=each) for each in outcomes]
+    nodes[0].warnings.append("node1: \ud800")
+    write_round(tmp_path / "round.json", context(prepared, tmp_path), case, nodes, FACTS)
+    record = RoundRecord.model_validate_json((tmp_path / "round.json").read_bytes())
+    # The warning of node1 cannot be written, so that it is one of the two.
+    assert record.reason == "the results of node1, node2 cannot be judged: RecursionError: too deep"
+    assert (record.verdict, record.warnings, record.metrics) == (Verdict.FAIL, ["node1: ?"], {})
+    assert [each.host for each in record.nodes] == ["node1", "node2"]
+    nodes[0].warnings.clear()
+    early = dataclasses.replace(FACTS, ended_early=(Verdict.ABORTED, "SIGINT"))
+    record = write_round(tmp_path / "round.json", context(prepared, tmp_path), case, nodes, early)
+    assert record.verdict is Verdict.ABORTED
+    assert record.reason == "SIGINT; the results of node2 cannot be judged: RecursionError: too deep"
+
+
+def test_a_full_disk_is_no_verdict(load: Load, tmp_path: Path) -> None:
+    prepared = prepare(load(), new_run_id())
+    with pytest.raises(OSError, match="No such file"):
+        write_round(tmp_path / "none" / "round.json", context(prepared, tmp_path), prepared.plan.cases[0], [], FACTS)
+
+
+POISON = ("deep list", "surrogate", "5000 digits", "10 to the 400", "beyond a float", "largest float", "same key twice")
+
+
+def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole session around what hosts sent: each round has its verdict, the next case passes, all is written."""
+
+    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        place = tmp_path / "result" / case.folder / f"round{index}"
+        found = outcome(place)
+        if case.name == "ONE":
+            poison = VALUES[POISON[index - 1]]
+            for name, files in (
+                ("rank0.out.log", logs()),
+                ("node_exit.json", node_exits()),
+                ("monitor.jsonl", monitors()),
+            ):
+                sent = [data for what, data in files.items() if what.startswith(f"{POISON[index - 1]} as ")]
+                (found.folder / name).write_bytes(sent[0])
+            assert poison.encode() in (found.folder / "rank0.out.log").read_bytes()
+        facts = dataclasses.replace(FACTS, index=index)
+        return write_round(place / "round.json", context(prepared, tmp_path), case, [node(case, found)], facts)
+
+    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    folders = (
+        f"FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nFLAGPERF_LOG_PATH_HOST = {str(tmp_path / 'logs')!r}\n"
+    )
+    test = TEST.replace('["ONE"]', '["ONE", "TWO"]') + f"ONE['repeat'] = {len(POISON)}\nTWO = ONE | {{'repeat': 1}}\n"
+    prepared = prepare(load(test + folders), new_run_id())
+    (tmp_path / "result").mkdir()
+    with Interruption("clean") as interruption:
+        Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
+    record = RunRecord.model_validate_json((tmp_path / "result" / "run.json").read_bytes())
+    first, second = record.cases
+    assert len(first.rounds) == len(POISON) and first.verdict is Verdict.FAIL
+    assert (second.verdict, second.rounds) == (Verdict.PASS, [Verdict.PASS])
+    assert (tmp_path / "result" / "report.html").stat().st_size > 1000
+
+
+def test_measurements_that_cannot_be_combined_are_the_case_s_verdict(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(rounds: object) -> dict[str, Any]:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("run_benchmarks.session.session.combine", breaks)
+    (tmp_path / "result").mkdir()
+    with Interruption("clean") as interruption:
+        session = Session(prepare(load(), new_run_id()), tmp_path / "result", interruption, ["run.py"])
+        case = session._record().cases[0]
+    assert case.verdict is Verdict.FAIL
+    assert case.reason == "its measurements cannot be combined: OverflowError: too large"
+
+
+class Unshowable:
+    def __str__(self) -> str:
+        raise RecursionError("too deep")
+
+
+def test_a_report_that_cannot_show_a_measurement_comes_without_it(tmp_path: Path) -> None:
+    found = round_record(tmp_path / "a")
+    poisoned = found.model_copy(update={"steps": [{**STEP, "time_us": {"p50": Unshowable(), "p95": 1}}]})
+    page = write_report(tmp_path, run_record({"busbw_GBps": 1.5}), [poisoned]).read_text(encoding="utf-8")
+    assert "its measurements cannot be shown: round.json has them" in page
+    assert "its measurements cannot be shown" not in write_report(tmp_path, run_record({}), [found]).read_text()
+
+
+def test_means_beyond_a_float_are_the_values() -> None:
+    largest = 1.7976931348623157e308
+    assert combine([{"a": largest}, {"a": largest / 2}])[0] == {"a": [largest, largest / 2]}

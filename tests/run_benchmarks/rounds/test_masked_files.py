@@ -1,0 +1,78 @@
+"""Secrets in files of any size and form are masked, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from run_benchmarks.rounds import masked_files
+from run_benchmarks.rounds.masked_files import mask_files
+from run_benchmarks.session.session import ROOT
+from training.benchmarks.driver.protocol.masking import mask_output
+
+SECRETS = ("sixteen letters!", "hf_0123456789")
+MASKS = re.compile(r"(?:\*\*\*)+")
+WORDS = st.sampled_from(
+    [*SECRETS, "token=abcdefgh", "http://me:password@host", "https://0123456789@host", "x", "\r", " ", "\n", "ü", "="]
+)
+
+
+@given(st.lists(WORDS, max_size=60), st.integers(40, 80))
+@settings(deadline=None, max_examples=150)
+def test_in_pieces_as_in_one(tmp_path_factory: pytest.TempPathFactory, words: list[str], piece: int) -> None:
+    """Pieces of 40 to 80 bytes, far smaller than in earnest, so that every secret is cut somewhere."""
+    folder = tmp_path_factory.mktemp("masked")
+    text = "".join(words)
+    (folder / "log").write_bytes(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masked_files, "PIECE_BYTES", piece)
+        patch.setattr(masked_files, "MARGIN_BYTES", 40)
+        mask_files(folder, SECRETS)
+    kept = (folder / "log").read_bytes().decode()
+    assert not any(secret in kept for secret in SECRETS)
+    # Secrets side by side are one mask or several, depending on where a piece ends.
+    assert (
+        MASKS.sub("***", kept) == MASKS.sub("***", mask_output(text, SECRETS))
+        or len(max(text.split() or [""], key=len)) > 40
+    )
+
+
+def test_a_secret_on_the_seam_of_a_line_without_end(tmp_path: Path) -> None:
+    piece, margin = masked_files.PIECE_BYTES, masked_files.MARGIN_BYTES
+    for secret in (SECRETS[1], "token=abcdefgh"):
+        for at in (piece - margin - 3, piece - margin, piece - 3):
+            (tmp_path / "log").write_text("x" * (at - 1) + "," + secret + "," + "x" * piece)
+            assert list(mask_files(tmp_path, SECRETS)) == ["log"]
+            kept = (tmp_path / "log").read_text()
+            assert kept.count("***") == 1 and "0123456789" not in kept and "abcdefgh" not in kept
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from run_benchmarks.rounds.masked_files import mask_files
+mask_files(Path(sys.argv[1]), ["warm-up-secret"])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(Path(sys.argv[1]) / "log").write_bytes(b"")
+with (Path(sys.argv[1]) / "log").open("wb") as file:
+    for _ in range(100):
+        file.write(b"x" * 1_000_000)
+    file.write(b"a secret of ours")
+masked = mask_files(Path(sys.argv[1]), ["secret of ours"])
+print(list(masked), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_line_of_100_megabytes_takes_little_memory(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", LARGE, str(tmp_path)]
+    answer = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert answer.startswith("['log'] ") and int(answer.split()[-1]) < 30_000  # kilobytes
+    with (tmp_path / "log").open("rb") as file:
+        file.seek(-8, 2)
+        assert file.read() == b"xxxa ***"

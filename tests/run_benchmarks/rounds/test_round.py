@@ -1,0 +1,173 @@
+"""What of a round's tasks was never started goes, too; what does not go is remembered."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.errors import TaskError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.incoming.capture import Capture
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.facts import INFINIBAND, Questions, gather
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import NodePlan, Task
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.round import Round
+from run_benchmarks.runtimes.base import RunningTask
+from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.state.context import RunContext
+from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import RoundStarted
+from tests.run_benchmarks.conftest import TEST, Load
+
+
+class Created:
+    """A task that was created and never started."""
+
+    def __init__(self, name: str, left: set[str]) -> None:
+        self._name, self._left = name, left
+
+    def start(self) -> None:
+        raise AssertionError("nobody asked for a start")
+
+    def exists(self) -> bool:
+        return False
+
+    def trace(self) -> None:
+        raise AssertionError("it has no stacks")
+
+    def wait(self, seconds: float) -> int | None:
+        raise AssertionError("it never ends")
+
+    def stop(self, grace: float) -> None:
+        """Nothing of it runs."""
+
+    def output(self, grace: float) -> str:
+        return ""
+
+    def remove(self) -> None:
+        if self._name not in self._left:
+            raise TaskError("localhost", "it does not go")
+        self._left.remove(self._name)
+
+    def finish(self, grace: float) -> str:
+        raise AssertionError("it goes only once what it wrote is recorded")
+
+
+class Runtime(ProcessRuntime):
+    """Knows the tasks in `left`."""
+
+    def __init__(self, left: set[str]) -> None:
+        self._left = left
+
+    def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
+        return Created(task.name, self._left)
+
+
+def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
+    """A round of one node whose two tasks were created by another controller."""
+    settings = load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n")
+    prepared = prepare(settings, "run20261121191924")
+    plan = prepared.plan
+    case = plan.cases[0]
+    left = {task.name for node in case.rounds[0].nodes for task in (node.workload, node.monitor)}
+    context = RunContext(
+        plan=plan,
+        code=prepared.code,
+        hosts={"localhost": LocalHost("localhost")},
+        reports={"localhost": HostReport(host="localhost")},
+        runtime=Runtime(left),
+        result_dir=tmp_path / "result",
+        interruption=Interruption("clean"),
+        link_limit=5.0,
+    )
+    assert len(left) == 2
+    return Round(context, case, case.rounds[0], note=lambda _: None), left
+
+
+def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(load: Load, tmp_path: Path) -> None:
+    round_, left = round_and_its_tasks(load, tmp_path)
+    started = RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"])
+    (node,) = round_._nodes.values()
+    there = Path(node.plan.log_dir_host)
+    there.mkdir(parents=True)
+    (there / "rank0.out.log").write_text("what there was\n")
+    record = round_.resume(started)
+    assert record.verdict is Verdict.ABORTED and "its tasks were gone" in record.reason
+    assert left == set() and round_.left == {}
+    assert list(record.nodes[0].files) == ["rank0.out.log"] and "rank1.out.log" in record.nodes[0].missing
+    assert (round_.folder / "localhost_noderank0/rank0.out.log").read_text() == "what there was\n"
+
+
+def test_what_was_left_out_or_cut_is_in_the_record(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    round_, _ = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    there = Path(node.plan.log_dir_host)
+    there.mkdir(parents=True)
+    (there / "latest").symlink_to("/abs/path")
+    (there / "rank0.out.log").write_text("log\n")
+    flood = Capture(4096)
+    flood.add(b"x" * (1 << 20))
+    monkeypatch.setattr(Created, "output", lambda *_: flood.text())
+    record = round_.resume(RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"]))
+    assert "localhost: latest is left out: a symbolic link" in record.warnings
+    assert "localhost: output of the workload beyond MAX_OUTPUT_BYTES is left out" in record.warnings
+    assert list(record.nodes[0].files) == ["rank0.out.log"]
+    assert "latest is left out" in (round_.folder / "round.json").read_text()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["refuses", "lost"])
+def test_what_could_not_be_ended_is_remembered(load: Load, tmp_path: Path, lost: bool) -> None:
+    """Of a host that is lost both tasks; where it is not, the one that does not go."""
+    round_, left = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    node.monitor, node.workload = Created(node.plan.monitor.name, left), Created("another", left)
+    node.done, node.lost = True, lost
+    round_._make_folders()
+    round_._end()
+    assert round_.left == {"localhost": [node.workload, node.monitor] if lost else [node.workload]}
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "has_infiniband", "given"), [(2, True, (INFINIBAND,)), (2, False, ()), (1, True, ())]
+)
+def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
+    load: Load, tmp_path: Path, nnodes: int, has_infiniband: bool, given: tuple[str, ...]
+) -> None:
+    text = f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nPYTHON = {sys.executable!r}\n"
+    text = text.replace('"nproc": 2', f'"nproc": 2, "nnodes": {nnodes}')
+    settings = load(text, 'HOSTS = ["node1", "node2"]\nSSH_USER = "nobody"\n')
+    prepared = prepare(settings, "run20261121191924")
+    plan = prepared.plan
+    hosts: dict[str, Host] = {name: LocalHost(name) for name in plan.hosts}
+    folder = str(tmp_path / "facts")
+    asked = Questions(
+        deploy=folder,
+        log_root=folder,
+        code_dir=folder,
+        python=None,
+        packages=(),
+        master=None,
+        names=(),
+        device_globs=(),
+        data=(),
+    )
+    facts = replace(gather(LocalHost("localhost"), asked), has_infiniband=has_infiniband)
+    context = RunContext(
+        plan=plan,
+        code=prepared.code,
+        hosts=hosts,
+        reports={name: HostReport(host=name, facts=facts) for name in hosts},
+        runtime=Runtime(set()),
+        result_dir=tmp_path / "result",
+        interruption=Interruption("clean"),
+        link_limit=5.0,
+    )
+    round_ = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
+    round_._master_port = 29500
+    assert [round_._bind(node).devices for node in round_._nodes.values()] == [given] * nnodes

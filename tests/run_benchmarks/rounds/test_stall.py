@@ -1,0 +1,89 @@
+"""When a round counts as stalled: by each rank's counts, not by what it prints, and never for waiting for a peer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.rounds.stall import MIN_POLL_SECONDS, StallWatch
+from run_benchmarks.state.context import Node
+from tests.run_benchmarks.results.rounds import node_plan
+from training.benchmarks.driver.protocol.rank_states import NodeRanks, RankState
+
+LIMIT = 3 * MIN_POLL_SECONDS
+
+
+class Bed:
+    """Two ranks of this machine whose launcher's record and logs are written here."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._count = folder, 0
+        plan = node_plan("localhost", 0, (0, 1)).model_copy(update={"log_dir_host": str(folder)})
+        self.node = Node(plan=plan, host=LocalHost("localhost"), outcome=NodeOutcome(node=plan, folder=folder))
+
+    def write(self, *, moving: tuple[int, ...], printing: tuple[int, ...], **common: Any) -> None:
+        """One more look's worth: the counts of some ranks have grown, and the logs of some."""
+        self._count += 1
+        states = []
+        for rank in (0, 1):
+            log = self._folder / f"rank{rank}.out.log"
+            with log.open("a") as file:
+                file.write("a line\n" if rank in printing else "")
+            own = common.get(f"r{rank}", {})
+            fields = {"pid": 1, "told_ms": 1000, "moved_ms": 0, "is_training": True, **own}
+            states.append(RankState(rank=rank, steps=self._count if rank in moving else 0, **fields))
+        NodeRanks(written_ms=1000, ranks=states).write(self._folder)
+
+    def verdict(self, seconds: float, **looks: Any) -> str | None:
+        """What the watch says at the end of so many seconds of such looks, or as soon as it says anything."""
+        self.write(**looks)
+        with StallWatch([self.node], LIMIT) as stall:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and stall.stalled() is None:
+                self.write(**looks)
+                time.sleep(MIN_POLL_SECONDS / 5)
+            return stall.stalled()
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    yield Bed(tmp_path)
+
+
+def test_printing_is_no_progress_in_training(bed: Bed) -> None:
+    found = bed.verdict(20.0, moving=(), printing=(0, 1))
+    assert found == f"no rank got any further for {LIMIT:g} s, its stall limit"
+
+
+def test_a_rank_alone_is_named_though_others_get_on(bed: Bed) -> None:
+    found = bed.verdict(20.0, moving=(0,), printing=(0, 1))
+    assert found == f"rank 1 on localhost got no further for {LIMIT:g} s, its stall limit, while others did"
+
+
+def test_a_rank_whose_python_is_silent_does_not_wait_any_more(bed: Bed) -> None:
+    silent = {"waits_in": "barrier", "told_ms": -60_000}
+    assert "rank 1 on localhost" in str(bed.verdict(20.0, moving=(0,), printing=(), r1=silent))
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        {"moving": (0,), "printing": (), "r1": {"waits_in": "barrier"}},
+        {"moving": (), "printing": (1,), "r0": {"is_training": False}, "r1": {"is_training": False}},
+        {"moving": (0,), "printing": (), "r1": {"ended_us": 5}},
+    ],
+    ids=["waits for the other", "prints while it is set up", "has ended"],
+)
+def test_what_is_no_stall(bed: Bed, looks: dict[str, Any]) -> None:
+    assert bed.verdict(2 * LIMIT, **looks) is None
+
+
+def test_a_host_that_cannot_be_asked_is_no_stall(bed: Bed) -> None:
+    bed.node.lost = True
+    assert bed.verdict(2 * LIMIT, moving=(), printing=()) is None

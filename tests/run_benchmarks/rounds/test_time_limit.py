@@ -1,0 +1,131 @@
+"""RUN_TIME_LIMIT: the round that runs is ended and collected, what is left is skipped, a resume counts on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
+from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.state.interruption import Interruption
+from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
+
+LONG = {
+    **{"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 1, "repeat": 2},
+    **{"retries": 3, "overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}},
+}
+LIMIT = 12.0
+LIMIT_REASON = f"the run reached its RUN_TIME_LIMIT of {LIMIT:g} s"
+REASON = f"{LIMIT_REASON}; who is to blame cannot be told: every rank was still getting on"
+
+
+def test_time_is_up() -> None:
+    interruption = Interruption("clean")
+    interruption.check()
+    assert interruption.seconds_left(120.0) == 120.0 and not interruption.time_is_up()
+    interruption.limit_time(100.0, used=40.0)
+    assert 59.0 < interruption.seconds_left(120.0) <= 60.0 and interruption.seconds_left(5.0) == 5.0
+    interruption.limit_time(100.0, used=100.0)
+    assert interruption.time_is_up() and not interruption.is_set()
+    with pytest.raises(RunTimeLimitError, match="RUN_TIME_LIMIT of 100 s"):
+        interruption.seconds_left(1.0)
+
+
+def test_a_signal_goes_before_the_limit() -> None:
+    with Interruption("clean") as interruption:
+        interruption.limit_time(1.0, used=2.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(InterruptedRunError):
+            interruption.check()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", '"day"', "True", "float('inf')"])
+def test_a_limit_is_a_number_of_seconds(value: str, load: Load) -> None:
+    with pytest.raises(ConfigError, match="RUN_TIME_LIMIT"):
+        load(TEST + f"RUN_TIME_LIMIT = {value}\n")
+    assert load().test.RUN_TIME_LIMIT is None
+
+
+class RunPy:
+    """run.py on this machine with two long cases, its files and results in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "cluster_conf.py").write_text(CLUSTER)
+        values: dict[str, Any] = {"VENDOR": "cpu", "RUNTIME": "process", "RUN_TIME_LIMIT": LIMIT}
+        values |= {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "result")}
+        values |= {"CASES": ["FIRST", "SECOND"], "FIRST": LONG, "SECOND": LONG}
+        (folder / "test_conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        files = [
+            "--cluster-conf",
+            str(self.folder / "cluster_conf.py"),
+            "--test-conf",
+            str(self.folder / "test_conf.py"),
+        ]
+        argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), *files, *words]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def call(self, *words: str) -> tuple[int, str]:
+        process = self.start(*words)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    @property
+    def run(self) -> Path:
+        return next((self.folder / "result").glob("run*"))
+
+    def check_records(self) -> None:
+        """One round ended by the limit and collected, nothing else begun."""
+        record = json.loads((self.run / "run.json").read_text())
+        assert (record["verdict"], record["exit_code"]) == ("timeout", 1)
+        assert [(case["verdict"], case["reason"]) for case in record["cases"]] == [
+            ("timeout", REASON),
+            ("skipped", LIMIT_REASON),
+        ]
+        assert [case["rounds"] for case in record["cases"]] == [["timeout"], []]
+        round_ = json.loads((self.run / "FIRST/round1/round.json").read_text())
+        assert (round_["verdict"], round_["reason"], round_["attempt"]) == ("timeout", REASON, 1)
+        assert {"rank0.out.log", "monitor.jsonl"} <= round_["nodes"][0]["files"].keys()
+        assert not (self.run / "FIRST/round1_try2").exists() and not (self.run / "SECOND").exists()
+
+
+@pytest.mark.timeout(180)
+def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: Path) -> None:
+    run_py = RunPy(tmp_path)
+    began = time.monotonic()
+    code, output = run_py.call()
+    assert code == 1 and time.monotonic() - began < LIMIT + 25, output
+    run_py.check_records()
+    started = json.loads((run_py.run / "run.json").read_text())["started_ms"]
+    code, output = run_py.call("resume", run_py.run.name)
+    assert code == 1 and "as recorded" in output and "Step 2" not in output, output
+    run_py.check_records()
+    assert json.loads((run_py.run / "run.json").read_text())["started_ms"] == started
+
+
+@pytest.mark.timeout(180)
+def test_a_round_that_outlived_its_controller_and_the_limit_is_ended_and_collected(tmp_path: Path) -> None:
+    run_py = RunPy(tmp_path)
+    process = run_py.start()
+    log = run_py.folder / "deploy"
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.glob("result/.hosts/*/FIRST/round1/*/rank0.out.log")):
+        assert time.monotonic() < deadline and process.poll() is None, list(log.rglob("*"))
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()
+    begun = json.loads((run_py.run / "journal.jsonl").read_text().splitlines()[0])["time_ms"] / 1000
+    time.sleep(max(0.0, begun + LIMIT - time.time()))
+    code, output = run_py.call("resume", run_py.run.name)
+    assert code == 1 and "is taken over" in output, output
+    run_py.check_records()

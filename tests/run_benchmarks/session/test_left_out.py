@@ -1,0 +1,145 @@
+"""A run goes on without the hosts that failed the check where MIN_HOSTS are left; missing data costs one case."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
+from run_benchmarks.session import session as sessions
+from run_benchmarks.session.preparation import new_run_id, prepare
+from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.session import Session
+from run_benchmarks.state.interruption import Interruption
+from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.reports import a_report
+from tests.run_benchmarks.results.rounds import round_record
+
+CLUSTER = "HOSTS = ['a', 'b', 'c']\n"
+TWO_CASES = TEST.replace("['ONE']", "['ONE', 'TWO']").replace('["ONE"]', "['ONE', 'TWO']") + "TWO = dict(ONE)\n"
+
+
+class Check:
+    """In check_hosts' place: sound hosts, but for those that `failed` names and the cases `barred` on a host."""
+
+    def __init__(self, failed: tuple[str, ...], barred: dict[str, str]) -> None:
+        self._failed, self._barred = failed, barred
+
+    def __call__(self, hosts: dict[str, Host], *_: Any, **__: Any) -> dict[str, HostReport]:
+        reports = {name: a_report(name) for name in hosts}
+        for name in self._failed:
+            reports[name].add("ssh", "port 22 cannot be reached", "a log-in", "look")
+        for name, case in self._barred.items():
+            reports[name].bar(case, "data", "no readable /data", "data", "copy it", is_planned=True)
+        return reports
+
+
+def run(
+    tmp_path: Path,
+    load: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    cluster: str,
+    *,
+    cases: str = "",
+    failed: tuple[str, ...] = (),
+    barred: dict[str, str] | None = None,
+) -> tuple[RunRecord, dict[str, tuple[str, ...]]]:
+    """The run's record, and the hosts on which each case ran."""
+    placed: dict[str, tuple[str, ...]] = {}
+
+    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        self._place(case)
+        placed[case.name] = next(each.hosts for each in self._plan.cases if each.name == case.name)
+        return round_record(tmp_path / case.name, case=case.name)
+
+    @contextlib.contextmanager
+    def connected(_: object) -> Iterator[dict[str, Host]]:
+        yield {name: LocalHost(name) for name in "abc"}
+
+    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    monkeypatch.setattr(sessions, "connected", connected)
+    monkeypatch.setattr(Session, "_push_code", lambda *_: None)
+    monkeypatch.setattr(sessions, "check_hosts", Check(failed, barred or {}))
+    text = f"{TWO_CASES}{cases}\nFLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"
+    prepared = prepare(load(text, f"{CLUSTER}{cluster}\n"), new_run_id())
+    (tmp_path / "result").mkdir()
+    with Interruption("clean") as interruption:
+        record = Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
+    return record, placed
+
+
+def test_without_min_hosts_one_host_that_failed_ends_the_run(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, placed = run(tmp_path, load, monkeypatch, "", failed=("a",))
+    assert (record.exit_code, record.verdict, placed) == (3, Verdict.SKIPPED, {})
+    assert record.left_out == {}
+
+
+def test_a_spare_host_stands_in_for_one_that_failed_and_who_was_left_out_is_said(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, placed = run(tmp_path, load, monkeypatch, "MIN_HOSTS = 2", cases="ONE['nnodes'] = 2", failed=("a",))
+    assert (record.exit_code, record.verdict) == (0, Verdict.PASS)
+    assert placed == {"ONE": ("b", "c"), "TWO": ("b",)}
+    assert record.left_out == {"a": "a: ssh: port 22 cannot be reached"}
+    assert "Left out of this run: a: ssh: port 22 cannot be reached" in (tmp_path / "result/report.html").read_text()
+
+
+def test_a_case_for_which_too_few_are_left_is_skipped_with_the_reason(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, placed = run(tmp_path, load, monkeypatch, "MIN_HOSTS = 1", cases="ONE['nnodes'] = 3", failed=("c",))
+    one, two = record.cases
+    assert (record.exit_code, one.verdict, two.verdict, placed) == (1, Verdict.SKIPPED, Verdict.PASS, {"TWO": ("a",)})
+    assert "c: ssh: port 22 cannot be reached" in one.reason
+
+
+def test_fewer_than_min_hosts_end_the_run(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, placed = run(tmp_path, load, monkeypatch, "MIN_HOSTS = 2", failed=("a", "c"))
+    assert (record.exit_code, placed) == (3, {})
+    assert "1 passed, MIN_HOSTS is 2" in record.cases[0].reason
+
+
+@pytest.mark.parametrize("least", ["0", "4", "True", "'all'"])
+def test_min_hosts_is_a_number_of_hosts(least: str, load: Load) -> None:
+    with pytest.raises(ConfigError, match="MIN_HOSTS"):
+        load(TEST, f"{CLUSTER}MIN_HOSTS = {least}\n")
+
+
+def test_a_host_without_the_data_of_one_case_is_used_for_the_others(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, placed = run(tmp_path, load, monkeypatch, "", barred={"a": "ONE"})
+    assert (record.exit_code, placed) == (0, {"ONE": ("b",), "TWO": ("a",)})
+
+
+def test_missing_data_skips_its_case_alone_and_names_host_and_folder(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the real check of this machine; the round of the other case is not made."""
+
+    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+        self._place(case)
+        return round_record(tmp_path / case.name, case=case.name)
+
+    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    folders = {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "logs")}
+    missing = str(tmp_path / "no data")
+    text = f"{TWO_CASES}ONE.update(data_dir_host={missing!r}, data_dir_container='/data')\n"
+    text += "".join(f"{key} = {value!r}\n" for key, value in folders.items())
+    (tmp_path / "result").mkdir()
+    with Interruption("clean") as interruption:
+        record = Session(prepare(load(text), new_run_id()), tmp_path / "result", interruption, ["run.py"]).run()
+    one, two = record.cases
+    assert (one.verdict, two.verdict, record.exit_code) == (Verdict.SKIPPED, Verdict.PASS, 1)
+    assert f"localhost: data: no readable {missing}" in one.reason

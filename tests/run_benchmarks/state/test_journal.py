@@ -1,0 +1,117 @@
+"""The journal survives any cut, and one controller at a time works on a run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.results.records import Verdict
+from run_benchmarks.session.preparation import ROOT, new_run_folder, owner_of
+from run_benchmarks.state.journal import (
+    Journal,
+    JournalError,
+    RoundEnded,
+    RoundStarted,
+    RunEnded,
+    RunStarted,
+)
+from run_benchmarks.state.run_lock import controlling, is_controlled
+
+STARTED = RunStarted(run_id="run1", pid=1, plan_digest="d", cluster_conf="c", test_conf="t", rounds={"A": 2})
+BEGUN = RoundStarted(case="A", round=1, attempt=1, master_port=29500, hosts=["h1"])
+ENDED = RoundEnded(case="A", round=1, attempt=1, verdict=Verdict.PASS, reason="all ranks finished")
+SECOND = RoundStarted(case="A", round=2, attempt=3, master_port=29501, hosts=["h1"])
+
+
+def written(folder: Path) -> Journal:
+    journal = Journal(folder)
+    for event in (STARTED, BEGUN, ENDED, SECOND):
+        journal.append(event)
+    return journal
+
+
+def test_what_ended_and_what_is_open(tmp_path: Path) -> None:
+    state = written(tmp_path).read()
+    assert state.ended == {("A", 1): ENDED} and state.open == SECOND and state.run_ended is None
+    assert state.attempts == {("A", 1): 1, ("A", 2): 3}
+    assert stat.S_IMODE((tmp_path / "journal.jsonl").stat().st_mode) & 0o137 == 0
+
+
+def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that loses power must find the round that it began."""
+    synced: list[tuple[str, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.stat().st_size if path.is_file() else 0))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = Journal(tmp_path)
+    journal.append(STARTED)
+    first = journal.path.stat().st_size
+    assert synced == [("journal.jsonl", first), (tmp_path.name, 0)], "the line, then the new file's name"
+    journal.append(BEGUN)
+    assert synced[2:] == [("journal.jsonl", journal.path.stat().st_size)] and first < journal.path.stat().st_size
+
+
+def test_a_resumed_run_has_not_ended(tmp_path: Path) -> None:
+    journal = written(tmp_path)
+    journal.append(RunEnded(verdict=Verdict.ABORTED, exit_code=130))
+    assert journal.read().run_ended is not None
+    journal.append(STARTED)
+    assert journal.read().run_ended is None and journal.read().ended == {("A", 1): ENDED}
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_cut_line_counts_as_not_written_and_the_next_one_is_whole(tmp_path: Path, cut: int) -> None:
+    journal = written(tmp_path)
+    journal.path.write_bytes(journal.path.read_bytes()[:-cut])
+    state = journal.read()
+    assert state.ended == {("A", 1): ENDED}
+    assert state.open == (SECOND if cut == 1 else None)
+    journal.append(SECOND)
+    assert journal.read().open == SECOND
+
+
+def test_no_journal_and_no_run(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=str(tmp_path)):
+        Journal(tmp_path).read()
+    Journal(tmp_path).append(ENDED)
+    with pytest.raises(JournalError, match="does not begin with a run"):
+        Journal(tmp_path).read()
+
+
+def test_the_lock_is_held_by_one_and_freed_by_a_kill(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from run_benchmarks.state.run_lock import controlling\n"
+        "with controlling(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
+    )
+    assert not is_controlled(tmp_path)
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        assert is_controlled(tmp_path)
+        with pytest.raises(JournalError, match="a controller works on this run"), controlling(tmp_path):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    assert not is_controlled(tmp_path)
+    with controlling(tmp_path):
+        assert is_controlled(tmp_path)
+
+
+def test_runs_of_the_same_second_and_of_two_result_folders_differ(tmp_path: Path) -> None:
+    first, second = new_run_folder(tmp_path / "a"), new_run_folder(tmp_path / "a")
+    assert first != second and first.is_dir() and second.is_dir()
+    assert stat.S_IMODE(first.stat().st_mode) == 0o750
+    assert owner_of(tmp_path / "a") == owner_of(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    assert owner_of(tmp_path / "b") != owner_of(tmp_path / "a")

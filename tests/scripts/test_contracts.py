@@ -1,0 +1,44 @@
+"""The import contracts of pyproject.toml notice an import against the order of the rooms."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container")
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages and their contracts, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("contracts")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "planted", "broken"),
+    [
+        ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),
+        ("run_benchmarks/rounds/watch.py", "run_benchmarks.session.schedule", "The rooms of the controller"),
+        ("training/benchmarks/driver/protocol/pulse.py", "training.benchmarks.driver.launch.rank", "of the driver"),
+    ],
+)
+def test_a_planted_import_is_noticed(copied: Path, file: str, planted: str, broken: str) -> None:
+    whole = (copied / file).read_text(encoding="utf-8")
+    (copied / file).write_text(f"{whole}\nimport {planted}\n", encoding="utf-8")
+    try:
+        argv = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+        checked = subprocess.run(argv, cwd=copied, capture_output=True, text=True)
+    finally:
+        (copied / file).write_text(whole, encoding="utf-8")
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    verdicts = [line for line in checked.stdout.splitlines() if line.endswith(("KEPT", "BROKEN"))]
+    assert [broken in line for line in verdicts if line.endswith("BROKEN")] == [True], checked.stdout

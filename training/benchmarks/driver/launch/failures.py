@@ -1,0 +1,120 @@
+"""What the failures of a node's ranks are, the cause first, whoever started them. Needs no torch."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.driver.launch.memory_kills import MemoryGroup
+from training.benchmarks.driver.launch.rank import log_name
+from training.benchmarks.driver.protocol.node_record import RankFailure, signal_name
+
+# Seconds between SIGTERM and SIGKILL for the ranks; below Docker's 10 s between its own two, above what gloo needs.
+RANK_GRACE_S = 5
+# How late the watching thread may learn of an end on a busy host (measured here: below 10 ms, rarely more).
+WATCH_LATENESS_MS = 200
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+# By these words gloo, NCCL and torch's TCPStore say that the other end of a connection is gone.
+_LOST_PEER = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection closed by remote peer",
+    "caused by a remote worker",
+    "remote process exited or there was a network error",
+    "did the remote server shutdown or crash",
+)
+# By these that a wait for the others was given up: who did not come is not said, but it was not this rank.
+_WAITED_IN_VAIN = (
+    "timed out waiting",
+    "wait timeout after",
+    "collective operation timeout",
+    "application timeout caused pair closure",
+    "failed to pass monitoredbarrier",
+    "socket timeout",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedRank:
+    """A rank that did not end with 0: `returncode` (negative: a signal), when its launcher noticed, and its error file
+    (driver.launch.rank writes it), {} where it has left none.
+    """
+
+    rank: int
+    local_rank: int
+    pid: int
+    returncode: int
+    noticed_ms: int
+    error_file: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenFailure:
+    """A failure with what orders it: when the process was seen to end (epoch ms), and whether it recorded its error."""
+
+    failure: RankFailure
+    ended_ms: int
+    recorded: bool
+
+
+def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
+    """The cause first: by time, but effects (a lost peer, one that never came, an end by torchrun) after all else.
+
+    A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record their errors at
+    once; so if it ended before any of them did, it comes first, and its time is at the latest theirs. torchrun ends
+    ranks only after a failure: the first one is never `stopped`.
+    """
+    first_recorded_end = min((each.ended_ms for each in seen if each.recorded), default=0)
+
+    def key(each: SeenFailure) -> tuple[bool, int, bool]:
+        is_sudden = not each.recorded and each.ended_ms < first_recorded_end
+        is_effect = each.failure.lost_peer or each.failure.waited or (each.failure.stopped and not is_sudden)
+        time_ms = each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0)
+        return is_effect, time_ms, each.failure.stopped
+
+    failures = [each.failure for each in sorted(seen, key=key)]
+    first_ms = min(failure.time_ms for failure in failures)
+    return [failures[0].model_copy(update={"stopped": False, "time_ms": first_ms}), *failures[1:]]
+
+
+def explained(failures: Sequence[RankFailure], group: MemoryGroup, kills: int) -> list[RankFailure]:
+    """The failures, where the first is a SIGKILL and the kernel ended `kills` processes meanwhile, with that reason."""
+    first, *others = failures
+    if kills == 0 or first.signal != signal.SIGKILL.name:
+        return list(failures)
+    limit = group.limit()
+    bound = "" if limit is None else f" (limit: {limit} bytes)"
+    message = f"out of memory{bound}: the kernel ended it; {first.message}"
+    return [first.model_copy(update={"message": message}), *others]
+
+
+def seen(failure: EndedRank, ended: Mapping[int, int], log_dir: Path) -> SeenFailure:
+    """The failure of a rank, by the time of its end from `ended` (pid to epoch ms), and the error it has recorded."""
+    rank = failure.rank
+    signal_number = max(0, -failure.returncode)
+    exit_code = max(0, failure.returncode)
+    ended_ms = time_ms = ended.get(failure.pid, failure.noticed_ms)
+    how = f"was ended by {signal_name(signal_number)}" if signal_number else f"left with exit code {exit_code}"
+    message = f"rank {rank} {how}; its output is in {log_dir / log_name(rank)}"
+    recorded = failure.error_file.get("message")
+    if isinstance(recorded, dict):
+        extra = recorded["extraInfo"]
+        message = extra["py_callstack"]
+        time_ms = extra.get("time_ms", time_ms)  # torchrun's own error handler records whole seconds only
+        if signal_number in _STOP_SIGNALS:
+            # It had failed by itself and was still leaving when torchrun ended it.
+            signal_number, exit_code = 0, extra.get("exit_code", 1)
+    record = RankFailure(
+        rank=rank,
+        local_rank=failure.local_rank,
+        pid=failure.pid,
+        exit_code=None if signal_number else exit_code,
+        signal=signal_name(signal_number) if signal_number else None,
+        time_ms=time_ms,
+        message=message,
+        stopped=signal_number in _STOP_SIGNALS,
+        lost_peer=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _LOST_PEER),
+        waited=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _WAITED_IN_VAIN),
+    )
+    return SeenFailure(failure=record, ended_ms=ended_ms, recorded=isinstance(recorded, dict))

@@ -1,0 +1,298 @@
+"""Starts the workload of one node: torchrun's agent, with all that the controller and the monitor rely on.
+
+    python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] [--max_seconds N] \\
+        [--launcher torchrun|processes] <torchrun options> -- -m <module> <arguments>
+
+--launcher processes starts the ranks without torch (driver.launch.processes), for frameworks that bring none.
+
+Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
+D/rank<global rank>.out.log, keeps D/rank_states.json, which says how far each rank is, and writes D/node_exit.json at
+the end, however it comes. Its exit code is 0 or the first failing rank's (128 + signal). On SIGUSR1 every rank writes
+its stacks into its log. After --max_seconds it stops as on SIGTERM: nothing runs for ever on a host that its controller
+has lost.
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import fcntl
+import importlib.util
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TextIO
+
+from training.benchmarks.driver.launch import interface as interfaces
+from training.benchmarks.driver.launch import processes
+from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
+from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
+from training.benchmarks.driver.protocol.catalog import LAUNCHERS
+from training.benchmarks.driver.protocol.masking import mask_argv, mask_environment
+from training.benchmarks.driver.protocol.node_record import (
+    LOCK_FILE,
+    NODE_EXIT_FILE,
+    NodeExit,
+    RankFailure,
+    signal_name,
+)
+from training.benchmarks.driver.protocol.pulse import SOCKET_ENV
+from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE
+
+USAGE_EXIT_CODE = 2
+# A monitor that looks whether the lock is held has it itself for a moment; a workload holds it far longer than this.
+_LOCK_PATIENCE_S = 1.0
+_SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+class LaunchError(Exception):
+    """The launch cannot begin; the message says what was found and what is needed."""
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """One launch: its command and, as it goes on, what becomes of it."""
+
+    log_dir: Path
+    interface_option: str
+    torchrun_options: list[str]
+    command: list[str]
+    max_seconds: float | None = None
+    launcher: str = "torchrun"
+    started_ms: int = field(default_factory=now_ms)
+    interface: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    torch: str | None = None
+    scratch: Path | None = None
+    failures: list[RankFailure] = field(default_factory=list)
+    error: str | None = None
+    stopped_by: int | None = None
+
+    def exit_code(self) -> int:
+        """The exit code that tells what happened: to the launch, by a signal, or to the first failing rank."""
+        if self.error is not None:
+            return USAGE_EXIT_CODE
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        return self.failures[0].shell_code if self.failures else 0
+
+    def record(self) -> NodeExit:
+        """What node_exit.json holds."""
+        return NodeExit(
+            exit_code=self.exit_code(),
+            error=self.error,
+            signal=None if self.stopped_by is None else signal_name(self.stopped_by),
+            failures=self.failures,
+            argv=mask_argv(sys.orig_argv),
+            interface=self.interface,
+            environment=mask_environment(self.environment),
+            started_ms=self.started_ms,
+            finished_ms=now_ms(),
+            torch=self.torch,
+            cpu_s=_cpu_seconds(),
+        )
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return round(sum(each.ru_utime + each.ru_stime for each in used), 3)
+
+
+def main() -> int:
+    """Run the launch that sys.argv describes; returns the exit code. Usage errors leave with 2."""
+    faulthandler.enable()
+    launch = parse(sys.argv[1:])
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise_on_signals(when_stuck=lambda number: _leave_stuck(launch, number))
+    try:
+        launch.log_dir.mkdir(parents=True, exist_ok=True)
+        with _workload_lock(launch.log_dir):
+            for earlier in (NODE_EXIT_FILE, RANK_STATES_FILE):
+                (launch.log_dir / earlier).unlink(missing_ok=True)
+            if launch.max_seconds is not None:
+                _stop_after(launch.max_seconds)
+            _run(launch)
+            launch.record().write(launch.log_dir)
+    except (LaunchError, OSError) as error:
+        _say(str(error))
+        return USAGE_EXIT_CODE
+    except Stopped as stop:  # before the lock was held: there is nothing to record
+        return 128 + stop.number
+    return launch.exit_code()
+
+
+def parse(argv: Sequence[str]) -> Launch:
+    """The launch that a command line describes. Usage errors leave with 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.benchmarks.driver.launch",
+        usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] [--launcher torchrun|processes]"
+        " TORCHRUN_OPTIONS -- -m MODULE ...",
+        description="Run one node's ranks under torchrun. TORCHRUN_OPTIONS are those of `torchrun --help`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--log_dir", type=Path, required=True, help="folder for rank logs, workload.lock, node_exit.json"
+    )
+    parser.add_argument("--interface", default="auto", help="interface that reaches the master (auto: by its route)")
+    parser.add_argument("--max_seconds", type=_seconds, help="stops by itself after these (default: never)")
+    parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="who starts the ranks")
+    split = list(argv).index("--") if "--" in argv else len(argv)
+    options, torchrun_options = parser.parse_known_args(argv[:split])
+    command = list(argv[split + 1 :])
+    if len(command) < 2 or command[0] != "-m":
+        parser.error("after the options must follow: -- -m MODULE ARGUMENTS")
+    return Launch(
+        log_dir=options.log_dir.absolute(),
+        interface_option=options.interface,
+        torchrun_options=torchrun_options,
+        command=command[1:],
+        max_seconds=options.max_seconds,
+        launcher=options.launcher,
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= threading.TIMEOUT_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _stop_after(seconds: float) -> None:
+    """Tell this process to stop, in so many seconds; a signal reaches it where it waits inside torch, too."""
+
+    def stop() -> None:
+        _say(f"its --max_seconds {seconds:g} are over")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+
+
+def _run(launch: Launch) -> None:
+    """Launch and note in `launch` how it ends; raises nothing that belongs into the record."""
+    try:
+        _check_module(launch.command[0])
+        _run_ranks(launch)
+    except (LaunchError, OSError) as error:
+        launch.error = str(error)
+        _say(launch.error)
+    except Stopped as stop:
+        launch.stopped_by = stop.number
+        _say(f"stopped by {stop}; all ranks of this node are gone")
+    for failure in launch.failures:
+        what = failure.signal or f"exit code {failure.exit_code}"
+        _say(f"rank {failure.rank}: {what}{' (stopped by the launcher)' if failure.stopped else ''}\n{failure.message}")
+
+
+def _run_ranks(launch: Launch) -> None:
+    agent = _agent(launch.launcher)
+    launch.torch = agent.TORCH_VERSION
+    with (
+        tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch,
+        RankWatch(Path(scratch), launch.log_dir) as watch,
+    ):
+        launch.scratch = Path(scratch)
+        command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
+        try:
+            arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
+            address, port = agent.master(arguments)
+            _prepare_environment(launch, address, port, agent.local_world_size(arguments))
+            os.environ[SOCKET_ENV] = str(watch.path)
+            with _stacks_on_signal(watch):
+                failures = agent.run(arguments, watch, launch.log_dir)
+        except (agent.StartError, interfaces.InterfaceError) as error:
+            raise LaunchError(str(error)) from error
+    launch.failures = failures
+
+
+def _agent(launcher: str) -> ModuleType:
+    """The module that starts the ranks."""
+    if launcher == "processes":
+        return processes
+    try:
+        # torch takes seconds to import: the lock and the signal handlers are there before it.
+        with held():
+            from training.benchmarks.driver.launch import agent
+    except ImportError as error:
+        raise LaunchError(f"torch cannot be used on this host: {error}") from error
+    return agent
+
+
+@contextlib.contextmanager
+def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
+    """While the ranks run, SIGUSR1 asks them for their stacks; before and after, it changes nothing."""
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: watch.request_stacks())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:
+    """Set what the ranks inherit. A variable that is set already stays as it is; both cases are recorded."""
+    chosen = launch.interface_option
+    name = interfaces.interface_to(address, port) if chosen == "auto" else interfaces.check_interface(chosen)
+    launch.interface = name
+    cores = len(os.sched_getaffinity(0))
+    wanted = {"OMP_NUM_THREADS": str(max(1, cores // local_world_size)), "PYTHONUNBUFFERED": "1"}
+    wanted["GLOO_SOCKET_IFNAME"] = name
+    if not interfaces.is_loopback(name):
+        wanted["NCCL_SOCKET_IFNAME"] = name
+    for key, value in wanted.items():
+        if key in _SOCKET_IFNAMES and chosen != "auto" and os.environ.get(key, value) != value:
+            _say(f"{key} is set to {os.environ[key]!r} and stays so, although --interface says {value!r}")
+        os.environ.setdefault(key, value)
+    launch.environment = {key: os.environ[key] for key in (*wanted, *_SOCKET_IFNAMES) if key in os.environ}
+
+
+def _check_module(module: str) -> None:
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        raise LaunchError(f"the entry module {module!r} cannot be found: {error}") from error
+    if found is None:
+        raise LaunchError(f"there is no entry module {module!r} on {os.pathsep.join(path or '.' for path in sys.path)}")
+
+
+@contextlib.contextmanager
+def _workload_lock(log_dir: Path) -> Iterator[None]:
+    """Hold D/workload.lock; the kernel frees it with this process, whatever ends that, and the monitor sees it."""
+    with (log_dir / LOCK_FILE).open("a") as file:
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held")
+            time.sleep(_LOCK_PATIENCE_S / 100)
+        yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _leave_stuck(launch: Launch, number: int) -> None:
+    """The main thread waits inside torch and cannot be woken: record and leave; ranks would die with this process."""
+    launch.stopped_by = number
+    launch.record().write(launch.log_dir)
+    if launch.scratch is not None:
+        shutil.rmtree(launch.scratch, ignore_errors=True)
+    _say(f"stopped by {signal_name(number)} while torch waited for the other nodes")
+    os._exit(launch.exit_code())
+
+
+def _say(text: str) -> None:
+    print(f"launch: {text}", file=sys.stderr, flush=True)

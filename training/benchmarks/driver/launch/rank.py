@@ -1,0 +1,104 @@
+"""What torchrun starts for each rank.
+
+    python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
+
+Sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and runs the module.
+"""
+
+import argparse
+import ctypes
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from training.benchmarks.driver.launch import rank_watch
+from training.benchmarks.driver.protocol import pulse
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def log_name(rank: int) -> str:
+    """File name of a rank's log."""
+    return f"rank{rank}.out.log"
+
+
+def main() -> None:
+    """Entry point; returns or raises as the module does."""
+    parser = argparse.ArgumentParser(prog="driver.launch.rank", allow_abbrev=False)
+    parser.add_argument("--log_dir", type=Path, required=True)
+    parser.add_argument("module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    _end_with_launcher()
+    _redirect(options.log_dir / log_name(int(os.environ["RANK"])))
+    pulse.begin(int(os.environ["RANK"]))
+    _run(options.module, options.arguments)
+
+
+def _end_with_launcher() -> None:
+    """Have the kernel kill this rank when its launcher dies, were it by SIGKILL: a rank must not outlive the round."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _redirect(path: Path) -> None:
+    """Append stdout and stderr, also those of native libraries, to `path`; SIGUSR1 dumps all threads' stacks there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(all_threads=True)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as error:
+        pulse.leave(pulse.exit_code_of(error))
+        if error.code not in (None, 0):
+            _record(_reason(error), error)
+        raise
+    except BaseException as error:
+        pulse.leave(pulse.exit_code_of(error))
+        _record(traceback.format_exc(), error)
+        raise
+    pulse.leave(0)
+
+
+def _reason(error: SystemExit) -> str:
+    if not isinstance(error.code, int):
+        return str(error.code)
+    return f"the module left with exit code {error.code}" + (f": {error.__cause__}" if error.__cause__ else "")
+
+
+def _record(report: str, error: BaseException) -> None:
+    """Write torchrun's error file (errors.ErrorHandler defines its form), with time in ms and exit code besides.
+
+    The time counts: peers fail within a millisecond of losing this rank, and leaving may take longer than that. Written
+    beside its place: torchrun may end this rank meanwhile, and gives up all failures where it finds half a file.
+    """
+    name = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if name is None:
+        return
+    time_ms = rank_watch.stamp(error)
+    exit_code = pulse.exit_code_of(error)
+    extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
+    data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
+    path = Path(name)
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.write_text(json.dumps(data), encoding="utf-8")
+    unfinished.replace(path)
+
+
+if __name__ == "__main__":
+    main()

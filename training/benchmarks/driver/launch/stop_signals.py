@@ -1,0 +1,77 @@
+"""SIGTERM, SIGINT and SIGHUP as an exception in the main thread, and a way out where the main thread cannot raise it.
+
+While torch waits for the other nodes it blocks in C++, where no Python handler runs. The kernel's handler still writes
+the signal's number to a socket, and a thread that reads it acts when the main thread does not.
+"""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from training.benchmarks.driver.protocol.node_record import signal_name
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Seconds that the main thread has to run a Python handler; it needs far less unless it is stuck in a foreign call.
+STUCK_AFTER_S = 1.0
+
+
+class Stopped(BaseException):
+    """A signal told this process to stop. No Exception, so that nothing on the way takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal_name(number))
+
+
+class _Hold:
+    """Whether the signal waits, and the number of one that does."""
+
+    is_on = False
+    waiting: int | None = None
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Around code that may swallow exceptions of any kind, as importing torch does: a signal raises at its end."""
+    _Hold.is_on = True
+    try:
+        yield
+    finally:
+        _Hold.is_on = False
+        if _Hold.waiting is not None:
+            raise Stopped(_Hold.waiting)
+
+
+def raise_on_signals(when_stuck: Callable[[int], None]) -> None:
+    """From now on the first of SIGNALS raises Stopped in the main thread; later ones change nothing, the end is near.
+
+    `when_stuck` is called with the signal's number, in another thread, if the main thread has not taken the signal
+    within STUCK_AFTER_S; it is to end the process. Call this in the main thread.
+    """
+    taken = threading.Event()
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def take(number: int, frame: FrameType | None) -> None:
+        taken.set()
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        if _Hold.is_on:
+            _Hold.waiting = number
+            return
+        raise Stopped(number)
+
+    def watch() -> None:
+        with writer:  # held here: the wake-up descriptor must stay open as long as the process lives
+            while (number := reader.recv(1)[0]) not in SIGNALS:
+                pass
+            if not taken.wait(STUCK_AFTER_S):
+                when_stuck(number)
+
+    for number in SIGNALS:
+        signal.signal(number, take)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="stop-signals", daemon=True).start()

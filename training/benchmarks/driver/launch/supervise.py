@@ -1,0 +1,228 @@
+"""A process tree that outlives the connection which started it and can be stopped whole: `container` without Docker.
+
+    SUPERVISE="python -m training.benchmarks.driver.launch.supervise"
+    $SUPERVISE start --state S < {"argv": [...], "environment": {...}, "cwd": "..."}
+    $SUPERVISE stop --state S --grace 10
+    $SUPERVISE trace --state S
+
+`start` returns once the command runs. A supervisor stays behind as the reaper of everything the command starts (Linux's
+child subreaper), collects its output in S/output.log and writes S/exit.json when it ends, having killed what was left.
+It sleeps until a signal wakes it: what it costs depends neither on time nor on what else runs on the host.
+S/supervisor.json names the supervisor by pid and start time, so that a later `stop` never signals a stranger.
+S/alive is a FIFO that it alone holds open for writing: who reads it waits for the supervisor's end, whatever ends that.
+`trace` hands SIGUSR1 to the command, which is asked to write down where it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.driver.launch.process_tree import (
+    become_reaper,
+    descendants,
+    is_running,
+    kill_below,
+    start_ticks,
+    wait_until_gone,
+)
+
+ALIVE = "alive"
+DEFAULT_GRACE = 10.0
+KILL_SECONDS = 5.0  # what a supervisor gets beyond the grace to kill the rest of its tree
+KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write atomically: a reader sees the old file or the whole new one."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(value), encoding="utf-8")
+    temporary.replace(path)
+
+
+class _Signals:
+    """The signals of a supervisor as something to wait for; made in the main thread, once."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda _number, _frame: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def wait(self, seconds: float | None) -> bytes:
+        """The numbers of those that came, at once or within so many seconds (None: however long it takes)."""
+        ready, _, _ = select.select([self._reader], [], [], seconds)
+        return os.read(self._reader, 4096) if ready else b""
+
+
+class Supervisor:
+    """Runs one command and owns every process that comes of it."""
+
+    def __init__(self, state: Path, request: dict[str, Any]) -> None:
+        self._state = state
+        self._request = request
+        self._kill_at: float | None = None  # monotonic; set while the command has its grace to end
+        self._stopping = False
+        self._status: int | None = None  # of the command once it has ended, in waitpid's form
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Run the command to its end, or until a signal, and record the exit code; `on_ready`: it can be found now."""
+        become_reaper()
+        self._signals = _Signals()
+        _hold_open(self._state / ALIVE)
+        write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
+        on_ready()
+        exit_code = self._run_command()
+        self._kill_descendants()
+        write_json(self._state / "exit.json", {"exit_code": exit_code})
+
+    def _run_command(self) -> int:
+        environment = {**os.environ, **self._request["environment"]}
+        with (self._state / "output.log").open("ab") as output:
+            try:
+                child = subprocess.Popen(
+                    self._request["argv"],
+                    env=environment,
+                    cwd=self._request["cwd"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                output.write(f"cannot be started: {error}\n".encode())
+                return 127
+        while self._status is None:
+            seconds = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+            self._take(self._signals.wait(seconds), child.pid)
+        child.returncode = code = os.waitstatus_to_exitcode(self._status)
+        return code if code >= 0 else 128 - code
+
+    def _take(self, numbers: bytes, command: int) -> None:
+        """Act on the signals that came. The command's pid is its own until it is reaped here, last."""
+        if signal.SIGUSR1 in numbers:
+            os.kill(command, signal.SIGUSR1)
+        if signal.SIGTERM in numbers and not self._stopping:
+            os.kill(command, signal.SIGTERM)
+            self._stopping, self._kill_at = True, time.monotonic() + self._grace()
+        elif self._kill_at is not None and time.monotonic() >= self._kill_at:
+            os.kill(command, signal.SIGKILL)
+            self._kill_at = None
+        self._reap(command)
+
+    def _grace(self) -> float:
+        try:
+            return float(json.loads((self._state / "stop.json").read_text(encoding="utf-8"))["grace"])
+        except (OSError, ValueError, KeyError):
+            return DEFAULT_GRACE
+
+    def _reap(self, command: int) -> bool:
+        """Take note of every child that has ended, born or adopted; whether any is left."""
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == command:
+                    self._status = ended[1]
+        except ChildProcessError:
+            return False
+        return True
+
+    def _kill_descendants(self) -> None:
+        """End what is left; whose parent is killed becomes a child of ours and wakes us when it ends."""
+        while self._reap(0):
+            kill_below(os.getpid())
+            self._signals.wait(KILL_AGAIN_SECONDS)
+
+
+def _hold_open(path: Path) -> None:
+    """Make a FIFO and hold its writing end until this process ends; without one where the file system has none."""
+    with contextlib.suppress(OSError):
+        os.mkfifo(path, 0o640)
+        os.open(path, os.O_RDWR)
+
+
+def start(state: Path) -> None:
+    """Read the request from stdin, leave a supervisor behind, return when it has taken over."""
+    request = json.load(sys.stdin)
+    state.mkdir(mode=0o750, parents=True)
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        os.close(ready)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        log = os.open(state / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        os.dup2(log, 2)
+        Supervisor(state, request).run(lambda: _tell(told))
+        os._exit(0)
+    os.close(told)
+    if os.read(ready, 1) != b"+":
+        raise SystemExit("the supervisor did not start")
+
+
+def _tell(pipe: int) -> None:
+    os.write(pipe, b"+")
+    os.close(pipe)
+
+
+def find(state: Path) -> tuple[int, int] | None:
+    """Pid and start time (ticks) of the supervisor, where it still runs; what got its pid later is not it."""
+    try:
+        record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
+        pid, ticks = int(record["pid"]), int(record["start_ticks"])
+    except (OSError, ValueError, KeyError):
+        return None
+    return (pid, ticks) if is_running(pid, ticks) else None
+
+
+def stop(state: Path, grace: float) -> None:
+    """Stop the supervised tree and wait until it is gone; nothing where it has ended."""
+    found = find(state)
+    if found is None:
+        return
+    pid, ticks = found
+    write_json(state / "stop.json", {"grace": grace})
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    if not wait_until_gone(pid, ticks, grace + KILL_SECONDS):
+        for victim in [*descendants(pid), pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+
+
+def trace(state: Path) -> None:
+    """Send SIGUSR1 to the supervised command; nothing where it has ended."""
+    found = find(state)
+    if found is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found[0], signal.SIGUSR1)
+
+
+def main() -> None:
+    """Command line: see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="supervise", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("action", choices=("start", "stop", "trace"))
+    parser.add_argument("--state", type=Path, required=True, help="folder of the supervised tree; `start` makes it")
+    parser.add_argument("--grace", type=float, default=DEFAULT_GRACE, help="seconds between SIGTERM and SIGKILL")
+    arguments = parser.parse_args()
+    if arguments.action == "start":
+        start(arguments.state)
+    elif arguments.action == "stop":
+        stop(arguments.state, arguments.grace)
+    else:
+        trace(arguments.state)
+
+
+if __name__ == "__main__":
+    main()

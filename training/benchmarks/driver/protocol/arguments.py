@@ -1,0 +1,45 @@
+"""The command line of every workload, whatever its framework. Needs no torch.
+
+`--config_file F --vendor V --case C --data_dir D --set key=value ...`, all optional.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.benchmarks.driver.protocol.case_config import parse_override
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadArguments:
+    """What a workload is told; `overrides` are the settings given by --set."""
+
+    config_file: Path | None
+    vendor: str | None
+    case: str | None
+    data_dir: Path | None
+    overrides: Mapping[str, object]
+
+
+def parse_arguments(model: str, argv: Sequence[str]) -> WorkloadArguments:
+    """The arguments in `argv`, without the program's name. Usage errors are printed and leave with exit code 2."""
+    parser = argparse.ArgumentParser(prog=model, allow_abbrev=False)
+    parser.add_argument("--config_file", type=Path, help="the case's config file: plain Python assignments")
+    parser.add_argument("--vendor", help="a folder of vendors/; decides the backend unless the config does")
+    parser.add_argument("--case", help="name of the case, for the record")
+    parser.add_argument("--data_dir", type=Path, help="folder of the case's data")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="a setting")
+    # torchrun leaves the `--` between its options and the workload's in place.
+    options = parser.parse_args(argv[1:] if argv and argv[0] == "--" else argv)
+    try:
+        overrides = dict(parse_override(text) for text in options.overrides)
+    except ValueError as error:
+        parser.error(f"--set {error}")
+    return WorkloadArguments(
+        config_file=options.config_file,
+        vendor=options.vendor,
+        case=options.case,
+        data_dir=options.data_dir,
+        overrides=overrides,
+    )

@@ -1,0 +1,100 @@
+"""Finds the PerfLog lines in a stream of bytes, be it a file of many gigabytes or a log that grows.
+
+Only what may be a record is kept, and of it a bounded part: ordinary output costs one search for the prefix, whatever
+the length of its lines.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from training.benchmarks.driver.protocol.perflog import PREFIX
+from training.benchmarks.driver.protocol.safe_json import MAX_BYTES
+
+CHUNK_BYTES = 1 << 20
+_MARK = PREFIX.encode()
+_OPENING = b"{"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """A line from its PerfLog prefix on, without its end; `cut_bytes` more of it were left out."""
+
+    data: bytes
+    cut_bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        """The line as text."""
+        return self.data.decode("utf-8", errors="replace")
+
+
+class LineFinder:
+    """Takes a log in pieces, cut anywhere, and gives its PerfLog lines (what perflog.parse_line takes for one).
+
+    Time is linear in the bytes taken; of a line no more than `max_bytes` from its prefix on are kept.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES + len(_MARK)) -> None:
+        self._max_bytes = max_bytes
+        self._held = b""  # the end of an ordinary line that may be the beginning of a prefix
+        self._at_line_start = True  # whether what is held, or comes next, begins a line
+        self._record: bytearray | None = None
+        self._cut = 0
+
+    def feed(self, chunk: bytes) -> Iterator[FoundLine]:
+        """The PerfLog lines that end in this piece. To be exhausted before the next piece comes."""
+        data, start = self._held + chunk, 0
+        self._held = b""
+        while True:
+            if self._record is None:
+                start = self._search(data, start)
+                if self._record is None:
+                    return
+            end = data.find(b"\n", start)
+            self._keep(data, start, len(data) if end < 0 else end)
+            if end < 0:
+                return
+            yield FoundLine(bytes(self._record), self._cut)
+            self._record, self._cut, self._at_line_start = None, 0, True
+            start = end + 1
+
+    def rest(self) -> FoundLine | None:
+        """At the end of the log: its last line where that has no line end and holds the prefix, or nearly so."""
+        if self._record is not None:
+            return FoundLine(bytes(self._record), self._cut)
+        last = self._held.rpartition(b"\n")[2]
+        place = last.find(_MARK.strip())
+        return FoundLine(last[place:]) if place >= 0 else None
+
+    def _search(self, data: bytes, start: int) -> int:
+        """Where a record begins, from when on it is kept; without one the end that may begin one is held."""
+        place = data.find(_MARK, start)
+        while place >= 0:
+            after = data[place + len(_MARK) : place + len(_MARK) + 1]
+            if after == _OPENING or self._begins_line(data, start, place):
+                self._record = bytearray()
+                return place
+            if not after:
+                break
+            place = data.find(_MARK, place + 1)
+        keep = max(start, len(data) - len(_MARK))
+        self._at_line_start = self._begins_line(data, start, keep)
+        self._held = data[keep:]
+        return keep
+
+    def _begins_line(self, data: bytes, start: int, place: int) -> bool:
+        """Whether `place` begins a line; at `start` that is known."""
+        return self._at_line_start if place == start else data[place - 1 : place] == b"\n"
+
+    def _keep(self, data: bytes, start: int, end: int) -> None:
+        assert self._record is not None
+        room = self._max_bytes - len(self._record)
+        self._record += data[start : min(end, start + room)]
+        self._cut += max(0, end - start - room)
+
+
+def find_lines(file: BinaryIO, finder: LineFinder) -> Iterator[FoundLine]:
+    """The PerfLog lines of an open file, from where it stands to its end; `finder` has the rest then."""
+    while chunk := file.read(CHUNK_BYTES):
+        yield from finder.feed(chunk)

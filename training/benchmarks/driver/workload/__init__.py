@@ -1,0 +1,1 @@
+"""What a rank calls: its run, its process group."""

@@ -1,0 +1,119 @@
+"""torch.distributed's process group as every workload opens and leaves it."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.launch.rank_watch import stamp
+from training.benchmarks.driver.protocol import pulse
+
+
+class ProcessGroupError(Exception):
+    """The process group cannot be opened here; the message says what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Where this process stands among all: what torchrun sets in the environment."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    nnodes: int
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """As torchrun's variables say. Raises ProcessGroupError for one that is missing or no number."""
+        return cls(
+            rank=_number("RANK"),
+            world_size=_number("WORLD_SIZE"),
+            local_rank=_number("LOCAL_RANK"),
+            local_world_size=_number("LOCAL_WORLD_SIZE"),
+            nnodes=_number("GROUP_WORLD_SIZE"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessGroup:
+    """The open default group: this process's place, its device and the backend's name."""
+
+    placement: Placement
+    device: torch.device
+    backend: str
+
+
+def default_backend() -> str:
+    """nccl where there is a CUDA device to use it with, else gloo."""
+    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+
+
+def device_for(backend: str, local_rank: int) -> torch.device:
+    """cuda:<local_rank> for nccl, the CPU for gloo.
+
+    Raises ProcessGroupError when the backend is not in this torch, or nccl has no CUDA device for this rank.
+    """
+    if not dist.is_backend_available(backend):
+        raise ProcessGroupError(f"backend {backend!r}: torch {torch.__version__} is built without it")
+    if backend != "nccl":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ProcessGroupError(f"backend 'nccl' needs CUDA, and torch {torch.__version__} finds no CUDA device here")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise ProcessGroupError(
+            f"local rank {local_rank} has no CUDA device, this node shows {count}: start fewer ranks"
+        )
+    return torch.device("cuda", local_rank)
+
+
+@contextlib.contextmanager
+def init(
+    backend: str, *, timeout_s: float, device: torch.device | None = None, placement: Placement | None = None
+) -> Iterator[ProcessGroup]:
+    """Open the default process group, and leave it on the way out: write results before the block ends.
+
+    Collectives that hang longer than `timeout_s` fail. `device` and `placement` are derived from backend and
+    environment unless given. Raises ProcessGroupError as `device_for` and `Placement.from_environment` do.
+    """
+    place = placement or Placement.from_environment()
+    target = device or device_for(backend, place.local_rank)
+    is_cuda = target.type == "cuda"
+    if is_cuda:
+        torch.cuda.set_device(target)
+    dist.init_process_group(
+        backend,
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=target if is_cuda else None,
+    )
+    group = ProcessGroup(placement=place, device=target, backend=backend)
+    try:
+        yield group
+    except BaseException as error:
+        # Before the peers notice.
+        stamp(error)
+        pulse.leave(pulse.exit_code_of(error))
+        # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL exits without, and
+        # destroying would wait for kernels whose peers may never come.
+        if not is_cuda:
+            dist.destroy_process_group()
+        raise
+    pulse.leave(0)
+    dist.destroy_process_group()
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name)
+    if text is None:
+        raise ProcessGroupError(f"{name} is not set: start the workload with torchrun or driver.launch")
+    if not text.isdecimal():
+        raise ProcessGroupError(f"{name}={text!r} is not a number; torchrun sets it")
+    return int(text)

@@ -1,0 +1,107 @@
+"""What every workload does first: arguments (see driver.protocol.arguments), case config, PerfLog, process group."""
+
+import contextlib
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NoReturn
+
+import torch
+
+import vendors
+from training.benchmarks.driver.protocol.arguments import parse_arguments
+from training.benchmarks.driver.protocol.case_config import CaseConfigError, ConfigT, load_case_config
+from training.benchmarks.driver.protocol.masking import mask_config
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.workload import process_group
+from training.benchmarks.driver.workload.process_group import Placement, ProcessGroup, ProcessGroupError
+
+USAGE_EXIT_CODE = 2
+
+
+class UnusableSettingsError(Exception):
+    """Raised by a workload for settings that are valid and yet cannot be run here; the message names them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext(Generic[ConfigT]):
+    """A workload's surroundings: its settings (backend resolved), PerfLog, open process group, and data folder."""
+
+    config: ConfigT
+    logger: PerfLogger
+    group: ProcessGroup
+    data_dir: Path | None
+
+
+@contextlib.contextmanager
+def open_run(
+    model: str,
+    framework: str,
+    config_class: type[ConfigT],
+    argv: Sequence[str] | None = None,
+    before_devices: Callable[[ConfigT, PerfLogger, Path | None], None] | None = None,
+) -> Iterator[RunContext[ConfigT]]:
+    """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
+
+    `before_devices` gets settings, PerfLog and data folder between SUBMIT_INFO and INIT_START, when neither a device
+    nor a peer is held yet: the place to find out that data is missing.
+    The workload logs from INIT_END on. What is wrong with arguments, config or devices is printed and ends the process
+    with exit code 2, as does an UnusableSettingsError in the block or in `before_devices`. The group is left when the
+    block ends.
+    """
+    arguments = parse_arguments(model, sys.argv[1:] if argv is None else argv)
+    try:
+        placement = Placement.from_environment()
+        config = load_case_config(config_class, arguments.config_file, arguments.overrides)
+        backend = config.backend or _backend_of(arguments.vendor)
+        device = process_group.device_for(backend, placement.local_rank)
+    except (CaseConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
+        _leave(model, error)
+    config = config.model_copy(update={"backend": backend})
+    logger = PerfLogger(placement.rank)
+    info = SubmitInfo(
+        vendor=arguments.vendor,
+        model=model,
+        framework=framework,
+        case=arguments.case,
+        config=mask_config(config.model_dump(mode="json")),
+        world_size=placement.world_size,
+        nnodes=placement.nnodes,
+        torch=str(torch.__version__),
+        backend=backend,
+    )
+    logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
+    if before_devices is not None:
+        try:
+            before_devices(config, logger, arguments.data_dir)
+        except UnusableSettingsError as error:
+            _leave(model, error)
+    logger.log(Event.INIT_START)
+    with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
+        try:
+            yield RunContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
+        except UnusableSettingsError as error:
+            _leave(model, error)
+
+
+def _leave(model: str, error: Exception) -> NoReturn:
+    sys.stderr.write(f"{model}: {error}\n")
+    raise SystemExit(USAGE_EXIT_CODE) from error
+
+
+def _backend_of(vendor: str | None) -> str:
+    return process_group.default_backend() if vendor is None else vendors.load(vendor).backend
+
+
+def _surroundings(device: torch.device, data_dir: Path | None) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "host": platform.node(),
+        "device": str(device),
+        "data_dir": None if data_dir is None else str(data_dir),
+    }
+    if device.type == "cuda":
+        facts["device_name"] = torch.cuda.get_device_name(device)
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return facts
