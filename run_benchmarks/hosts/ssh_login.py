@@ -18,7 +18,7 @@ from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.login_keys import login_keys
 
 if TYPE_CHECKING:
-    from run_benchmarks.hosts.ways import Ways
+    from run_benchmarks.hosts.ways import Connection, Ways
 
 CONNECT_SECONDS = 10.0
 MIN_SECONDS = 0.1
@@ -30,9 +30,9 @@ KEEPALIVE_SECONDS = 15
 class ClientTransport(paramiko.Transport):
     """A connection that asks for host keys in an order of ours: paramiko's own never asks for a certified one first."""
 
-    def __init__(self, connection: socket.socket | paramiko.Channel, algorithms: tuple[str, ...]) -> None:
+    def __init__(self, connection: Connection, algorithms: tuple[str, ...]) -> None:
         self._algorithms = algorithms
-        super().__init__(connection)
+        super().__init__(connection)  # type: ignore[arg-type] # it needs a socket's methods alone
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _known(endpoint: Endpoint) -> host_keys.Known:
 def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: float) -> Iterator[paramiko.Transport]:
     """A connection with keys exchanged, closed where what is done inside fails."""
     transport: paramiko.Transport | None = None
-    connection: socket.socket | paramiko.Channel | None = None
+    connection: Connection | None = None
     try:
         connection = ways.open(endpoint, until)
         transport = ClientTransport(connection, host_keys.algorithms(known))

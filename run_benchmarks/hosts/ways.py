@@ -56,6 +56,41 @@ class ProxySocket(socket.socket):
                 self.said = tail(self.errors.read(MAX_SAID_BYTES).decode("utf-8", errors="replace"), SAID_LINES)
 
 
+class Passage:
+    """A channel through a jump host as a connection. It is closed without an error after the way there is lost.
+
+    paramiko's channel raises EOFError then, in the thread of the connection it carries: the rest of that thread's work,
+    which wakes those who wait, would be left undone, and the traceback would reach the console.
+    """
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    @property
+    def _closed(self) -> bool:  # paramiko asks a socket so whether it is closed
+        return self._channel.closed
+
+    def send(self, data: bytes) -> int:
+        """See socket.socket."""
+        return self._channel.send(data)
+
+    def recv(self, size: int) -> bytes:
+        """See socket.socket."""
+        return self._channel.recv(size)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """See socket.socket."""
+        self._channel.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close the channel; nothing where the connection that carries it is gone."""
+        with contextlib.suppress(EOFError, OSError):
+            self._channel.close()
+
+
+Connection = socket.socket | Passage
+
+
 def run_proxy(command: str) -> ProxySocket:
     """Start a ProxyCommand. Raises OSError."""
     with contextlib.ExitStack() as stack:
@@ -93,7 +128,7 @@ class Ways:
         self._lock = threading.Lock()
         self._users = 0
 
-    def open(self, endpoint: Endpoint, until: float) -> socket.socket | paramiko.Channel:
+    def open(self, endpoint: Endpoint, until: float) -> Connection:
         """A connection to an endpoint's port, by `until` (monotonic seconds).
 
         Raises:
@@ -106,7 +141,7 @@ class Ways:
             return dial(endpoint.target, endpoint.port, seconds=until - time.monotonic())
         return self._through(endpoint, endpoint.jump, until)
 
-    def _through(self, endpoint: Endpoint, jump: Endpoint, until: float) -> paramiko.Channel:
+    def _through(self, endpoint: Endpoint, jump: Endpoint, until: float) -> Passage:
         target = (endpoint.target, endpoint.port)
         transport = self._connected(endpoint, jump)
         seconds = max(until - time.monotonic(), ALIVE_SECONDS)
@@ -115,7 +150,7 @@ class Ways:
         watchdog.daemon = True
         watchdog.start()
         try:
-            return transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=seconds)
+            return Passage(transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=seconds))
         except paramiko.ChannelException as error:
             raise ConnectError(
                 endpoint.host,
@@ -159,7 +194,7 @@ class Ways:
                     jump.transport = None
 
     @staticmethod
-    def said(connection: socket.socket | paramiko.Channel | None) -> str:
+    def said(connection: Connection | None) -> str:
         """What the command behind a connection wrote to stderr, as the end of a message."""
         if isinstance(connection, ProxySocket) and connection.said:
             return f"; its ProxyCommand wrote: {connection.said}"

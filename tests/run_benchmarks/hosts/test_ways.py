@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from run_benchmarks.errors import ConnectError, HostKeyError
@@ -18,7 +19,7 @@ from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_login import connect
-from run_benchmarks.hosts.ways import Ways
+from run_benchmarks.hosts.ways import Passage, Ways
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, open_descriptors
 from tests.run_benchmarks.hosts.test_ssh import new_threads
 
@@ -145,3 +146,27 @@ def test_what_a_proxy_command_says_is_told(
     with pytest.raises(ConnectError, match=r"its ProxyCommand wrote: .*(no way to|not found|broken)"):
         SshHost(dataclasses.replace(sshd.endpoint(), proxy_command=command)).connect()
     assert time.monotonic() - began < SECONDS
+
+
+class LostChannel(paramiko.Channel):
+    """A channel whose connection is gone: paramiko raises EOFError where it would tell the other end."""
+
+    def close(self) -> None:
+        raise EOFError
+
+
+def test_closing_a_connection_whose_way_is_lost_is_no_error() -> None:
+    """In the thread of the connection it carries, the error would leave those who wait for that waiting."""
+    Passage(LostChannel(0)).close()
+
+
+def test_a_connection_ends_when_the_way_to_it_is_lost(make_sshd: Make) -> None:
+    inside, bastion = make_sshd("inside"), make_sshd("bastion")
+    ways = Ways(connect)
+    transport = connect(behind(inside, jump_to(bastion)), ways)
+    ways.enter()
+    assert bastion.kill_sessions() > 0
+    transport.join(SECONDS)
+    assert not transport.is_alive() and not transport.is_active()
+    transport.close()
+    ways.leave()
