@@ -12,7 +12,8 @@ from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
 from run_benchmarks.problems import ABSENT, Problem
-from training.benchmarks.driver.protocol.case_config import CaseConfig, CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
+from training.benchmarks.driver.protocol.config_file import CaseConfigError
 
 IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
 ADDED_WHY = {"target_loss": "ours; target_embedding_average alone tells little of a model"}

@@ -15,8 +15,9 @@ from run_benchmarks.settings.conf_file import nearest, problems_of
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import CaseConfig, CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
+from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from vendors import (
     CaseFileError,
     UnknownVendor,

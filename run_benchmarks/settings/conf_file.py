@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.problems import ABSENT, Problem, closest
-from training.benchmarks.driver.protocol.case_config import CaseConfigError, read_config_file, type_in_words
+from training.benchmarks.driver.protocol.case_config import type_in_words
+from training.benchmarks.driver.protocol.config_file import CaseConfigError, read_config_file
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}

@@ -10,7 +10,8 @@ from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
-from training.benchmarks.driver.protocol.case_config import CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
 from training.benchmarks.driver.protocol.perflog_rules import check_sequence

@@ -10,8 +10,9 @@ import pytest
 import vendors
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import COMMON, MODELS, config_of
-from training.benchmarks.driver.protocol.case_config import CaseConfigError, load_case_config
+from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.catalog import available, benchmark
+from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from training.benchmarks.driver.training.settings import Target, TrainingConfig
 
 CASES = sorted(

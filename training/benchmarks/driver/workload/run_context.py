@@ -12,7 +12,8 @@ import torch
 
 import vendors
 from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_config import CaseConfigError, ConfigT, load_case_config
+from training.benchmarks.driver.protocol.case_config import ConfigT, load_case_config
+from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.workload import process_group

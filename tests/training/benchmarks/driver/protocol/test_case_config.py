@@ -9,12 +9,11 @@ from pydantic import Field, ValidationError
 
 from training.benchmarks.driver.protocol.case_config import (
     CaseConfig,
-    CaseConfigError,
     format_override,
     load_case_config,
     parse_override,
-    read_config_file,
 )
+from training.benchmarks.driver.protocol.config_file import CaseConfigError, read_config_file
 
 
 class Config(CaseConfig):
