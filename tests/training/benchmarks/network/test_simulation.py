@@ -5,10 +5,13 @@ The larger figures in docs/network-benchmarks.md are from `python -m tests.train
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from tests.tiers import samples
+from tests.tiers import NIGHTLY, samples
 from tests.training.benchmarks.network.simulation import BUSY, FAULTS, QUIET, Fault, Noise, look, named, scaled
+from training.benchmarks.network.outliers import ALPHA
 
 RUNS = 12
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
@@ -18,9 +21,23 @@ NETWORKS = {"quiet": QUIET, "busy": BUSY}
 @pytest.mark.parametrize(("count", "runs"), [(3, 80), (4, 60), (8, 15), (32, 1)])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_nothing_wrong_raises_no_alarm(network: str, count: int, runs: int, repeats: int) -> None:
-    for seed in samples(runs, 10 * runs):
-        found = look(count, NETWORKS[network], Fault(), seed, repeats=repeats)
-        assert found.findings == (), f"seed {seed}: {found.sentences}"
+    seeds = samples(runs, 10 * runs)
+    found = {seed: look(count, NETWORKS[network], Fault(), seed, repeats=repeats) for seed in seeds}
+    alarms = {seed: each.sentences for seed, each in found.items() if each.findings}
+    assert len(alarms) <= (tolerated(len(seeds)) if NIGHTLY else 0), alarms
+
+
+def tolerated(runs: int) -> int:
+    """False alarms that so many runs exceed with a probability below 0.001 where each has one with `ALPHA`."""
+    below, count = 0.0, -1
+    while below < 0.999:
+        count += 1
+        below += math.comb(runs, count) * ALPHA**count * (1 - ALPHA) ** (runs - count)
+    return count
+
+
+def test_tolerated() -> None:
+    assert (tolerated(10), tolerated(800)) == (1, 5)
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("none", "stalls 1 %, host")])
