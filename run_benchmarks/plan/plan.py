@@ -55,16 +55,22 @@ class NodePlan(_Data):
 
 
 class RoundPlan(_Data):
-    """One round: a fresh task on every node. `port_from`: the first master port to try."""
+    """One attempt (from 1) at one round: a fresh task on every node. `port_from`: the first master port to try."""
 
     index: int
+    attempt: int
     master: str
     port_from: int
     nodes: tuple[NodePlan, ...]
 
+    @property
+    def folder(self) -> str:
+        """Its name as a folder of the result tree, here and on the hosts."""
+        return round_folder(self.index, self.attempt)
+
 
 class CasePlan(_Data):
-    """One case and its rounds. `folder` is its name as a folder of the result tree.
+    """One case and the first attempts at its rounds. `folder` is its name as a folder of the result tree.
 
     `launcher` starts its ranks (see the catalogue). `allowed_hosts` are those it may run on, in the order in which it
     takes them; it runs on the first `nnodes`.
@@ -117,6 +123,11 @@ class Plan(_Data):
     def key(self) -> str:
         """The run's name on the hosts, where those of other head nodes and users are, too."""
         return run_key(self.run_id, self.owner)
+
+
+def round_folder(index: int, attempt: int) -> str:
+    """round1, and for further attempts round1_try2, round1_try3."""
+    return f"round{index}" if attempt == 1 else f"round{index}_try{attempt}"
 
 
 def run_key(run_id: str, owner: str) -> str:

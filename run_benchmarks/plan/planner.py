@@ -13,6 +13,7 @@ from run_benchmarks.plan.plan import (
     Plan,
     RoundPlan,
     Task,
+    round_folder,
     run_key,
 )
 from run_benchmarks.plan.resolve import Resolved, ResolvedCase
@@ -88,7 +89,8 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         data_dir_host=case.settings.data_dir_host,
         requirements=tuple(_requirement_lines(case)),
         rounds=tuple(
-            _round_plan(plan, settings, resolved, case, index) for index in range(1, case.settings.repeat + 1)
+            plan_round(plan, settings, resolved, case, index=index, attempt=1)
+            for index in range(1, case.settings.repeat + 1)
         ),
     )
 
@@ -103,14 +105,19 @@ def _requirement_lines(case: ResolvedCase) -> list[str]:
     return [line for line in lines if line]
 
 
-def _round_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, index: int) -> RoundPlan:
+def plan_round(
+    plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, *, index: int, attempt: int
+) -> RoundPlan:
+    """Lay out one attempt (from 1) at one round of a case; it shares no name and no folder with an earlier attempt."""
     hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
     return RoundPlan(
         index=index,
+        attempt=attempt,
         master=hosts[0],
         port_from=settings.cluster.MASTER_PORT,
         nodes=tuple(
-            _node_plan(plan, settings, resolved, case, index, hosts[0], rank, host) for rank, host in enumerate(hosts)
+            _node_plan(plan, settings, resolved, case, hosts[0], rank, host, index=index, attempt=attempt)
+            for rank, host in enumerate(hosts)
         ),
     )
 
@@ -120,14 +127,16 @@ def _node_plan(
     settings: Settings,
     resolved: Resolved,
     case: ResolvedCase,
-    index: int,
     master: str,
     node_rank: int,
     host: str,
+    *,
+    index: int,
+    attempt: int,
 ) -> NodePlan:
     in_docker = settings.test.RUNTIME == "docker"
     folder = case_folder(case.name)
-    log_dir_host = f"{plan.log_root_host}/{folder}/round{index}/{host}_noderank{node_rank}"
+    log_dir_host = f"{plan.log_root_host}/{folder}/{round_folder(index, attempt)}/{host}_noderank{node_rank}"
     code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_docker else plan.code_dir_host
     log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
     data_dir = case.settings.data_dir_container if in_docker else case.settings.data_dir_host
@@ -135,9 +144,11 @@ def _node_plan(
         f"{LABEL}.run": plan.key,
         f"{LABEL}.case": case.name,
         f"{LABEL}.round": str(index),
+        f"{LABEL}.attempt": str(attempt),
         f"{LABEL}.node": str(node_rank),
     }
     stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{index}-n{node_rank}"
+    again = "" if attempt == 1 else f"-try{attempt}"
     environment = _environment(resolved, settings, case, code_dir)
     first = node_rank * case.settings.nproc
     return NodePlan(
@@ -150,13 +161,13 @@ def _node_plan(
         mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_docker else (),
         options=_options(settings, resolved) if in_docker else ContainerOptions(),
         workload=Task(
-            name=stem,
+            name=f"{stem}{again}",
             argv=_workload_argv(settings, resolved, case, master, node_rank, code_dir, log_dir, data_dir),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "workload"},
         ),
         monitor=Task(
-            name=f"{stem}-monitor",
+            name=f"{stem}-monitor{again}",
             argv=_monitor_argv(settings, resolved, case, log_dir),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "monitor"},

@@ -10,7 +10,7 @@ import jinja2
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
-from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.network import network_view
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show, show_spread
@@ -43,7 +43,7 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     )
     environment.filters["show"] = show
     environment.filters["show_spread"] = show_spread
-    environment.globals["folder_name"] = folder_name
+    environment.globals["round_folder"] = round_folder
     environment.filters["bandwidth_steps"] = bandwidth_steps
     environment.globals["network_view"] = network_view
     path = result_dir / "report.html"

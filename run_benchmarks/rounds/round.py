@@ -11,7 +11,6 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection import code_folder
 from run_benchmarks.inspection.facts import INFINIBAND
 from run_benchmarks.inspection.power_meters import with_power_meters
-from run_benchmarks.plan.attempts import attempt_plan, folder_name
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_end
@@ -46,12 +45,11 @@ class Round:
         case: CasePlan,
         plan: RoundPlan,
         *,
-        attempt: int = 1,
         note: Callable[[RoundStarted | RoundCollecting], None],
     ) -> None:
-        self._context, self._case, self._plan = context, case, attempt_plan(plan, attempt)
-        self._attempt, self._note, self._begun = attempt, note, False
-        self.folder = context.result_dir / case.folder / folder_name(plan.index, attempt)
+        self._context, self._case, self._plan = context, case, plan
+        self._note, self._begun = note, False
+        self.folder = context.result_dir / case.folder / plan.folder
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._resumed = False
@@ -164,7 +162,7 @@ class Round:
         self._write_stacks()
         facts = RoundFacts(
             index=self._plan.index,
-            attempt=self._attempt,
+            attempt=self._plan.attempt,
             started_ms=self._started_ms,
             phase_seconds=self._phases,
             master_port=self._master_port,
@@ -183,7 +181,7 @@ class Round:
                 RoundCollecting(
                     case=self._case.name,
                     round=self._plan.index,
-                    attempt=self._attempt,
+                    attempt=self._plan.attempt,
                     nodes=ends_of(self._nodes),
                     early_end=self._ended_early,
                     phase_seconds=self._phases,
@@ -232,7 +230,7 @@ class Round:
         started = RoundStarted(
             case=self._case.name,
             round=self._plan.index,
-            attempt=self._attempt,
+            attempt=self._plan.attempt,
             master_port=self._master_port,
             hosts=hosts,
         )

@@ -25,8 +25,8 @@ from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_login import connect
 from run_benchmarks.hosts.ways import Ways
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
-from run_benchmarks.plan.plan import Plan
-from run_benchmarks.plan.planner import make_plan, nested_mount_points
+from run_benchmarks.plan.plan import Plan, RoundPlan
+from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
 from run_benchmarks.plan.resolve import Resolved, resolve
 from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
@@ -57,6 +57,12 @@ class Prepared:
         )
         plan = self.plan
         return make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+
+    def attempt(self, plan: Plan, case: str, index: int, attempt: int) -> RoundPlan:
+        """Attempt number `attempt` (from 1) at round `index` of a case, on the hosts of `plan`."""
+        resolved = next(each for each in self.resolved.cases if each.name == case)
+        settings = with_hosts(self.settings, plan.hosts)
+        return plan_round(plan, settings, self.resolved, resolved, index=index, attempt=attempt)
 
     def named(self, run_id: str, owner: str) -> Prepared:
         """The same, as the run of that name."""

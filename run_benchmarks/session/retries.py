@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.records import EarlierAttempt, RoundRecord, read_round
 
 
@@ -14,7 +14,7 @@ def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[E
     found = []
     for record in rounds:
         for attempt in range(1, record.attempt):
-            old = read_round(case_folder / folder_name(record.round, attempt))
+            old = read_round(case_folder / round_folder(record.round, attempt))
             verdict, reason = (old.verdict, old.reason) if old else (None, "it left no record")
             found.append(EarlierAttempt(round=record.round, attempt=attempt, verdict=verdict, reason=reason))
     return found

@@ -15,8 +15,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.plan.attempts import folder_name
-from run_benchmarks.plan.plan import CasePlan, Plan
+from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.round import Round
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
@@ -133,7 +132,7 @@ class Schedule:
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
-        return Round(context, case, case.rounds[index - 1], attempt=attempt, note=self._journal.append)
+        return Round(context, case, self._prepared.attempt(plan, name, index, attempt), note=self._journal.append)
 
     def _note(self, round_: Round, record: RoundRecord) -> None:
         self._journal.append(
@@ -232,7 +231,7 @@ def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: 
     ended = past.ended.get((case.name, index))
     if ended is None or ended.verdict is Verdict.ABORTED:
         return None
-    path = result_dir / case.folder / folder_name(index, ended.attempt) / "round.json"
+    path = result_dir / case.folder / round_folder(index, ended.attempt) / "round.json"
     try:
         return RoundRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

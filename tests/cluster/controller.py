@@ -17,7 +17,7 @@ import psutil
 
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import SshHost
-from run_benchmarks.plan.attempts import folder_name
+from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.session.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
@@ -51,7 +51,7 @@ class Answer:
     def round_record(self, case: str, index: int = 1, attempt: int = 1) -> dict[str, Any]:
         """A round's round.json."""
         assert self.folder is not None, self.output
-        name = folder_name(index, attempt)
+        name = round_folder(index, attempt)
         return dict(json.loads((self.folder / case / name / "round.json").read_text()))
 
 

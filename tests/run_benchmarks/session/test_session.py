@@ -12,8 +12,7 @@ import pytest
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.code_folder import bring
-from run_benchmarks.plan.attempts import folder_name
-from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.plan import CasePlan, round_folder
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.session.preparation import new_run_id, prepare
@@ -93,7 +92,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
         found = Verdict.ABORTED if (index, number) == (1, 2) else verdict
         record = round_record(tmp_path / f"{index}.{number}", case=case.name, verdict=found, reason="exit code 7")
         record = record.model_copy(update={"round": index, "attempt": number})
-        folder = tmp_path / "result" / case.folder / folder_name(index, number)
+        folder = tmp_path / "result" / case.folder / round_folder(index, number)
         folder.mkdir(parents=True)
         write_record(folder / "round.json", record)
         ended = RoundEnded(case=case.name, round=index, attempt=number, verdict=found, reason=record.reason)
@@ -113,7 +112,7 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def runs(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
-        folder = tmp_path / "result" / case.folder / folder_name(index, number)
+        folder = tmp_path / "result" / case.folder / round_folder(index, number)
         folder.mkdir(parents=True)
         verdict = Verdict.PASS if number == 2 else Verdict.FAIL
         record = round_record(folder / "node", verdict=verdict)
