@@ -49,7 +49,10 @@ def transfer(
     only the newest SPOOL_BYTES stay there. An interruption ends all of them before it is raised.
 
     Returns why a target has not got it, by name; the others have this very image, verified.
-    Raises DistributeError where the source has no such image, DockerException where it does not answer.
+
+    Raises:
+        DistributeError: the source has no such image.
+        DockerException: the source does not answer.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency {concurrency}: at least 1")
@@ -127,7 +130,11 @@ class _Job:
         self._progress = progress
 
     def already_there(self, client: APIClient) -> bool:
-        """Whether the target has this very image. Raises ImageLoadError where it does not answer."""
+        """Whether the target has this very image.
+
+        Raises:
+            ImageLoadError: the target does not answer.
+        """
         try:
             there = identity(client, self._tag)
         except (DockerException, requests.RequestException) as error:
@@ -177,7 +184,12 @@ class _Job:
                 raise
 
     def load(self, name: str, client: APIClient) -> None:
-        """Loads the spool file into one engine and looks at what it has then. Raises ImageLoadError, Cancelled."""
+        """Loads the spool file into one engine and looks at what it has then.
+
+        Raises:
+            ImageLoadError: the engine cannot load the file, or has another image afterwards.
+            Cancelled: the transfer was cancelled.
+        """
         what = f"loading {self._tag} into {name}"
         try:
             with self._file.open("rb") as stream:

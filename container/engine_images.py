@@ -53,7 +53,11 @@ class Cancelled(DistributeError):  # noqa: N818
 
 
 def find(client: APIClient, tag: str) -> str | None:
-    """The id of the image that the engine has under this tag; None if it has none. Raises DockerException."""
+    """The id of the image that the engine has under this tag; None if it has none.
+
+    Raises:
+        DockerException: the engine does not answer.
+    """
     try:
         return str(inspect(client, tag)["Id"])
     except NotFound:
@@ -79,7 +83,11 @@ class Identity:
 
 
 def identity(client: APIClient, ref: str) -> Identity | None:
-    """The image that the engine has under this tag, id or digest; None if it has none. Raises DockerException."""
+    """The image that the engine has under this tag, id or digest; None if it has none.
+
+    Raises:
+        DockerException: the engine does not answer.
+    """
     try:
         image = inspect(client, ref)
     except NotFound:
@@ -98,7 +106,11 @@ class ImageState:
 
 
 def image_state(client: APIClient, tag: str, spec: ImageSpec | None) -> ImageState:
-    """Ask one engine; `spec` where the image is one that is built. Raises DockerException."""
+    """Ask one engine; `spec` where the image is one that is built.
+
+    Raises:
+        DockerException: the engine does not answer.
+    """
     return ImageState(identity(client, tag), None if spec is None else find(client, spec.base_image))
 
 
@@ -123,7 +135,10 @@ def outdated(states: Mapping[str, ImageState], spec: ImageSpec) -> tuple[str | N
 def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
     """Builds the image and returns its id; its base is pulled where the engine lacks it.
 
-    Raises ImageBuildError, ImagePullError or DockerException.
+    Raises:
+        ImageBuildError: the build fails.
+        ImagePullError: the base image cannot be pulled.
+        DockerException: the engine does not answer.
     """
     base = find(client, spec.base_image) or pull(client, spec.base_image, progress)
     with tempfile.TemporaryFile() as context:
@@ -179,7 +194,12 @@ def _step_fraction(line: str) -> float | None:
 
 
 def pull(client: APIClient, ref: str, progress: Progress) -> str:
-    """Pulls an image by its reference and returns its id. Raises ImagePullError or DockerException."""
+    """Pulls an image by its reference and returns its id.
+
+    Raises:
+        ImagePullError: the engine cannot pull the image.
+        DockerException: the engine does not answer.
+    """
     layers: dict[str, tuple[int, int]] = {}
     try:
         for event in client.pull(ref, stream=True, decode=True):
@@ -199,12 +219,21 @@ def pull(client: APIClient, ref: str, progress: Progress) -> str:
 
 
 def inspect(client: APIClient, tag: str) -> dict[str, Any]:
-    """What the engine says of an image. Raises docker.errors.NotFound and other DockerExceptions."""
+    """What the engine says of an image.
+
+    Raises:
+        docker.errors.NotFound: the engine has no such image.
+        DockerException: the engine does not answer.
+    """
     return cast(dict[str, Any], client.inspect_image(tag))  # type: ignore[no-untyped-call]
 
 
 class Upload:
-    """A file's bytes for an HTTP request, in chunks, with progress; raises Cancelled in the middle when told to."""
+    """A file's bytes for an HTTP request, in chunks, with progress.
+
+    Raises:
+        Cancelled: the event is set while the file is read.
+    """
 
     def __init__(
         self,

@@ -90,7 +90,8 @@ class ImageSpec:
     def write_context(self, fileobj: IO[bytes]) -> None:
         """Writes the build context as a tar, byte for byte the same for the same spec.
 
-        Raises ImageSpecError where a file is no longer what was hashed.
+        Raises:
+            ImageSpecError: a file changed since it was hashed.
         """
         with tarfile.open(fileobj=fileobj, mode="w", format=tarfile.PAX_FORMAT) as tar:
             text = self.dockerfile.encode()
@@ -125,7 +126,8 @@ def image_spec(
         requirements: pip files of the case, from vendors.case_requirements.
         options: instead of the vendor's own, by name.
 
-    Raises ImageSpecError, also for what is wrong with the files given.
+    Raises:
+        ImageSpecError: a base, a file or an option cannot be used.
     """
     parameters = _parameters(vendor, framework)
     base = base_image or parameters.base_image

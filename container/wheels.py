@@ -24,7 +24,10 @@ def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
     """The wheels of the named distributions and of all they may require, sorted by file name.
 
     Environment markers are not judged (the image's Python does that), so it is rather too many than too few. A name
-    without a wheel is no error here: the base image may have it. Raises WheelhouseError.
+    without a wheel is no error here: the base image may have it.
+
+    Raises:
+        WheelhouseError: the folder cannot be read, or a required wheel is missing or unusable.
     """
     if not wheelhouse.is_dir():
         raise WheelhouseError(f"wheelhouse {wheelhouse}: no such folder")
@@ -64,7 +67,10 @@ def default_cache() -> Path:
 def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
     """sha256 of each file, in hex. A file is read once for a path, size and modification time; `cache` remembers.
 
-    A cache that cannot be read or written costs time, nothing else. Raises OSError where a file cannot be read.
+    A cache that cannot be read or written costs time, nothing else.
+
+    Raises:
+        OSError: a file cannot be read.
     """
     known = _read_cache(cache)
     fresh: dict[str, str] = {}

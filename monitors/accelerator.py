@@ -15,7 +15,11 @@ MIB = 1 << 20
 
 
 class AcceleratorSampler(Sampler):
-    """All devices of the host at every tick. Raises Unavailable where the vendor's probe does."""
+    """All devices of the host at every tick.
+
+    Raises:
+        Unavailable: the vendor's probe is unavailable.
+    """
 
     source = "accelerator"
     columns: ClassVar[Sequence[str]] = (
@@ -71,7 +75,12 @@ class AcceleratorSampler(Sampler):
         return device
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """Who computes on the devices; None where the vendor cannot tell. Raises as the driver does, and Late."""
+        """Who computes on the devices; None where the vendor cannot tell.
+
+        Raises:
+            Late: the driver does not answer in time.
+            Exception: whatever the vendor's driver raises.
+        """
         probe = self._probe
         return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
@@ -105,7 +114,11 @@ class AcceleratorMeter(PowerMeter):
         self._sampler = sampler
 
     def read(self) -> Reading | None:
-        """The sum over devices. Raises Unavailable where no device knows its power."""
+        """The sum over devices.
+
+        Raises:
+            Unavailable: no device reports its power.
+        """
         if self._sampler.latest is None:
             return None
         watts = [sample.power_w for sample in self._sampler.latest if sample.power_w is not None]

@@ -63,7 +63,11 @@ class Disturbances:
     _last: tuple[int, float] | None = None
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Take one record. Raises KeyError, TypeError, ValueError where it is not of its source's form."""
+        """Take one record.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record does not have the form of its source.
+        """
         moment = int(record["t_ms"])
         self._compare_clocks(moment, float(record["monotonic_s"]))
         values = record.get("values")

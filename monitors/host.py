@@ -65,7 +65,11 @@ def _percent(before: _CoreTimes, after: _CoreTimes) -> float:
 
 
 class ThrottleSampler(Sampler):
-    """How often the kernel saw the processors throttled for heat. Raises Unavailable where it does not count that."""
+    """How often the kernel saw the processors throttled for heat.
+
+    Raises:
+        Unavailable: the kernel does not count thermal throttling.
+    """
 
     source = "cpu_throttle"
 

@@ -36,8 +36,9 @@ class Device(Protocol):
 class IpmiMeter(PowerMeter):
     """Chassis power in watts. A reading is asked for, and fetched at a later tick, so the clock never waits for it.
 
-    Raises Unavailable where there is no IPMI device or it may not be opened, and from `read` where the controller has
-    no DCMI or measures no power.
+    Raises:
+        Unavailable: there is no IPMI device, it may not be opened, or (from `read`) the controller has no DCMI or
+            measures no power.
     """
 
     meter = "ipmi"
@@ -91,7 +92,12 @@ class IpmiMeter(PowerMeter):
         return float(int.from_bytes(answer[2:4], "little"))
 
     def _fail(self, problem: str) -> None:
-        """Raises IpmiError where the controller has answered before, Unavailable where it never did."""
+        """
+
+        Raises:
+            IpmiError: the controller has answered before.
+            Unavailable: the controller has never answered.
+        """
         self._pending = False
         message = f"management controller (IPMI): {problem}"
         raise IpmiError(message) if self._answered else Unavailable(message)

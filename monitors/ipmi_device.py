@@ -58,7 +58,11 @@ RECEIVE_TRUNCATED = _number(3, 11, _Received)
 
 
 class IpmiDevice:
-    """One command at a time to the controller of this machine. Raises OSError where the device cannot be opened."""
+    """One command at a time to the controller of this machine.
+
+    Raises:
+        OSError: the device cannot be opened.
+    """
 
     def __init__(self, path: Path, ioctl: Ioctl = fcntl.ioctl) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -66,7 +70,11 @@ class IpmiDevice:
         self._id = 0
 
     def send(self, netfn: int, command: int, data: bytes) -> None:
-        """Start a command; an answer to an earlier one is dropped from now on. Raises OSError."""
+        """Start a command; an answer to an earlier one is dropped from now on.
+
+        Raises:
+            OSError: the device refuses the command.
+        """
         self._id += 1
         address = _Address(SYSTEM_INTERFACE, BMC_CHANNEL, 0)
         buffer = ctypes.create_string_buffer(data, len(data))
@@ -75,7 +83,11 @@ class IpmiDevice:
         self._ioctl(self._descriptor, SEND_COMMAND, request)
 
     def receive(self) -> bytes | None:
-        """The answer to the last command, its completion code first; None while there is none. Raises OSError."""
+        """The answer to the last command, its completion code first; None while there is none.
+
+        Raises:
+            OSError: the device cannot be read.
+        """
         while select.select([self._descriptor], [], [], 0)[0]:
             address, buffer = _Address(), ctypes.create_string_buffer(ANSWER_BYTES)
             message = _Message(0, 0, ANSWER_BYTES, ctypes.addressof(buffer))

@@ -73,7 +73,11 @@ class PhaseReader:
         }
 
     def take(self, source: str, moment_ms: int, values: Mapping[str, Any]) -> None:
-        """Take a sample of that source. Raises KeyError, TypeError for values that are none of the monitor's."""
+        """Take a sample of that source.
+
+        Raises:
+            KeyError, TypeError: the values are not of the monitor's form.
+        """
         take = self._take.get(source)
         if take is not None:
             take(values, moment_ms)

@@ -67,13 +67,14 @@ class PowerMeter(Sampler):
 class RaplMeter(PowerMeter):
     """Energy counters of the CPU packages and their DRAM (Intel RAPL, also on AMD) through Linux powercap.
 
-    Counters are microjoules that wrap at `max_energy_range_uj`
-    (kernel documentation, power/powercap/powercap.rst and ABI/testing/sysfs-class-powercap).
-    Sums top-level domains `package-*` and their subdomains `dram`: `core` and `uncore` are parts of the package, `psys`
-    contains it, and `intel-rapl-mmio` counts the same packages again.
+    Counters are microjoules that wrap at `max_energy_range_uj` (kernel documentation, power/powercap/powercap.rst and
+    ABI/testing/sysfs-class-powercap). Sums top-level domains `package-*` and their subdomains `dram`: `core` and
+    `uncore` are parts of the package, `psys` contains it, and `intel-rapl-mmio` counts the same packages again.
 
-    Raises Unavailable where there is no such domain, or it may not be read (root only since Linux 5.10).
     `root` is where the host's /sys/class/powercap is seen.
+
+    Raises:
+        Unavailable: there is no such domain, or it may not be read (root only since Linux 5.10).
     """
 
     meter = "rapl"

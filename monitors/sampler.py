@@ -34,7 +34,11 @@ class Sampler(ABC):
 
     @abstractmethod
     def sample(self) -> Values | None:
-        """What was read, JSON-able; None where there is nothing new. Raises Unavailable to be left out from now on."""
+        """What was read, JSON-able; None where there is nothing new.
+
+        Raises:
+            Unavailable: the sampler cannot work here; it is not called again.
+        """
 
     def rows(self, values: Values) -> list[Sequence[Any]]:
         """The lines of the text log for these values, without the time."""
@@ -54,7 +58,11 @@ class Worker:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], T], deadline_s: float) -> T:
-        """The function's result or exception. Raises Late after the deadline, or while an earlier call still hangs."""
+        """The function's result or exception.
+
+        Raises:
+            Late: the deadline has passed, or an earlier call still hangs.
+        """
         end = time.monotonic() + deadline_s
         if self._pending is not None and wait([self._pending], deadline_s).not_done:
             raise Late("the call before has not come back")

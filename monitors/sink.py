@@ -34,7 +34,8 @@ def now() -> Stamp:
 class Sink:
     """Writes into one folder, each line whole and at once: whoever kills the monitor loses at most the last line.
 
-    Raises FileExistsError where another monitor has written: every round has a folder of its own.
+    Raises:
+        FileExistsError: another monitor has written there; every round has a folder of its own.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -112,8 +112,10 @@ def summarize(
     `load` reads the JSON of one line, and raises ValueError for what is none: the head node gives a reader that bounds
     what a host may send. Memory is bounded whatever the file holds.
 
-    Raises OSError where the file cannot be read, SummaryError where its schema is another or it holds more names than
-    any host has; KeyError, TypeError, ValueError or AttributeError where records of this schema are of another form.
+    Raises:
+        OSError: the file cannot be read.
+        SummaryError: the schema is unknown, or the file holds more names than any host has.
+        KeyError, TypeError, ValueError, AttributeError: a record does not have the form of this schema.
     """
     summary = MonitorSummary()
     phase = None if phase_ms is None else PhaseReader(*phase_ms)
@@ -136,7 +138,11 @@ def summarize(
 
 
 def read_records(path: Path, summary: MonitorSummary, load: Callable[[bytes], object]) -> Iterator[dict[str, Any]]:
-    """The records of a monitor.jsonl; lines that are none are counted in `summary`. Raises as summarize does."""
+    """The records of a monitor.jsonl; lines that are none are counted in `summary`.
+
+    Raises:
+        OSError, SummaryError: as for `summarize`.
+    """
     for number, line in enumerate(_lines(path), start=1):
         try:
             record = load(line)

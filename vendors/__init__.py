@@ -48,7 +48,9 @@ def available() -> list[str]:
 def load(name: str) -> Vendor:
     """The vendor of that name.
 
-    Raises UnknownVendor, or BrokenVendor where the adapter does not import or exports no VENDOR of its folder's name.
+    Raises:
+        UnknownVendor: there is no such vendor.
+        BrokenVendor: the adapter does not import, or exports no VENDOR of its folder's name.
     """
     path = vendor_dir(name) / "adapter.py"
     try:
@@ -64,7 +66,11 @@ def load(name: str) -> Vendor:
 
 
 def vendor_dir(name: str) -> Path:
-    """The vendor's folder. Raises UnknownVendor."""
+    """The vendor's folder.
+
+    Raises:
+        UnknownVendor: there is no such vendor.
+    """
     known = available()
     if name not in known:
         raise UnknownVendor(name, known)
@@ -72,5 +78,9 @@ def vendor_dir(name: str) -> Path:
 
 
 def case_dir(vendor: str, model: str, framework: str) -> Path:
-    """vendors/<vendor>/<model>-<framework>, whether or not it exists. Raises UnknownVendor."""
+    """vendors/<vendor>/<model>-<framework>, whether or not it exists.
+
+    Raises:
+        UnknownVendor: there is no such vendor.
+    """
     return vendor_dir(vendor) / f"{model}-{framework}"

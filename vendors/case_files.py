@@ -29,7 +29,9 @@ def case_requirements(directory: Path) -> tuple[Path, ...]:
     """(directory/requirements.txt,) if the case has one, else (); checked line by line.
 
     The file travels into an image build alone, so it may name distributions only: no pip options, no other files.
-    Raises CaseFileError.
+
+    Raises:
+        CaseFileError: the file cannot be read or a line is wrong.
     """
     path = directory / REQUIREMENTS
     if not path.is_file():
@@ -41,7 +43,11 @@ def case_requirements(directory: Path) -> tuple[Path, ...]:
 
 
 def requirement_names(path: Path) -> list[tuple[int, str]]:
-    """(line number, normalised distribution name) of each line in a pip requirements file. Raises CaseFileError."""
+    """(line number, normalised distribution name) of each line in a pip requirements file.
+
+    Raises:
+        CaseFileError: a line is wrong.
+    """
     names = []
     for number, raw in enumerate(_lines(path), start=1):
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
@@ -68,7 +74,9 @@ def case_environment(directory: Path) -> dict[str, str]:
 
     Docker's env-file syntax: `KEY=VALUE`, the value verbatim to the end of the line, `#` starts a comment line. A bare
     `KEY` (Docker would take the caller's value) is an error: a run must not depend on the head node's environment.
-    Raises CaseFileError.
+
+    Raises:
+        CaseFileError: the file cannot be read or a line is wrong.
     """
     path = directory / ENVIRONMENT
     if not path.is_file():

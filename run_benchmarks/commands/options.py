@@ -96,7 +96,11 @@ class Request:
         return self.selection != HostSelection() or self.changes != Changes()
 
     def settings(self) -> Settings:
-        """Both files as they are asked for. Raises ConfigError."""
+        """Both files as they are asked for.
+
+        Raises:
+            ConfigError: a file or a change on the command line is wrong.
+        """
         loaded = load_settings(self.cluster_conf or DEFAULT_CLUSTER, self.test_conf or DEFAULT_TEST, self.changes)
         return select_hosts(loaded, self.selection)
 

@@ -60,14 +60,22 @@ def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
 
 
 def results_of(test_conf: Path) -> Path:
-    """Where runs of a test_conf.py are kept on the head node. Raises ConfigError."""
+    """Where runs of a test_conf.py are kept on the head node.
+
+    Raises:
+        ConfigError: the file cannot be read, or its value is no path.
+    """
     names = {key: value for key, value in read_names(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
     folder = names.get("FLAGPERF_LOG_PATH_HOST")
     return Path(folder) if isinstance(folder, str) else DEFAULT_RESULTS
 
 
 def started_with(folder: Path) -> RunStarted:
-    """How the run in a folder was begun last. Raises JournalError."""
+    """How the run in a folder was begun last.
+
+    Raises:
+        JournalError: the folder has no readable journal.
+    """
     return Journal(folder).read().started
 
 

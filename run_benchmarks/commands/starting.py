@@ -56,7 +56,11 @@ class BaselineTarget:
 
 
 def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = None) -> int:
-    """Run everything; returns the exit code. Raises ConfigError before anything is written."""
+    """Run everything; returns the exit code.
+
+    Raises:
+        ConfigError: the settings are wrong; nothing has been written then.
+    """
     os.umask(UMASK)
     if learn is not None:
         models = [case.model for case in settings.cases.values()]

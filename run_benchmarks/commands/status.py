@@ -84,7 +84,11 @@ def follow(folder: Path, out: TextIO) -> int:
 
 
 def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
-    """The same without the exit code; `from_now`: without what the log has already. Raises JournalError."""
+    """The same without the exit code; `from_now`: without what the log has already.
+
+    Raises:
+        JournalError: the run has no log.
+    """
     log = folder / "run.log"
     try:
         with log.open(encoding="utf-8", errors="replace") as file:

@@ -41,7 +41,11 @@ def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
 
 
 def _controller(folder: Path) -> Controller:
-    """Who works on the run, on this head node. Raises JournalError."""
+    """Who works on the run, on this head node.
+
+    Raises:
+        JournalError: no controller works on the run, or it cannot be identified from here.
+    """
     if not is_controlled(folder):
         raise JournalError(f"{folder}: no controller works on this run{_how_it_stands(folder)}")
     controller = controller_of(folder)
@@ -74,7 +78,11 @@ def _command(word: str, folder: Path) -> str:
 
 
 def _tell(folder: Path, controller: Controller, *, twice: bool) -> None:
-    """SIGTERM to that very process, and again once it has taken note of the first. Raises JournalError."""
+    """SIGTERM to that very process, and again once it has taken note of the first.
+
+    Raises:
+        JournalError: the process does not belong to this user.
+    """
     try:
         _send(folder, controller)
         if twice:

@@ -56,7 +56,11 @@ class Findings:
 
 
 def verify(folder: Path) -> Findings:
-    """Look at all of a run's folder. Raises NoRunError."""
+    """Look at all of a run's folder.
+
+    Raises:
+        NoRunError: the folder holds no run.
+    """
     if not (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).is_file():
         raise NoRunError(f"{folder}: no run.json and no seal.json: not the folder of a run that came to its end")
     findings = Findings()

@@ -48,7 +48,12 @@ class Limits(threading.local):
     def wait(
         self, settimeout: Callable[[float | None], None], quiet: float | None, action: Callable[[], ValueT]
     ) -> ValueT:
-        """Do something on a socket, at most for `quiet` seconds; raises TimeoutError, or what `check` raises."""
+        """Do something on a socket, at most for `quiet` seconds.
+
+        Raises:
+            TimeoutError: the time is over.
+            Exception: whatever `check` raises.
+        """
         end = min(self.until, math.inf if quiet is None else time.monotonic() + quiet)
         try:
             while True:
@@ -137,7 +142,11 @@ class BoundedChannel:
         return paramiko.ChannelFile(self, mode, bufsize)  # type: ignore[arg-type]
 
     def recv(self, size: int) -> bytes:
-        """See Channel.recv. Raises ConnectionError where the log-in shell ends before the command begins."""
+        """See Channel.recv.
+
+        Raises:
+            ConnectionError: the log-in shell ends before the command begins.
+        """
         while not self._begun.seen:
             if not (chunk := self._receive(size)):
                 raise ConnectionError(f"the log-in shell ended before its command began: {self._begun.noise[:200]!r}")

@@ -69,7 +69,11 @@ class _Reader:
 
 
 def parse(blob: bytes) -> HostCertificate:
-    """Read a certificate as it came from the host. Raises CertificateError."""
+    """Read a certificate as it came from the host.
+
+    Raises:
+        CertificateError: the bytes are no valid certificate.
+    """
     reader = _Reader(blob)
     name = reader.text().removesuffix(SUFFIX)
     if name not in KEY_FIELDS:

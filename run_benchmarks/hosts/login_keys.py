@@ -100,7 +100,11 @@ def _load(file: Path, _state: tuple[int, int, int]) -> paramiko.PKey:
 
 
 def _certified(file: Path, key: paramiko.PKey, certificate: Path) -> paramiko.PKey:
-    """The key with its certificate. Raises ValueError where the certificate is another key's."""
+    """The key with its certificate.
+
+    Raises:
+        ValueError: the certificate belongs to another key.
+    """
     blob = PublicBlob.from_file(str(certificate))
     if not blob.key_type.endswith(SUFFIX):
         raise ValueError("it is no certificate")

@@ -85,7 +85,12 @@ class SshHost:
         return self._address
 
     def connect(self) -> None:
-        """Connect, or connect again where the link is lost. Raises ConnectError or HostKeyError."""
+        """Connect, or connect again where the link is lost.
+
+        Raises:
+            ConnectError: the host cannot be reached or refuses the log-in.
+            HostKeyError: the host's key is not trusted.
+        """
         with self._connecting:
             if self._links.is_open():
                 return
@@ -111,7 +116,12 @@ class SshHost:
         return self.endpoint.target
 
     def reconnect(self) -> None:
-        """Drop the connection, whatever state it is in, and connect anew. Raises ConnectError or HostKeyError."""
+        """Drop the connection, whatever state it is in, and connect anew.
+
+        Raises:
+            ConnectError: the host cannot be reached or refuses the log-in.
+            HostKeyError: the host's key is not trusted.
+        """
         with self._connecting:
             self._drop()
         self.connect()
@@ -132,7 +142,11 @@ class SshHost:
                 engine.close()
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Start files that print, and few sessions; the latter are asked for. Raises LinkLostError."""
+        """Start files that print, and few sessions; the latter are asked for.
+
+        Raises:
+            LinkLostError: the host does not answer.
+        """
         found = []
         if self._noise:
             remark = Remark(

@@ -230,7 +230,11 @@ def _options(found: SSHConfigDict, host: str) -> HostOptions:
 
 
 def _expanded(text: str, tokens: dict[str, str]) -> str:
-    """The tokens in a text; raises ValueError for one that is unknown."""
+    """The tokens in a text.
+
+    Raises:
+        ValueError: a token is unknown.
+    """
 
     def value(match: re.Match[str]) -> str:
         if match[0] not in tokens:

@@ -71,7 +71,11 @@ class Links:
         return bool(self._alive())
 
     def open(self) -> paramiko.Transport:
-        """Make the first connection. Raises ConnectError."""
+        """Make the first connection.
+
+        Raises:
+            ConnectError: the host cannot be reached.
+        """
         transport = self._connect()
         with self._changed:
             self._links.append(_Link(transport))
@@ -182,7 +186,12 @@ class Links:
 
 
 def _open(host: str, transport: paramiko.Transport, command: str | None, until: float) -> paramiko.Channel:
-    """A channel, running `command` where one is given. Raises RefusedError or LinkLostError."""
+    """A channel, running `command` where one is given.
+
+    Raises:
+        RefusedError: the host grants no further session.
+        LinkLostError: the connection is lost.
+    """
     seconds = min(max(until - time.monotonic(), POLL_SECONDS), OPEN_SECONDS)
     until = time.monotonic() + seconds
     try:

@@ -91,7 +91,11 @@ def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
 
 
 def scan(endpoint: Endpoint, ways: Ways) -> paramiko.PKey:
-    """A host's key, without logging in; a jump host on the way has to let us in. Raises ConnectError."""
+    """A host's key, without logging in; a jump host on the way has to let us in.
+
+    Raises:
+        ConnectError: the host cannot be reached.
+    """
     try:
         with _greeted(endpoint, _known(endpoint), ways, time.monotonic() + CONNECT_SECONDS) as transport:
             key = transport.get_remote_server_key()
@@ -140,7 +144,11 @@ def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: floa
 
 
 def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, until: float) -> None:
-    """Try the keys in turn. Raises ConnectError, saying which were tried and what was wrong with the others."""
+    """Try the keys in turn.
+
+    Raises:
+        ConnectError: no key is accepted; the message lists the keys that were tried and what is wrong with the others.
+    """
     tried: list[str] = []
     refusal = "no key to log in with"
     with login_keys(endpoint) as (keys, complaints):

@@ -92,7 +92,11 @@ Connection = socket.socket | Passage
 
 
 def run_proxy(command: str) -> ProxySocket:
-    """Start a ProxyCommand. Raises OSError."""
+    """Start a ProxyCommand.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
     with contextlib.ExitStack() as stack:
         near, far = socket.socketpair()
         stack.callback(near.close)

@@ -108,7 +108,8 @@ def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:
 def look_at_docker_root(report: HostReport, host: Host, client: APIClient) -> None:
     """Learn the sizes of the images that are there; where one has to come, the space where the engine keeps them.
 
-    Raises DockerException.
+    Raises:
+        DockerException: the engine does not answer.
     """
     for tag, image_id in report.images.items():
         if image_id is not None:

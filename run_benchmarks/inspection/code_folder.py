@@ -55,13 +55,21 @@ find "${1%/*}" -maxdepth 1 -name "${1##*/}.*" -mtime +7 ! -name "${3##*/}" -exec
 
 
 def compare(host: Host, code: CodeBundle, path: str) -> list[str]:
-    """What differs in the code's folder on a host, in words; empty where nothing does. Raises HostError."""
+    """What differs in the code's folder on a host, in words; empty where nothing does.
+
+    Raises:
+        HostError: the host does not answer, or the comparison fails.
+    """
     argv = ["sh", "-c", COMPARE, "sh", path, code.digest]
     return differences(code, host.run(argv, deadline=CHECK_SECONDS).stdout.splitlines())
 
 
 def bring(host: Host, code: CodeBundle, path: str, *, deadline: float) -> None:
-    """Put the code where it is lacking or differs; code that is right stays untouched. Raises HostError."""
+    """Put the code where it is lacking or differs; code that is right stays untouched.
+
+    Raises:
+        HostError: the host does not answer, or the code cannot be written.
+    """
     fresh = f"{path}.{secrets.token_hex(4)}"
     push(host, code.open(), fresh, deadline=deadline)
     host.run(["sh", "-c", SWITCH, "sh", path, code.digest, fresh], deadline=deadline)

@@ -216,7 +216,11 @@ class Questions:
 
 
 def gather(host: Host, questions: Questions) -> HostFacts:
-    """Ask one host. Raises HostError where the script itself fails."""
+    """Ask one host.
+
+    Raises:
+        HostError: the script itself fails.
+    """
     asked = time.time()
     completed = host.run(questions.argv(), deadline=SECONDS)
     answered = time.time()

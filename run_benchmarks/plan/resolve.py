@@ -116,7 +116,11 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
 
 
 def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
-    """What can be said of a case whatever the vendor. Raises ConfigError."""
+    """What can be said of a case whatever the vendor.
+
+    Raises:
+        ConfigError: the benchmark or its config file does not exist, or the config is wrong.
+    """
     problems: list[Problem] = []
     known = settings.cluster.HOSTS
     problems += [

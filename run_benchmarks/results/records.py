@@ -262,7 +262,11 @@ def write_record(path: Path, record: BaseModel) -> None:
 
 
 def record_text(record: BaseModel) -> str:
-    """A record as JSON. Raises pydantic_core.PydanticSerializationError where it holds text that no file can hold."""
+    """A record as JSON.
+
+    Raises:
+        pydantic_core.PydanticSerializationError: the record holds text that no file can hold.
+    """
     return record.model_dump_json(indent=2) + "\n"
 
 

@@ -38,7 +38,11 @@ class Seal(BaseModel):
 
 
 def write_seal(folder: Path, run_id: str, code_digest: str) -> str:
-    """Seal a run's folder; returns the sha256 of seal.json. Raises OSError."""
+    """Seal a run's folder; returns the sha256 of seal.json.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
     vouched = set(vouched_files(folder))
     files = {
         name: sha256(folder / name) for name in all_files(folder) if (folder / name).is_file() and name not in vouched
@@ -84,7 +88,11 @@ def config_digest(config: Mapping[str, object]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file, in hex. Raises OSError."""
+    """Of a regular file, in hex.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a FIFO would be waited for
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -40,7 +40,11 @@ class RoundFacts:
 def write_round(
     path: Path, context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts
 ) -> RoundRecord:
-    """Judge a round, write its round.json, and return the record. Raises OSError where the file cannot be written."""
+    """Judge a round, write its round.json, and return the record.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     try:
         record = round_record(context, case, nodes, facts)
         text = record_text(record)

@@ -73,7 +73,11 @@ class Runtime(Protocol):
     """Starts tasks in one way."""
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
-        """Create a task without starting it. Raises TaskError."""
+        """Create a task without starting it.
+
+        Raises:
+            TaskError: the runtime cannot create the task.
+        """
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
         """The task of that name as another controller started it; it need not be there."""

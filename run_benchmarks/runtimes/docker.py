@@ -65,7 +65,11 @@ def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
 
 
 def exit_code(value: object) -> int:
-    """An exit code in an engine's answer. Raises ValueError where it is none."""
+    """An exit code in an engine's answer.
+
+    Raises:
+        ValueError: the value is no exit code.
+    """
     if not isinstance(value, int) or abs(value) > MAX_EXIT_CODE:
         raise ValueError(f"{value!r:.100} is no exit code")
     return value

@@ -115,7 +115,11 @@ def image_records(
 
 
 def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) -> dict[str, ValueT]:
-    """The answers of all hosts' engines. Raises TaskError."""
+    """The answers of all hosts' engines.
+
+    Raises:
+        TaskError: an engine does not answer.
+    """
     return for_each(hosts, lambda host: _guard(host.name, lambda: ask(host.docker()))).raise_first()
 
 

@@ -75,9 +75,12 @@ class Prepared:
 
 
 def prepare(settings: Settings, run_id: str) -> Prepared:
-    """Resolve and plan, without touching a host. Raises ConfigError.
+    """Resolve and plan, without touching a host.
 
     Where every case names its hosts, the others of HOSTS take no part in the run.
+
+    Raises:
+        ConfigError: the settings name something that does not exist or does not fit.
     """
     resolved = resolve(settings, local_python=sys.executable)
     named = [case.settings.hosts for case in resolved.cases]
@@ -106,7 +109,11 @@ def new_run_id() -> str:
 
 
 def new_run_folder(root: Path) -> Path:
-    """Make the folder of a new run; who comes in the same second gets the next one. Raises OSError."""
+    """Make the folder of a new run; who comes in the same second gets the next one.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
     root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     while True:
         folder = root / new_run_id()
@@ -119,7 +126,11 @@ def new_run_folder(root: Path) -> Path:
 
 
 def owner_of(root: Path) -> str:
-    """The token that tells this result folder's runs from all others on the hosts; made once. Raises OSError."""
+    """The token that tells this result folder's runs from all others on the hosts; made once.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
     path = root / OWNER_FILE
     with contextlib.suppress(FileExistsError):
         temporary = root / f"{OWNER_FILE}.{secrets.token_hex(OWNER_BYTES)}"
@@ -137,7 +148,11 @@ def result_root(settings: Settings) -> Path:
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
-    """One Host object a name; nothing is connected yet. Raises ConfigError where an ssh configuration is unusable."""
+    """One Host object a name; nothing is connected yet.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
     ways = Ways(connect)
     return {
         name: LocalHost(name) if name in LOCAL_NAMES else SshHost(endpoint_of(name, cluster), ways)

@@ -63,7 +63,12 @@ class Schedule:
         self._runtime: Runtime = DockerRuntime(LOG.warning, kept) if docker else ProcessRuntime(kept)
 
     def provide_images(self) -> None:
-        """Bring the images to the hosts of the present plan. Raises TaskError, InterruptedRunError."""
+        """Bring the images to the hosts of the present plan.
+
+        Raises:
+            TaskError: an image cannot be provided.
+            InterruptedRunError: a signal arrived.
+        """
         if self._plan.runtime == "docker":
             resolved, settled = self._prepared.resolved, dict(self.images)
             found = provide_images(self._plan, resolved, self._hosts, self._reports, self._interruption, settled)

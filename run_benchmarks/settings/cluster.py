@@ -60,7 +60,11 @@ def parse_host(text: str) -> tuple[str, HostAccess]:
 
 
 def _parse_entry(entry: object) -> tuple[str, HostAccess]:
-    """One item of HOSTS, in either form. Raises ValueError."""
+    """One item of HOSTS, in either form.
+
+    Raises:
+        ValueError: the item has neither form.
+    """
     if isinstance(entry, str):
         return parse_host(entry)
     if not isinstance(entry, dict):

@@ -15,7 +15,11 @@ SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <<
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "32G" or "512m" (powers of 1024, Docker's convention). Raises ValueError."""
+    """Bytes of a size such as "32G" or "512m" (powers of 1024, Docker's convention).
+
+    Raises:
+        ValueError: the text is no size.
+    """
     match = SIZE.match(text.strip())
     if not match or float(match[1]) <= 0:
         raise ValueError(f"a size such as '32G', '512m' or a number of bytes, not {text!r}")

@@ -17,7 +17,11 @@ MAX_JUMPS = 8
 
 
 def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
-    """The way to one host of HOSTS. Raises ConfigError where an ssh configuration file is unusable."""
+    """The way to one host of HOSTS.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
     config = _config(cluster.SSH_CONFIG)
     own, given = cluster.access(name), cluster.model_fields_set
     user = own.user or (cluster.SSH_USER if "SSH_USER" in given else None)
@@ -66,7 +70,11 @@ def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
 
 
 def users_of(cluster: ClusterConf) -> dict[str, str]:
-    """The users that log in, each with the first host of theirs. Raises ConfigError."""
+    """The users that log in, each with the first host of theirs.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
     users: dict[str, str] = {}
     for name in cluster.HOSTS:
         if name not in LOCAL_NAMES:
@@ -85,7 +93,11 @@ def _read(files: tuple[Path, ...], _states: tuple[tuple[int, int], ...]) -> SshC
 
 
 def _config(setting: str | None) -> SshConfig:
-    """The files that a SSH_CONFIG means: None is what ssh reads, "" is none. Raises ConfigError."""
+    """The files that a SSH_CONFIG means: None is what ssh reads, "" is none.
+
+    Raises:
+        ConfigError: a file is unusable.
+    """
     files = default_files() if setting is None else ((Path(setting),) if setting else ())
     try:
         return _read(files, tuple((state.st_ino, state.st_mtime_ns) for state in (file.stat() for file in files)))

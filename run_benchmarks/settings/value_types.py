@@ -18,7 +18,11 @@ MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_0
 
 
 def no_bool(value: object) -> object:
-    """Refuse True and False where a number belongs. Raises ValueError."""
+    """Refuse True and False where a number belongs.
+
+    Raises:
+        ValueError: the value is True or False.
+    """
     if isinstance(value, bool):
         raise ValueError("expected a number, not True or False")
     return value

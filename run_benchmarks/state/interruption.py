@@ -72,7 +72,11 @@ class Interruption:
         return time.monotonic() >= self._deadline
 
     def seconds_left(self, most: float) -> float:
-        """The deadline of one operation: `most`, or what is left of the run's time. Raises as `check` does."""
+        """The deadline of one operation: `most`, or what is left of the run's time.
+
+        Raises:
+            Exception: whatever `check` raises.
+        """
         self.check()
         return min(most, self._deadline - time.monotonic())
 

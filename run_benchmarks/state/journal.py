@@ -146,7 +146,11 @@ class Journal:
         self.path = folder / JOURNAL_FILE
 
     def append(self, event: Event) -> None:
-        """Write one event and wait until it is on the disk. Raises OSError."""
+        """Write one event and wait until it is on the disk.
+
+        Raises:
+            OSError: the journal cannot be written.
+        """
         new = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:

@@ -71,7 +71,12 @@ class RunLock:
 
 @contextmanager
 def controlling(folder: Path) -> Iterator[RunLock]:
-    """Hold the run's lock. Raises JournalError where another controller works on it, OSError."""
+    """Hold the run's lock.
+
+    Raises:
+        JournalError: another controller works on the run.
+        OSError: the lock cannot be made.
+    """
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, MODE)
     until = time.monotonic() + PATIENCE_SECONDS
     try:

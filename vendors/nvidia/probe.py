@@ -23,7 +23,11 @@ _REASONS = {
 
 
 def open_nvml_probe() -> AcceleratorProbe:
-    """The probe of this host. Raises ProbeUnavailable where the library, the driver or every device is missing."""
+    """The probe of this host.
+
+    Raises:
+        ProbeUnavailable: the library, the driver or every device is missing.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -44,7 +48,8 @@ class NvmlProbe:
     Args:
         nvml: the module `pynvml` of nvidia-ml-py.
 
-    Raises ProbeUnavailable where NVML does not start or sees no device.
+    Raises:
+        ProbeUnavailable: NVML does not start or sees no device.
     """
 
     def __init__(self, nvml: Any) -> None:

@@ -98,5 +98,9 @@ class Reception:
         return self._staging.left_out
 
     def keep(self, names: Iterable[str]) -> None:
-        """Move these into the destination. Raises OSError."""
+        """Move these into the destination.
+
+        Raises:
+            OSError: a file cannot be moved.
+        """
         self._staging.move(names, self._destination)

@@ -72,7 +72,11 @@ class Staging:
             self._digest = hashlib.sha256()
 
     def write(self, data: memoryview) -> None:
-        """See Sink. Raises EnoughError once the limit is reached; what fits was written."""
+        """See Sink.
+
+        Raises:
+            EnoughError: the limit is reached; what fits was written.
+        """
         if self._file is None:
             return
         fits = data[: self._limits.max_bytes - self._bytes]
@@ -152,7 +156,9 @@ class Staging:
 def _opened(root: int, parts: tuple[str, ...], make: Callable[[str, int], None]) -> Iterator[int]:
     """A handle of the folder `parts` below `root`, each opened from the one above it; `make` makes what is no folder.
 
-    Raises OSError: NotADirectoryError where a file or a link is in the way and `make` did not remove it.
+    Raises:
+        OSError: the folder cannot be opened; NotADirectoryError where a file or a link is in the way and `make` did not
+            remove it.
     """
     handle = os.dup(root)
     try:

@@ -75,7 +75,12 @@ class TarStream:
         self._extended = _Extended()
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next piece. Raises ArchiveError, and what the sink raises."""
+        """Take the next piece.
+
+        Raises:
+            ArchiveError: the stream is no valid archive.
+            Exception: whatever the sink raises.
+        """
         view = memoryview(chunk)
         while len(view):
             if self._content:
@@ -166,7 +171,11 @@ def _padded(size: int) -> int:
 
 
 def _read_pax(data: bytes, extended: _Extended) -> None:
-    """Records `<length> <key>=<value>\\n`, the length being that of the whole record. Raises ArchiveError."""
+    """Records `<length> <key>=<value>\\n`, the length being that of the whole record.
+
+    Raises:
+        ArchiveError: a record is malformed.
+    """
     at = 0
     while at < len(data) and data[at]:
         space = data.find(b" ", at, at + MAX_DIGITS)

@@ -68,7 +68,11 @@ class CompFile:
 
 
 def read(path: Path) -> CompFile:
-    """Reads a description file. Raises CompFileError naming file, line and what is allowed there."""
+    """Reads a description file.
+
+    Raises:
+        CompFileError: a line is wrong; the message names file, line and what is allowed there.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

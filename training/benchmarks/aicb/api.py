@@ -22,9 +22,11 @@ def generate(
     """The workload of one rank.
 
     model: a model of your own instead of the one the parameters describe; for frame DeepSpeed any `MockedModel`, for
-    Megatron one whose modules have `forward` and `backward`. pp_stage: the rank's pipeline stage.
-    force: also where rules are broken, as long as the dialect's output is well defined.
-    Raises ParameterError listing every broken rule.
+    Megatron one whose modules have `forward` and `backward`. pp_stage: the rank's pipeline stage. force: also where
+    rules are broken, as long as the dialect's output is well defined.
+
+    Raises:
+        ParameterError: rules are broken; the message lists all of them.
     """
     chosen = dialects.get(dialect)
     check(args, chosen, "csv", force=force)
@@ -36,14 +38,22 @@ def generate(
 
 
 def simai(args: WorkloadArgs, *, dialect: str = dialects.DEFAULT_DIALECT, force: bool = False) -> SimaiWorkload:
-    """The SimAI text of one iteration. Raises ParameterError listing every broken rule."""
+    """The SimAI text of one iteration.
+
+    Raises:
+        ParameterError: rules are broken; the message lists all of them.
+    """
     chosen = dialects.get(dialect)
     check(args, chosen, "simai", force=force)
     return chosen.simai(args)
 
 
 def check(args: WorkloadArgs, dialect: Dialect, target: str, *, force: bool = False) -> None:
-    """Raises ParameterError unless every rule holds; with force only for what the dialect itself cannot do."""
+    """
+
+    Raises:
+        ParameterError: a rule is broken; with `force` only a rule that the dialect cannot do without.
+    """
     given = frozenset(name for name, value in args.to_dict().items() if value != getattr(DEFAULTS, name))
     found = [*rules.check(args), *dialect.problems(args, target, given)]
     if force:

@@ -42,7 +42,11 @@ def save(workload: Workload, path: Path) -> int:
 
 
 def load(path: Path) -> Workload:
-    """Reads a workload CSV; equal neighbouring iterations are stored once. Raises WorkloadFileError."""
+    """Reads a workload CSV; equal neighbouring iterations are stored once.
+
+    Raises:
+        WorkloadFileError: the file is no workload of this form.
+    """
     try:
         with path.open(encoding="utf-8") as lines:
             rows = _read_rows(path, lines)

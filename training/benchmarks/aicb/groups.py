@@ -12,7 +12,8 @@ from training.benchmarks.aicb.ops import CommGroup
 class RankGroups:
     """The parallel sizes of a job; `groups` lists the ranks of each group.
 
-    Raises ValueError unless world_size = tp * dp * pp and ep divides dp.
+    Raises:
+        ValueError: world_size is not tp * dp * pp, or ep does not divide dp.
     """
 
     world_size: int
@@ -33,7 +34,8 @@ class RankGroups:
     def groups(self, group: CommGroup) -> list[list[int]]:
         """The rank lists of a group, each ascending, ordered by first rank within the axes' order.
 
-        Raises ValueError for the embedding group, which is no product of axes.
+        Raises:
+            ValueError: the group is the embedding group, which is no product of axes.
         """
         varying = {
             CommGroup.tp_group: ("tp",),

@@ -19,7 +19,11 @@ class MockedParam:
     __slots__ = ("elem_size", "name", "shape")
 
     def __init__(self, shape: Sequence[int], *, elem_size: int = ELEMENT_BYTES, name: str = "") -> None:
-        """Raises ValueError for an empty shape or a negative dimension."""
+        """
+
+        Raises:
+            ValueError: the shape is empty or has a negative dimension.
+        """
         if not shape or any(dimension < 0 for dimension in shape):
             raise ValueError(f"parameter {name!r} has shape {tuple(shape)}; each dimension must be 0 or more")
         self.shape = tuple(shape)

@@ -96,7 +96,11 @@ class LogItem:
 
     @classmethod
     def from_csv(cls, line: str) -> "LogItem":
-        """Parses one CSV line. Raises ValueError naming the column and what it may hold."""
+        """Parses one CSV line.
+
+        Raises:
+            ValueError: a column is wrong; the message names it and what it may hold.
+        """
         cells = line.split(",")
         if len(cells) != len(COLUMNS):
             raise ValueError(f"{len(cells)} columns where {len(COLUMNS)} are expected")

@@ -13,7 +13,11 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def whole(text: str) -> int:
-    """A whole number, also as 1e9. Raises ValueError."""
+    """A whole number, also as 1e9.
+
+    Raises:
+        ValueError: the text is no whole number.
+    """
     try:
         return int(text)
     except ValueError:
@@ -24,7 +28,11 @@ def whole(text: str) -> int:
 
 
 def truth(text: str) -> bool:
-    """True or False. Raises ValueError."""
+    """True or False.
+
+    Raises:
+        ValueError: the text is no truth value.
+    """
     if text.lower() in TRUE + FALSE:
         return text.lower() in TRUE
     raise ValueError(text)
@@ -171,7 +179,11 @@ _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str) -> WorkloadArgs:
-    """Preset, then what was given over it. Raises ValueError for a preset that does not exist for this frame."""
+    """Preset, then what was given over it.
+
+    Raises:
+        ValueError: this frame has no such preset.
+    """
     if model_size is None:
         return WorkloadArgs(**given)
     merged = {**presets.values(model_size, target=target, frame=given.get("frame")), **given}

@@ -146,7 +146,11 @@ class WorkloadArgs:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "WorkloadArgs":
-        """The inverse of `to_dict`. Raises ValueError on an unknown name."""
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: a name is unknown.
+        """
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"unknown parameters: {', '.join(unknown)}")

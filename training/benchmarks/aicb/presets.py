@@ -76,7 +76,8 @@ NAMES = (*_GPT, "30", "65", *_DEEPSEEK)
 def values(name: str, *, target: str, frame: str | None) -> Values:
     """What a preset sets. target: "csv" or "simai". Without a global_batch in it, see `batches_per_rank`.
 
-    Raises ValueError naming the presets that exist for this target and frame.
+    Raises:
+        ValueError: no such preset; the message lists those of this target and frame.
     """
     if frame == "DeepSpeed":
         found = _of(_ZERO, name, "--frame DeepSpeed")

@@ -15,7 +15,11 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def summary(path: Path, *, as_json: bool = False) -> str:
-    """The summary of a CSV or SimAI workload; in JSON all sizes are bytes. Raises WorkloadFileError."""
+    """The summary of a CSV or SimAI workload; in JSON all sizes are bytes.
+
+    Raises:
+        WorkloadFileError: the file is no workload.
+    """
     facts = _simai_facts(path) if _is_simai(path) else _csv_facts(path)
     if as_json:
         return json.dumps(facts, indent=1)

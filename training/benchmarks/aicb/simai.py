@@ -48,7 +48,11 @@ class WorkItem:
 
     @classmethod
     def from_text(cls, line: str) -> "WorkItem":
-        """Parses a row. Raises ValueError saying what is wrong."""
+        """Parses a row.
+
+        Raises:
+            ValueError: the text is malformed; the message says where.
+        """
         cells = line.split()
         if len(cells) != 12:
             raise ValueError(f"{len(cells)} fields where 12 are expected")
@@ -87,7 +91,11 @@ class SimaiHeader:
 
     @classmethod
     def from_text(cls, line: str) -> "SimaiHeader":
-        """Parses the first line. Raises ValueError naming a missing or malformed key."""
+        """Parses the first line.
+
+        Raises:
+            ValueError: a key is missing or malformed; the message names it.
+        """
         words = line.split()
         if not words or words[0] != POLICY:
             raise ValueError(f"does not begin with {POLICY} or {MICRO}")
@@ -134,7 +142,11 @@ class SimaiWorkload:
 
     @classmethod
     def load(cls, path: Path | str) -> "SimaiWorkload":
-        """Reads a SimAI workload. Raises WorkloadFileError, also when the row count is not what line 2 says."""
+        """Reads a SimAI workload.
+
+        Raises:
+            WorkloadFileError: the file is malformed, or its row count differs from line 2.
+        """
         path = Path(path)
         try:
             first, count, *rest = path.read_text(encoding="utf-8").splitlines()

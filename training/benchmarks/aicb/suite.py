@@ -75,7 +75,10 @@ def write_all(
 ) -> list[Path]:
     """Writes the chosen rows (default all) into output_dir, a line of progress each. Returns the files.
 
-    All rows are checked before the first is written. Raises ParameterError naming each row that does not fit.
+    All rows are checked before the first is written.
+
+    Raises:
+        ParameterError: rows do not fit; the message names each of them.
     """
     chosen = dialects.get(dialect)
     wanted = range(1, len(ROWS) + 1) if rows is None else rows

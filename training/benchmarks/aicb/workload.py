@@ -45,11 +45,19 @@ class Workload:
         return max(0, _ends(self.rows) - 1)
 
     def epoch(self, number: int) -> "Workload":
-        """The rows of one epoch with its closing row. Raises IndexError if there is no such epoch."""
+        """The rows of one epoch with its closing row.
+
+        Raises:
+            IndexError: there is no such epoch.
+        """
         return self.epochs(number, number + 1)
 
     def epochs(self, start: int, stop: int) -> "Workload":
-        """The rows of the epochs start <= n < stop. Raises IndexError outside 0 .. iterations + 1."""
+        """The rows of the epochs start <= n < stop.
+
+        Raises:
+            IndexError: a number is outside 0 .. iterations + 1.
+        """
         if not 0 <= start <= stop <= self.iterations + 1:
             raise IndexError(f"epochs {start}:{stop} are not within 0:{self.iterations + 1}")
         return Workload(_cut(self.rows, start, stop), self.args)
@@ -61,7 +69,10 @@ class Workload:
     def totals(self, *by: str) -> dict[tuple[str, ...], Total]:
         """Rows and bytes of the communication rows by any of comm_type, comm_group, stage (its first word: phase).
 
-        Largest first. Raises ValueError for any other key.
+        Largest first.
+
+        Raises:
+            ValueError: the key is none of these.
         """
         unknown = sorted(set(by) - set(_KEYS))
         if unknown:
@@ -90,7 +101,8 @@ class Workload:
     def load(cls, path: Path | str) -> "tuple[Workload, WorkloadArgs | None]":
         """Reads a workload CSV, ours or AICB's. Returns it with its parameters, None where no record of them exists.
 
-        Raises `WorkloadFileError` naming file, line and column.
+        Raises:
+            WorkloadFileError: the file is malformed; the message names file, line and column.
         """
         from training.benchmarks.aicb import csvfile
 

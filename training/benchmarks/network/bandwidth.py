@@ -51,7 +51,8 @@ _FACTORS: dict[str, Callable[[int], float]] = {
 def bus_factor(collective: str, world_size: int) -> float:
     """busbw / algbw of `collective` among `world_size` ranks; 0 for one rank, which moves nothing over any link.
 
-    Raises ValueError for an unknown collective or a world size below 1.
+    Raises:
+        ValueError: the collective is unknown, or the world size is below 1.
     """
     if collective not in _FACTORS:
         raise ValueError(f"unknown collective {collective!r}; allowed: {', '.join(sorted(_FACTORS))}")
@@ -61,12 +62,20 @@ def bus_factor(collective: str, world_size: int) -> float:
 
 
 def algbw_gbps(size_bytes: int, seconds: float) -> float:
-    """GB/s (1e9 bytes) of a message of `size_bytes` in `seconds`. Raises ValueError unless seconds > 0."""
+    """GB/s (1e9 bytes) of a message of `size_bytes` in `seconds`.
+
+    Raises:
+        ValueError: `seconds` is not above 0.
+    """
     if seconds <= 0:
         raise ValueError(f"seconds = {seconds}; allowed: above 0")
     return size_bytes / seconds / GB
 
 
 def busbw_gbps(collective: str, size_bytes: int, seconds: float, world_size: int) -> float:
-    """Bus bandwidth in GB/s (1e9 bytes); see the module. Raises ValueError as `bus_factor` and `algbw_gbps` do."""
+    """Bus bandwidth in GB/s (1e9 bytes); see the module.
+
+    Raises:
+        ValueError: as for `bus_factor` and `algbw_gbps`.
+    """
     return algbw_gbps(size_bytes, seconds) * bus_factor(collective, world_size)

@@ -69,7 +69,11 @@ class Change:
 
 
 def read_run(folder: Path) -> dict[str, Entry]:
-    """Every measurement of the run (or case, or round) in `folder`. Raises BaselineError when there is none."""
+    """Every measurement of the run (or case, or round) in `folder`.
+
+    Raises:
+        BaselineError: the folder has no such run.
+    """
     found = entries((case, value) for log in sorted(folder.rglob(_LOG)) for case, value in _steps(log))
     if not found:
         raise BaselineError(f"{folder}: no {_LOG} with measurements of the network benchmark below it; expected a run")
@@ -121,7 +125,11 @@ class _Times:
 
     @classmethod
     def read(cls, time_us: Any, busbw: Any) -> Self:
-        """Raises KeyError, TypeError or ValueError for what is no measurement."""
+        """
+
+        Raises:
+            KeyError, TypeError, ValueError: the value is no measurement.
+        """
         p50 = float(time_us["p50"])
         low, high, bandwidth = float(time_us.get("min", p50)), float(time_us.get("p95", p50)), float(busbw)
         if not all(_MIN_US <= time <= _MAX_US for time in (p50, low, high)) or not math.isfinite(bandwidth):
@@ -163,7 +171,11 @@ def _steps(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def save(run: str, found: Mapping[str, Entry], file: Path) -> None:
-    """Write the measurements of the run of that name to `file`, whole or not at all. Raises BaselineError."""
+    """Write the measurements of the run of that name to `file`, whole or not at all.
+
+    Raises:
+        BaselineError: the file cannot be written.
+    """
     data = {"schema_version": SCHEMA_VERSION, "run": run, "entries": {k: asdict(v) for k, v in found.items()}}
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -175,7 +187,11 @@ def save(run: str, found: Mapping[str, Entry], file: Path) -> None:
 
 
 def load(file: Path) -> dict[str, Entry]:
-    """The entries of a baseline file. Raises BaselineError for one that is missing or of another form."""
+    """The entries of a baseline file.
+
+    Raises:
+        BaselineError: the file is missing or has another form.
+    """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["schema_version"] != SCHEMA_VERSION:

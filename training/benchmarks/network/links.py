@@ -41,7 +41,8 @@ def links() -> dict[str, Link]:
 def link(wanted: str | float) -> Link:
     """The link of that name, or one of that many GB/s in one direction.
 
-    Raises ValueError for a name that is not in the table (with the nearest) and for a speed that is not above 0.
+    Raises:
+        ValueError: the name is not in the table (the message names the nearest), or the speed is not above 0.
     """
     if not isinstance(wanted, str):
         if not wanted > 0:

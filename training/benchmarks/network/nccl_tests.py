@@ -66,7 +66,11 @@ class Theirs:
 
 
 def find(collective: str, folder: str | None) -> Path:
-    """The program for the collective, in `folder` or on PATH. Raises NcclTestsError where it is in neither."""
+    """The program for the collective, in `folder` or on PATH.
+
+    Raises:
+        NcclTestsError: the program is in neither place.
+    """
     program = PROGRAMS[collective]
     found = shutil.which(program, path=folder or os.environ.get("PATH"))
     if found is None:
@@ -83,7 +87,8 @@ def run(
 ) -> list[Theirs]:
     """Measure the sizes with one call a range, all within `timeout_s`.
 
-    Raises NcclTestsError if a call fails, takes too long or prints no results.
+    Raises:
+        NcclTestsError: a call fails, takes too long or prints no results.
     """
     writes_json = "-J" in _call([str(program), "--help"], _HELP_SECONDS, check=False)
     common = ["-g", str(gpus), "-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1", "-z", "1"]
@@ -147,7 +152,11 @@ def _side(cells: Sequence[str]) -> Side | None:
 
 
 def parse_json(text: str) -> list[Theirs]:
-    """The results of the file that -J writes. Raises NcclTestsError for another form."""
+    """The results of the file that -J writes.
+
+    Raises:
+        NcclTestsError: the text has another form.
+    """
     try:
         rows = json.loads(text)["results"]
         return [

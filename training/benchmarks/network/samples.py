@@ -104,7 +104,11 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
 
 
 def median_of(values: Sequence[float]) -> Median:
-    """Median and distribution-free interval (binomial order statistics). Raises ValueError for no values."""
+    """Median and distribution-free interval (binomial order statistics).
+
+    Raises:
+        ValueError: there are no values.
+    """
     if not values:
         raise ValueError("values: none given; a median needs 1 or more")
     ordered, n = sorted(values), len(values)

@@ -42,7 +42,8 @@ def rounds(
     second (the bisection). k_batch: `batch_hosts` hosts at a time; fewer that are left form a batch of their own, a
     single one joins the batch before. rail: the ranks of the same local rank on all hosts.
 
-    Raises ValueError when the hosts are too few, or for rails on hosts of different rank counts.
+    Raises:
+        ValueError: there are too few hosts, or rails need equal rank counts on all hosts.
     """
     makers = {"all": _all, "each": _each, "rail": _rails}
     if pattern in makers:

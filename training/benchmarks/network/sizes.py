@@ -17,7 +17,8 @@ MAX_SIZES = 4096
 def parse_size(text: str) -> int:
     """Bytes of one size: digits with K, M or G for 2**10, 2**20, 2**30 (KiB, MiB and GiB are the same).
 
-    Raises ValueError for anything else, also for KB, MB and GB, which would leave open whether 1000 or 1024 is meant.
+    Raises:
+        ValueError: the text has another form. KB, MB and GB are refused, since they may mean powers of 1000 or of 1024.
     """
     stripped = text.strip()
     if _DECIMAL.fullmatch(stripped):
@@ -36,7 +37,10 @@ def parse_size(text: str) -> int:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Bytes of every size that `text` names, in the order written; a range includes its end if a step falls on it.
 
-    A range without a step doubles. Raises ValueError that names the wrong part, and for more than MAX_SIZES sizes.
+    A range without a step doubles.
+
+    Raises:
+        ValueError: a part is wrong (the message names it), or there are more than MAX_SIZES sizes.
     """
     sizes: list[int] = []
     for part in text.split(","):

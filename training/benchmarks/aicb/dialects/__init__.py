@@ -25,7 +25,11 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Dialect:
-    """The dialect called `name`. Raises ParameterError naming those that exist."""
+    """The dialect called `name`.
+
+    Raises:
+        ParameterError: no such dialect; the message lists those that exist.
+    """
     if name not in _MAKERS:
         raise ParameterError([f"there is no dialect {name!r}; there is {', '.join(_MAKERS)}"])
     return _MAKERS[name]()

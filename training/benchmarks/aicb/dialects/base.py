@@ -35,7 +35,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def simai(self, args: WorkloadArgs) -> SimaiWorkload:
-        """The workload for the SimAI simulator. Raises CompFileError for an unusable AIOB file."""
+        """The workload for the SimAI simulator.
+
+        Raises:
+            CompFileError: an AIOB file is unusable.
+        """
 
     @abstractmethod
     def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:

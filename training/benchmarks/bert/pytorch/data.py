@@ -79,7 +79,11 @@ class BertShards(ShardedSet):
 
 
 def open_files(config: Config, data_dir: Path) -> DataSets:
-    """The training shards and the evaluation file of `data_dir`. Raises DataError."""
+    """The training shards and the evaluation file of `data_dir`.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
     paths = sorted(data_dir.glob(config.train_files))
     if not paths:
         raise DataError(data_dir / config.train_files, "no such file; expected HDF5 shards (train_files)")

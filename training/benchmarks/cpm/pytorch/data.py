@@ -56,7 +56,11 @@ class Tokenizer:
 
 
 def read_text(path: Path, tokenizer: Tokenizer, seq_length: int) -> TensorSet:
-    """Each document in pieces of seq_length + 1 tokens, the last one padded. Raises DataError."""
+    """Each document in pieces of seq_length + 1 tokens, the last one padded.
+
+    Raises:
+        DataError: the file is missing or broken.
+    """
     pieces, lengths = array("i"), []
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -87,7 +91,11 @@ def _mask(lengths: torch.Tensor, seq_length: int) -> torch.Tensor:
 
 
 def open_files(config: Config, data_dir: Path) -> DataSets:
-    """Read and tokenize the two text files of `data_dir`. Raises DataError."""
+    """Read and tokenize the two text files of `data_dir`.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
     for name in (config.train_file, config.eval_file):
         if not (data_dir / name).is_file():
             raise DataError(data_dir / name, "no such file; expected text with one document a line")

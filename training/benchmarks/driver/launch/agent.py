@@ -28,7 +28,8 @@ class StartError(Exception):
 def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
     """torchrun's own view of its `options`, with `command` (entry module and its arguments) wrapped in `rank`.
 
-    Raises StartError with torchrun's own message.
+    Raises:
+        StartError: torchrun refuses the options; the message is torchrun's own.
     """
     messages = StringIO()
     try:
@@ -45,7 +46,11 @@ def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
 
 
 def local_world_size(arguments: Namespace) -> int:
-    """Number of ranks on this node. Raises StartError for a --nproc_per_node that torchrun does not know."""
+    """Number of ranks on this node.
+
+    Raises:
+        StartError: torchrun does not know this value of --nproc_per_node.
+    """
     try:
         return int(torchrun.determine_local_world_size(arguments.nproc_per_node))
     except ValueError as error:
@@ -64,7 +69,9 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
     """Start the ranks and wait for all of them; the failures in the order in which they happened, empty for success.
 
     `watch` must be open; it is stopped before its times are read. When a rank fails, torchrun ends the others.
-    Raises StartError when the ranks could not be started at all.
+
+    Raises:
+        StartError: the ranks could not be started at all.
     """
     group = own_group()
     kills_before = group.kills() if group else 0

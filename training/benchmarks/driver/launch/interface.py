@@ -14,7 +14,10 @@ def interface_to(address: str, port: int) -> str:
     """Name of the interface from which this host reaches `address`:`port`; loopback when it is this host's 127.0.0.1.
 
     Connecting a UDP socket sends nothing: the kernel only picks the route and with it the local address, whose owner is
-    the interface. Raises InterfaceError for an address that does not resolve or has no route.
+    the interface.
+
+    Raises:
+        InterfaceError: the address does not resolve or has no route.
     """
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
@@ -30,7 +33,11 @@ def interface_to(address: str, port: int) -> str:
 
 
 def check_interface(name: str) -> str:
-    """`name` if this host has such an interface. Raises InterfaceError otherwise."""
+    """`name` if this host has such an interface.
+
+    Raises:
+        InterfaceError: this host has no such interface.
+    """
     if name not in psutil.net_if_addrs():
         raise InterfaceError(f"this host has no interface {name!r}; {_list()}")
     return name

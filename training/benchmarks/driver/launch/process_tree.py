@@ -18,14 +18,22 @@ POLL_SECONDS = 0.05  # where the kernel has no pidfd (before 5.3)
 
 
 def become_reaper() -> None:
-    """Adopt every descendant whose parent ends (Linux's child subreaper). Raises OSError."""
+    """Adopt every descendant whose parent ends (Linux's child subreaper).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot, whatever the clock is set to. Raises OSError."""
+    """When a process started, in clock ticks since boot, whatever the clock is set to.
+
+    Raises:
+        OSError: there is no such process.
+    """
     return int(_stat(PROC, pid)[19])
 
 

@@ -33,7 +33,11 @@ class StartError(Exception):
 
 
 def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
-    """The `options`, with `command` (entry module and its arguments) wrapped in `rank`. Raises StartError."""
+    """The `options`, with `command` (entry module and its arguments) wrapped in `rank`.
+
+    Raises:
+        StartError: an option is unknown or has an impossible value.
+    """
     parser = argparse.ArgumentParser(prog="launch --launcher processes", allow_abbrev=False)
     parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--node_rank", type=int, default=0)
@@ -86,7 +90,10 @@ def environment_of(arguments: Namespace, local_rank: int) -> dict[str, str]:
 def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailure]:
     """Start the ranks and wait for all of them; the failures, the cause first, empty for success.
 
-    When a rank fails, the others are ended. Raises StartError when one could not be started.
+    When a rank fails, the others are ended.
+
+    Raises:
+        StartError: a rank could not be started.
     """
     group = own_group()
     kills_before = group.kills() if group else 0

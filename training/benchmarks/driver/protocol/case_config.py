@@ -48,7 +48,8 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
     computed from earlier ones. Names that are imported, defined by def or class, written in upper case, or start with
     an underscore are helpers. An override always wins, also when it is None.
 
-    Raises CaseConfigError with all mistakes of file and overrides at once.
+    Raises:
+        CaseConfigError: the file or an override is wrong; all mistakes at once.
     """
     from_file = {} if path is None else read_config_file(path)
     # Upper-case names are constants of the file, unless they are a setting's name in the wrong case.
@@ -76,7 +77,8 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
 def parse_override(text: str) -> tuple[str, object]:
     """Key and value of a `key=value` argument; the value is JSON or a Python literal, otherwise a string.
 
-    Raises ValueError for a text without `=` or without a key.
+    Raises:
+        ValueError: the text has no `=` or no key.
     """
     key, equals, raw = text.partition("=")
     if not equals or not key.strip():

@@ -39,7 +39,8 @@ def available() -> list[tuple[str, str]]:
 def benchmark(model: str, framework: str) -> Benchmark:
     """The benchmark of `model` and `framework`; the latter may carry a version, as in pytorch_2.0.1.
 
-    Raises UnknownBenchmarkError for names that are not there.
+    Raises:
+        UnknownBenchmarkError: there is no such model or framework.
     """
     package = framework.partition("_")[0]
     known = available()

@@ -96,9 +96,11 @@ class SubmitInfo(BaseModel):
 def parse_line(line: str) -> PerfLogRecord | None:
     """The record of one line of a rank's log, or None for ordinary output.
 
-    A progress bar or another thread may have left text before the prefix on the same line; that is no mistake.
-    The JSON is read by safe_json. Raises PerfLogError, with the line's beginning, when the prefix is there and what
-    follows is no valid record.
+    A progress bar or another thread may have left text before the prefix on the same line; that is no mistake. The JSON
+    is read by safe_json.
+
+    Raises:
+        PerfLogError: the prefix is there and no valid record follows; the message holds the line's beginning.
     """
     start = 0 if line.startswith(PREFIX) else line.find(PREFIX + "{")
     if start < 0:
@@ -116,7 +118,8 @@ def parse_line(line: str) -> PerfLogRecord | None:
 def format_record(record: PerfLogRecord) -> str:
     """The line of one record, with the prefix and without a line end; non-finite numbers become strings.
 
-    Raises PerfLogError for a value that is no JSON, naming the place in it.
+    Raises:
+        PerfLogError: a value is no JSON; the message names its place.
     """
     more = {name: getattr(record, name) for name in ("step", "other", *(record.model_extra or {}))}
     return _format(record.event, record.value, more, record.metadata.model_dump())
@@ -134,7 +137,8 @@ def _format(event: Event, value: object, more: Mapping[str, object], metadata: M
 def json_value(value: object, where: str) -> JsonValue:
     """`value` as JSON: tuples become lists, non-finite floats the strings that `PerfLogRecord` names.
 
-    Raises PerfLogError for anything else that JSON cannot hold; `where` names the place in the message.
+    Raises:
+        PerfLogError: JSON cannot hold the value; `where` names the place in the message.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -162,7 +166,8 @@ class PerfLogger:
     def log(self, event: Event, value: object = None) -> None:
         """Write one line, whole and at once, stamped with the caller's file and line.
 
-        Raises PerfLogError when `value` is no JSON (nothing is written then).
+        Raises:
+            PerfLogError: `value` is no JSON; nothing is written then.
         """
         caller = sys._getframe(1)
         metadata = {

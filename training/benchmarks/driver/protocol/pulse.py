@@ -93,7 +93,11 @@ def send(word: Mapping[str, Any], patience_s: float) -> None:
 
 
 def send_to(path: Path, message: bytes, patience_s: float | None = None) -> None:
-    """Send a datagram to the socket of that path. Raises OSError where nobody takes it in time."""
+    """Send a datagram to the socket of that path.
+
+    Raises:
+        OSError: nobody takes the datagram in time.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(patience_s)
         sender.sendto(message, str(path))

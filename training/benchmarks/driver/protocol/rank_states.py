@@ -65,7 +65,11 @@ class NodeRanks(BaseModel):
     ranks: list[RankState]
 
     def write(self, log_dir: Path) -> None:
-        """Write rank_states.json in `log_dir` whole or not at all. Raises OSError."""
+        """Write rank_states.json in `log_dir` whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         path = log_dir / RANK_STATES_FILE
         unfinished = path.with_suffix(f".{os.getpid()}.tmp")
         unfinished.write_text(self.model_dump_json() + "\n", encoding="utf-8")
@@ -83,5 +87,9 @@ class NodeRanks(BaseModel):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The record in a text. Raises pydantic.ValidationError and safe_json.UnsafeJsonError where it is none."""
+        """The record in a text.
+
+        Raises:
+            pydantic.ValidationError, safe_json.UnsafeJsonError: the text is no such record.
+        """
         return cls.model_validate(safe_json.load(text))

@@ -52,14 +52,23 @@ def load(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> JsonValue:
 
 
 def read(path: Path, *, max_bytes: int = MAX_BYTES) -> JsonValue:
-    """The value in a file. Raises OSError, and UnsafeJsonError as `load`; no more than `max_bytes` are read."""
+    """The value in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnsafeJsonError: as for `load`; at most `max_bytes` are read.
+    """
     # A FIFO in the file's place would be waited for.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         return load(file.read(max_bytes + 1), max_bytes=max_bytes)
 
 
 def plain(value: object, depth: int = 0) -> JsonValue:
-    """`value`, of dicts, lists and scalars, as `load` would return it. Raises UnsafeJsonError."""
+    """`value`, of dicts, lists and scalars, as `load` would return it.
+
+    Raises:
+        UnsafeJsonError: the value is outside the bounds.
+    """
     if isinstance(value, str):
         return _without_surrogates(value)
     if value is None or isinstance(value, bool):

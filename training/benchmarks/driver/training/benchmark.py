@@ -75,7 +75,11 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
-        """The true data. Touches every file and its headers, reads samples when they are needed. Raises DataError."""
+        """The true data. Touches every file and its headers, reads samples when they are needed.
+
+        Raises:
+            DataError: a file is missing or broken.
+        """
 
     def weights_of(self, config: ConfigT, state: Any) -> Any:
         """The weights by our names in what torch.load found in a file; the default opens a dict around them."""
@@ -96,7 +100,11 @@ class Prepared:
 def prepare(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None, kernels: Kernels
 ) -> Prepared:
-    """Open data and weights. Raises UnusableSettingsError (DataError for a file), so that no device is taken for it."""
+    """Open data and weights.
+
+    Raises:
+        UnusableSettingsError: settings or files cannot be used (DataError for a file); no device has been taken yet.
+    """
     if config.compile_backend is not None:
         with_those_for_debugging = torch.compiler.list_backends(exclude_tags=())
         if config.compile_backend not in with_those_for_debugging:

@@ -38,8 +38,9 @@ class Checkpoints:
     def open(self, *, resume: bool) -> Path | None:
         """The checkpoint to go on from, or None to begin anew.
 
-        Raises UnusableSettingsError for a folder that cannot be written, and for one with checkpoints of another run: a
-        new run would come to the same names.
+        Raises:
+            UnusableSettingsError: the folder cannot be written, or holds checkpoints of another run, whose names a new
+                run would reuse.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,8 @@ class Checkpoints:
     def check_shared(self) -> None:
         """Make sure that all ranks see the same folder, in which rank 0 leaves a mark for a moment; all ranks call it.
 
-        Raises UnusableSettingsError with the ranks that do not: their parts of a checkpoint would lie elsewhere.
+        Raises:
+            UnusableSettingsError: some ranks see another folder; the message names them.
         """
         names = [uuid.uuid4().hex]
         dist.broadcast_object_list(names)
@@ -97,7 +99,8 @@ class Checkpoints:
     def load(self, path: Path, model: ParallelModel, optimizer: Optimizer, precision: Precision) -> int:
         """Restore the state of `path`; returns its step. All ranks call it.
 
-        Raises UnusableSettingsError for a checkpoint of other settings, naming these, and for one that is broken.
+        Raises:
+            UnusableSettingsError: the checkpoint belongs to other settings, which the message names, or is broken.
         """
         step = self._read_facts(path)
         state = _state(model, optimizer, precision)

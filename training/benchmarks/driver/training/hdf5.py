@@ -27,8 +27,10 @@ _SPARSE_PARTS = ("data", "indices", "indptr")
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The h5py file at `path`, for reading. Raises DataError for one that is missing or no HDF5, also inside the block
-    when reading from it fails.
+    """The h5py file at `path`, for reading.
+
+    Raises:
+        DataError: the file is missing or no HDF5, or reading from it fails inside the block.
     """
     try:
         h5py = importlib.import_module("h5py")
@@ -44,7 +46,11 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def shape_of(path: Path, file: Any, key: str) -> tuple[int, ...]:
-    """Shape of the dataset or h5sparse group `key`. Raises DataError when it is not there."""
+    """Shape of the dataset or h5sparse group `key`.
+
+    Raises:
+        DataError: the file has no such dataset.
+    """
     if key not in file:
         raise DataError(path, f"has no {key!r}; found {', '.join(sorted(file)) or 'nothing'}")
     found = file[key].attrs.get("h5sparse_shape") if hasattr(file[key], "keys") else file[key].shape
@@ -60,7 +66,8 @@ def dense(path: Path, file: Any, key: str) -> Array:
     """The whole of `key` as an array of integers; an h5sparse group (compressed sparse rows) is filled up with zeros,
     in the smallest type that holds it.
 
-    Raises DataError for values that are no whole numbers, and for broken groups.
+    Raises:
+        DataError: values are no whole numbers, or a group is broken.
     """
     shape = shape_of(path, file, key)
     node = file[key]
@@ -104,7 +111,12 @@ def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
 
 
 def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
-    """Raises DataError with row and value unless 0 <= value < limit for all; `setting` is what the limit is from."""
+    """
+
+    Raises:
+        DataError: a value is outside 0 <= value < limit; the message names row and value. `setting` is the origin of
+            the limit.
+    """
     wrong = np.argwhere((array < 0) | (array >= limit))
     if len(wrong):
         place = tuple(wrong[0])
@@ -129,7 +141,11 @@ class ShardedSet(SampleSet):
 
     @abstractmethod
     def load(self, path: Path) -> dict[str, Array]:
-        """Everything that one file holds, by name. Raises DataError."""
+        """Everything that one file holds, by name.
+
+        Raises:
+            DataError: the file is missing or broken.
+        """
 
     @abstractmethod
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:

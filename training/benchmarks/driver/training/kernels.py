@@ -62,7 +62,8 @@ class Libraries:
 def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Libraries) -> Kernels:
     """The kernels of a run on this rank's device. `attentions`: those that the model can use, the best first.
 
-    Raises UnusableSettingsError for a wish that cannot be met, naming setting, value and what was found.
+    Raises:
+        UnusableSettingsError: a wish cannot be met; the message names setting, value and what was found.
     """
     obstacles = {FLASH_ATTENTION: lambda: _against_flash_attention(config, libraries)}
     attention = _first_usable("attention", config.attention, attentions, obstacles)
@@ -129,7 +130,11 @@ def _against_library(name: str, libraries: Libraries) -> str | None:
 
 
 def agree(kernels: Kernels) -> None:
-    """Make sure that all ranks use the same. Raises UnusableSettingsError with those that differ."""
+    """Make sure that all ranks use the same.
+
+    Raises:
+        UnusableSettingsError: ranks differ; the message names them.
+    """
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, (kernels.attention.used, kernels.optimizer.used))
     if len(set(found)) > 1:

@@ -33,7 +33,11 @@ class Layout:
     def of(
         cls, group: ProcessGroup, config: TrainingConfig, *, tp_size: int = 1, sequence_parallel: bool = False
     ) -> "Layout":
-        """The layout of all ranks. Raises UnusableSettingsError for a tp_size that does not divide them."""
+        """The layout of all ranks.
+
+        Raises:
+            UnusableSettingsError: tp_size does not divide the number of ranks.
+        """
         world_size = group.placement.world_size
         if world_size % tp_size:
             raise UnusableSettingsError(f"tensor_parallel_size = {tp_size} does not divide the {world_size} ranks")

@@ -28,7 +28,8 @@ class Schedule:
     def of(cls, config: TrainingConfig, *, dp_size: int, train_samples: int) -> Self:
         """The schedule on `dp_size` data-parallel ranks with a training set of `train_samples`.
 
-        Raises ScheduleError when one global batch is more than the training set or than max_samples.
+        Raises:
+            ScheduleError: one global batch is larger than the training set or max_samples.
         """
         batch = config.train_batch_size * config.gradient_accumulation_steps * dp_size
         what = (

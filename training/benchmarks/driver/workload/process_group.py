@@ -30,7 +30,11 @@ class Placement:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """As torchrun's variables say. Raises ProcessGroupError for one that is missing or no number."""
+        """As torchrun's variables say.
+
+        Raises:
+            ProcessGroupError: a variable is missing or no number.
+        """
         return cls(
             rank=_number("RANK"),
             world_size=_number("WORLD_SIZE"),
@@ -57,7 +61,8 @@ def default_backend() -> str:
 def device_for(backend: str, local_rank: int) -> torch.device:
     """cuda:<local_rank> for nccl, the CPU for gloo.
 
-    Raises ProcessGroupError when the backend is not in this torch, or nccl has no CUDA device for this rank.
+    Raises:
+        ProcessGroupError: this torch lacks the backend, or nccl has no CUDA device for this rank.
     """
     if not dist.is_backend_available(backend):
         raise ProcessGroupError(f"backend {backend!r}: torch {torch.__version__} is built without it")
@@ -80,7 +85,10 @@ def init(
     """Open the default process group, and leave it on the way out: write results before the block ends.
 
     Collectives that hang longer than `timeout_s` fail. `device` and `placement` are derived from backend and
-    environment unless given. Raises ProcessGroupError as `device_for` and `Placement.from_environment` do.
+    environment unless given.
+
+    Raises:
+        ProcessGroupError: as for `device_for` and `Placement.from_environment`.
     """
     place = placement or Placement.from_environment()
     target = device or device_for(backend, place.local_rank)

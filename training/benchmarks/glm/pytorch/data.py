@@ -148,7 +148,11 @@ def assemble(samples: Sequence[dict[str, Array]]) -> Batch:
 
 
 def open_files(config: Config, data_dir: Path) -> DataSets:
-    """The training and the evaluation files of `data_dir`. Raises DataError."""
+    """The training and the evaluation files of `data_dir`.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
     found = []
     for key, pattern in (("train_files", config.train_files), ("eval_files", config.eval_files)):
         paths = sorted(data_dir.glob(pattern))

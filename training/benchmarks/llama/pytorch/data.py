@@ -43,7 +43,11 @@ class TokenFile(SampleSet):
         return {"tokens": torch.from_numpy(np.stack(rows).astype(np.int64))}
 
     def _check(self, tokens: NDArray[np.integer[Any]], first: int, step: int) -> None:
-        """Raises DataError unless every token, of which each `step`-th is given from place `first` on, is known."""
+        """
+
+        Raises:
+            DataError: a token is unknown. `array` holds each `step`-th token from place `first` on.
+        """
         if int(tokens.max()) < self._vocab_size and int(tokens.min()) >= 0:
             return
         place = int(np.flatnonzero((tokens < 0) | (tokens >= self._vocab_size))[0])
@@ -69,7 +73,11 @@ def _open(path: Path) -> NDArray[np.integer[Any]]:
 
 
 def open_files(config: Config, data_dir: Path) -> DataSets:
-    """The two token files of `data_dir`. Raises DataError."""
+    """The two token files of `data_dir`.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
     train, evaluation = (
         TokenFile(data_dir / name, config.seq_length, config.vocab_size)
         for name in (config.train_file, config.eval_file)

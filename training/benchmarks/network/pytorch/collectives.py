@@ -122,7 +122,11 @@ _WHERE = {
 
 
 def create(name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> Collective:
-    """The collective of that name on `team`; the config has checked the name. Raises KeyError for another."""
+    """The collective of that name on `team`; the config has checked the name.
+
+    Raises:
+        KeyError: there is no such operation.
+    """
     module, kind = _WHERE[name]
     make: Callable[..., Collective] = getattr(import_module(f"{_PACKAGE}.{module}"), kind)
     return make(team, dtype, seed, in_place=in_place)

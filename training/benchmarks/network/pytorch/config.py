@@ -249,7 +249,11 @@ class Config(CaseConfig):
             return str(error)
 
     def rounds_of(self, hosts: Sequence[Host]) -> tuple[Round, ...]:
-        """The rounds of the pattern on these hosts. Raises ValueError where it cannot be laid over them."""
+        """The rounds of the pattern on these hosts.
+
+        Raises:
+            ValueError: the pattern cannot be laid over the hosts.
+        """
         return rounds(self.pattern, hosts, ranks_per_host=self.ranks_per_host, batch_hosts=self.batch_hosts)
 
     def refusal_of(self, found: Sequence[Round], nnodes: int) -> str | None:

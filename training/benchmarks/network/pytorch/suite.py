@@ -52,7 +52,11 @@ def main() -> None:
 
 
 def _find_nccl_tests(run: RunContext[Config]) -> Path | None:
-    """Rank 0's program, None elsewhere. Raises UnusableSettingsError on every rank if it cannot run here."""
+    """Rank 0's program, None elsewhere.
+
+    Raises:
+        UnusableSettingsError: the program cannot run here; every rank raises it.
+    """
     program: Path | None = None
     problem = [""]
     if run.group.placement.rank == 0:
