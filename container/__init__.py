@@ -1,0 +1,1 @@
+"""Container images: their contents, their build, their distribution."""

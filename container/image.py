@@ -1,4 +1,4 @@
-"""What goes into an image, known before anything is built: Dockerfile, files, and the tag that is their hash.
+"""Defines the contents of an image before it is built: Dockerfile, files, and the tag that is their hash.
 
 Nothing here talks to Docker. The same inputs give the same tag on every machine.
 """

@@ -1,0 +1,1 @@
+"""The monitor: samples a host while a round runs."""

@@ -1,4 +1,4 @@
-"""What a monitor.jsonl says of disturbances: steps of the clock, throttling, other users. Standard library alone."""
+"""Finds disturbances in a monitor.jsonl: clock steps, throttling, other users. Needs the standard library alone."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""When a monitor ends: a signal, the workload's lock that is free again, or its time. And how it waits for that."""
+"""Waits for the end of a monitor: a signal, the release of the workload's lock, or its time limit."""
 
 import contextlib
 import fcntl

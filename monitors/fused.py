@@ -1,4 +1,4 @@
-"""Which libraries of fused kernels this Python has. Presence proves nothing: each is imported, in its own process.
+"""Detects the libraries of fused kernels of this Python by importing each in a process of its own.
 
 `python -m monitors.fused NAME...` prints what `detect` finds as JSON, a line for each library.
 """

@@ -92,7 +92,7 @@ class IpmiMeter(PowerMeter):
         return float(int.from_bytes(answer[2:4], "little"))
 
     def _fail(self, problem: str) -> None:
-        """
+        """Give up this reading.
 
         Raises:
             IpmiError: the controller has answered before.

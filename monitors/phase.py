@@ -1,4 +1,4 @@
-"""What the monitor saw of one phase of a round, the measured work: beside it a round starts, loads and ends.
+"""Summarizes the samples of one phase of a round, the measured work, without start-up, loading and shutdown.
 
 A sample stands for the time since the one before it: it counts by what of that time lies in the phase.
 """

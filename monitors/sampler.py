@@ -1,4 +1,4 @@
-"""What every sampler is to the loop, and how one that may hang is kept from holding the others up."""
+"""Defines the interface of a sampler, and calls samplers that may hang without delaying the others."""
 
 import queue
 import threading

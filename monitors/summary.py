@@ -1,4 +1,4 @@
-"""What a monitor.jsonl comes to, for round.json. Needs the standard library alone: the head node reads with it."""
+"""Summarizes a monitor.jsonl for round.json. Needs the standard library alone: the head node uses it."""
 
 import json
 import math
@@ -109,7 +109,7 @@ def summarize(
     """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
 
     `phase_ms`: begin and end of the measured work by the host's own clock, where its own figures are wanted, too.
-    `load` reads the JSON of one line, and raises ValueError for what is none: the head node gives a reader that bounds
+    `load` reads the JSON of one line, and fails with a ValueError where it is none: the head node gives a reader that bounds
     what a host may send. Memory is bounded whatever the file holds.
 
     Raises:

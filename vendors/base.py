@@ -1,4 +1,4 @@
-"""What a vendor is to the rest: a few names and options, image parameters, and a probe that reads its accelerators."""
+"""Defines the interface of a vendor: names, options, image parameters, and a probe that reads its accelerators."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +100,7 @@ class Vendor:
     container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
-    open_probe: opens the accelerators of this host, or raises ProbeUnavailable; called on the hosts only.
+    open_probe: opens the accelerators of this host, or fails with ProbeUnavailable; called on the hosts only.
     device_files: globs of device nodes that prove a device on a host without any tool (() if there are none).
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
     device_memory: a command of the driver's own tool (blank-separated words) that prints a line "index, total MiB, used

@@ -1,4 +1,4 @@
-"""What a case brings besides its configs: packages (requirements.txt) and environment variables (an env file)."""
+"""Reads the files beside a case's configs: packages (requirements.txt) and environment variables (an env file)."""
 
 import re
 from pathlib import Path

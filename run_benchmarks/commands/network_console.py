@@ -1,4 +1,4 @@
-"""What the network cases of a run measured, on the console: nccl-tests' table, or the host x host matrix."""
+"""Prints what the network cases of a run measured: nccl-tests' table, or the host x host matrix."""
 
 from __future__ import annotations
 

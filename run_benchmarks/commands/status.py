@@ -1,4 +1,4 @@
-"""How the runs of a result folder stand, from their journals and locks; no host is asked."""
+"""Reports the state of the runs in a result folder from their journals and locks, without asking a host."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The two configuration files that a user edits."""

@@ -1,4 +1,4 @@
-"""Cluster configs"""
+"""Cluster configs."""
 
 # Hosts to run the benchmarks on. Each item is an IP address or a host name, also an alias of ~/.ssh/config, or
 # "user@host:port", or {"host": ..., "user": ..., "port": ..., "key": ...}. "localhost" needs neither ssh nor Docker.

@@ -1,4 +1,4 @@
-"""Test configs"""
+"""Test configs."""
 
 # A folder of vendors/: which accelerators the hosts have.
 VENDOR = "cpu"

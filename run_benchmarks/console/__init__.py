@@ -1,1 +1,1 @@
-"""What a person sees while run.py works: the console, progress, commands to paste."""
+"""Output of run.py for people: console, live progress, commands to paste."""

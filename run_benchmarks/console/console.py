@@ -1,4 +1,4 @@
-"""What a person sees: log lines in the seed's form on the console and in run.log, a live line, tables.
+"""Writes log lines in FlagPerf's form to the console and to run.log, a live line, and tables.
 
 Everything passes here, and here what a terminal would obey is taken out of it: much of it came from hosts.
 """

@@ -1,0 +1,1 @@
+"""Translation of FlagPerf's configuration trees into this project's files."""

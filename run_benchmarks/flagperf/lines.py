@@ -1,4 +1,4 @@
-"""What became of one key of a FlagPerf tree."""
+"""Records the outcome of one key of a FlagPerf tree."""
 
 from __future__ import annotations
 

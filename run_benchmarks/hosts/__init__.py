@@ -1,0 +1,1 @@
+"""Access to hosts: the head node itself, and others over SSH."""

@@ -1,4 +1,4 @@
-"""What the controller can ask of a host, wherever it is: run a command, move files, talk to its Docker engine."""
+"""Defines the host protocol: run a command, move files, talk to the host's Docker engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP connection within a time limit that holds for the look-up of the name, too: a dead name server takes 10 to 20 s
+"""Opens a TCP connection within a time limit that covers the name look-up.
 to be given up, and no call of the resolver can be cut short.
 """
 

@@ -82,7 +82,7 @@ class _ChannelAdapter(requests.adapters.HTTPAdapter):
 
 
 class ChannelAPIClient(BoundedAPIClient):
-    """A Docker client of a remote engine. It raises docker.errors and requests' errors, as a local one does."""
+    """A Docker client of a remote engine; its calls fail with the exceptions of a local one, docker's and requests'."""
 
     def __init__(self, host: SshHost, *, timeout: int, check: Check | None = None) -> None:
         self._host_ssh = host

@@ -1,4 +1,4 @@
-"""How a host is reached: where it listens, who logs in with which keys, what vouches for it, and through whom."""
+"""Describes the way to a host: address and port, user and keys, trusted host keys, and jump hosts."""
 
 from __future__ import annotations
 

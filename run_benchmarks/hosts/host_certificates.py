@@ -112,7 +112,11 @@ def verify(
     revoked: Collection[paramiko.PKey],
     now: float | None = None,
 ) -> None:
-    """Raise CertificateError unless one of `authorities` certifies, at this time, that the key is `name`'s."""
+    """Check that one of `authorities` certifies, at this time, that the key belongs to host `name`.
+
+    Raises:
+        CertificateError: none of them does.
+    """
     certificate = parse(blob)
     now = time.time() if now is None else now
     if certificate.kind != HOST_KIND:

@@ -92,7 +92,11 @@ def _key_name(kind: str) -> str:
 
 
 def verify(endpoint: Endpoint, known: Known, key: paramiko.PKey) -> None:
-    """Raise HostKeyError unless the key that a host shows is recorded for it or certified."""
+    """Check that the key a host presents is recorded for it or certified.
+
+    Raises:
+        HostKeyError: it is neither.
+    """
     if key in known.keys:
         return
     files = " and ".join(map(str, endpoint.known_hosts_files))

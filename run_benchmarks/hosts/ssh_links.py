@@ -51,7 +51,7 @@ class Session:
 
 
 class Links:
-    """The connections to one host. `connect` makes one; it raises ConnectError."""
+    """The connections to one host. `connect` makes one or fails with a ConnectError."""
 
     def __init__(self, host: str, connect: Callable[[], paramiko.Transport]) -> None:
         self._host, self._connect = host, connect

@@ -1,1 +1,1 @@
-"""What is known of a host before it works: facts, checks, capacity, its code folder."""
+"""Inspection of hosts before they work: facts, checks, capacity, the code folder."""

@@ -1,4 +1,4 @@
-"""Whether a host has what its cases need: disk where each thing goes, memory for the sizes, idle cores and devices."""
+"""Checks that a host has the capacity its cases need: disk space, memory, idle cores and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host is: one POSIX shell script, one round trip, read by the check and by the launch of a round."""
+"""Reads the facts of a host with one POSIX shell script in one round trip, for the check and for the launch."""
 
 from __future__ import annotations
 

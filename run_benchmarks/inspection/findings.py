@@ -1,4 +1,4 @@
-"""What the check found on one host: what keeps it from taking part, and what a person should know."""
+"""Collects the findings of the check on one host: errors that exclude it, and notes for the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who else runs distributed work on a host: looked at before a round's tasks start and after they have ended.
+"""Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended.
 
 None of ours runs at either moment, so whatever is seen is somebody else's: no process has to be attributed.
 """

@@ -1,4 +1,4 @@
-"""What a monitor needs to measure the whole machine's power from within a container; its workload gets none of it."""
+"""Mounts that let a monitor's container measure the power of the whole machine; its workload gets none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What will happen, as pure data: per case, round and node the image, mounts, environment and argv. No I/O.
+"""Data of a run's plan: image, mounts, environment and argv per case, round and node. No I/O.
 
 Some things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
 above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; the numeric user of a container; whether

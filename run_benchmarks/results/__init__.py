@@ -1,0 +1,1 @@
+"""Results of rounds and runs: verdicts, causes of failures, metrics, records."""

@@ -1,4 +1,4 @@
-"""Who broke a round, or holds it up: the first failure by all that is known of its ranks, or why it cannot be told.
+"""Names the rank that broke or stalled a round from all evidence of its ranks, or the reason why none can be named.
 
 A rank that says that it lost its peer, or waited for others in vain, is a witness and no cause. The causes are a rank
 that failed of itself, one that left with exit code 0 and without FINISHED, and a node that failed as a whole; among

@@ -1,4 +1,4 @@
-"""What a round of the network benchmark says of its hosts: the host x host matrix and who holds the others back.
+"""Turns a round of the network benchmark into statements about hosts: host x host matrix, outliers.
 
 The analysis is the benchmark's own; here the hosts bear the names of the cluster config, and a host may have sent
 anything.

@@ -1,4 +1,4 @@
-"""Which rank holds the others up in a round that did not end: by its process, its collectives, and where it waits."""
+"""Names the rank that stalls an unfinished round: by its process, its collectives, and the call in which it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What disturbed a round that may have passed all the same: the `integrity` of round.json. A remark is no verdict."""
+"""Collects disturbances of a round for `integrity` in round.json. A remark does not change the verdict."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Runtimes: how the task of a node runs on its host."""

@@ -1,4 +1,4 @@
-"""What every runtime offers: a node's task is created, started, awaited, stopped and removed."""
+"""Defines the runtime protocol: create, start, await, stop and remove the task of a node."""
 
 from __future__ import annotations
 

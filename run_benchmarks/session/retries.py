@@ -1,4 +1,4 @@
-"""What came before the attempt at a round that counts: nobody is to take a pass after a failure for a pass at once."""
+"""Records the failed attempts before the one that counts, so that a late pass is not taken for a pass at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commit the code is of, and in what it differs from it."""
+"""Reads the git commit of the code and its differences from that commit."""
 
 from __future__ import annotations
 

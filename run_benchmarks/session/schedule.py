@@ -1,4 +1,4 @@
-"""Which hosts a round runs on, how often it is tried, and what of it an earlier controller has done already."""
+"""Decides the hosts of each round, how often it is tried, and what an earlier controller has already completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command line changes in the two files: --set K=V, --case NAME, --repeat N; the journal keeps it."""
+"""Changes of the configuration from the command line: --set K=V, --case NAME, --repeat N; kept in the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of every file are, from their types alone: for `run.py list` and the table in the documentation."""
+"""Describes the settings of every file from their types, for `run.py list` and the documentation's table."""
 
 from __future__ import annotations
 

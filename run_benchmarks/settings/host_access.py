@@ -1,4 +1,4 @@
-"""How each host is reached: what HOSTS says of it, then cluster_conf.py, then ~/.ssh/config, then the defaults."""
+"""Resolves the way to each host: from HOSTS, then cluster_conf.py, then ~/.ssh/config, then defaults."""
 
 from __future__ import annotations
 

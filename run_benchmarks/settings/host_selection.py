@@ -1,4 +1,4 @@
-"""Which of the hosts in cluster_conf.py take part in one run: --hosts, --exclude, and what the cases name."""
+"""Selects the hosts of cluster_conf.py that take part in a run: --hosts, --exclude, and hosts named by cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user edits, typed and validated: cluster_conf.py, test_conf.py and the cases they name.
+"""Loads and validates what a user edits: cluster_conf.py, test_conf.py and the cases they name.
 
 Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats.md lists all of them.
 """

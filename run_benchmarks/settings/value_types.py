@@ -34,7 +34,7 @@ def _form(pattern: str, words: str) -> tuple[AfterValidator, WithJsonSchema]:
 
 
 def in_form(form: re.Pattern[str], words: str) -> Callable[[str], str]:
-    """A check that a text has this form, whose error says in words which. The check raises ValueError."""
+    """A check that a text has this form; its ValueError describes the form in words."""
 
     def check(text: str) -> str:
         if not form.fullmatch(text):

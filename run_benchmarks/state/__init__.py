@@ -1,1 +1,1 @@
-"""What one run keeps of itself: its journal, its lock, how it is interrupted, what its rounds share."""
+"""State of one run: its journal, its lock, interruptions, and what its rounds share."""

@@ -1,4 +1,4 @@
-"""What the rounds of a run share, and what is known of one node while its round runs."""
+"""Holds what the rounds of a run share, and what is known of one node while its round runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a run early: Ctrl-C, SIGTERM and SIGHUP (a second one leaves at once), and the run's own time limit.
+"""Ends a run early: on Ctrl-C, SIGTERM and SIGHUP (a second one exits at once), and at the run's time limit.
 
 A signal that was ignored when this process began stays ignored: nohup asks so for SIGHUP, a shell without job control
 for the SIGINT of what it starts in the background. SIGTERM is always heard: it is how a run is stopped.
@@ -81,7 +81,12 @@ class Interruption:
         return min(most, self._deadline - time.monotonic())
 
     def check(self) -> None:
-        """Raise InterruptedRunError where a signal came, RunTimeLimitError where the run's time is over."""
+        """Check that the run may go on.
+
+        Raises:
+            InterruptedRunError: a signal arrived.
+            RunTimeLimitError: the run's time is over.
+        """
         if self._event.is_set():
             raise InterruptedRunError(self.reason)
         if self.time_is_up():

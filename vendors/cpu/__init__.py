@@ -1,0 +1,1 @@
+"""Vendor `cpu`: hosts without accelerators."""

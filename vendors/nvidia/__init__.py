@@ -1,0 +1,1 @@
+"""Vendor `nvidia`: hosts with NVIDIA GPUs."""

@@ -1,1 +1,1 @@
-"""What a host sends passes here first: archives, output of commands, text for a console. Nothing of it is believed."""
+"""Checks everything that a host sends: archives, command output, text for the console. None of it is trusted."""

@@ -1,4 +1,4 @@
-"""How much of one node's files is taken in a round, and the error of what would be more."""
+"""Limits of the files that are collected from one node in a round, and the error for files beyond them."""
 
 from __future__ import annotations
 

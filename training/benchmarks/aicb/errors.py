@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions whose text is for the user."""
+"""Exceptions whose text is for the user."""
 
 from pathlib import Path
 

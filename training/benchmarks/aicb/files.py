@@ -70,7 +70,11 @@ def _write(handle: int, chunk: bytes) -> None:
 
 
 def _reserve(handle: int, size: int) -> None:
-    """Reserves `size` bytes. File systems that cannot are left alone; a full disk raises OSError."""
+    """Reserve `size` bytes; does nothing on file systems that cannot.
+
+    Raises:
+        OSError: the disk is full.
+    """
     reserve = getattr(os, "posix_fallocate", None)
     if reserve is not None:
         try:

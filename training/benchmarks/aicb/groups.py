@@ -1,4 +1,4 @@
-"""Which ranks form which group, in Megatron's order tp-cp-ep-dp-pp (the first changes fastest).
+"""Computes the ranks of each group in Megatron's order tp-cp-ep-dp-pp (tp changes fastest).
 
 rank = tp + tp_size * (ep + ep_size * (dp' + dp'_size * pp)), with dp' = dp / ep the replicas of an expert (cp is 1).
 """

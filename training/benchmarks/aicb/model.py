@@ -19,7 +19,7 @@ class MockedParam:
     __slots__ = ("elem_size", "name", "shape")
 
     def __init__(self, shape: Sequence[int], *, elem_size: int = ELEMENT_BYTES, name: str = "") -> None:
-        """
+        """`shape` is in elements for each dimension, at least one.
 
         Raises:
             ValueError: the shape is empty or has a negative dimension.

@@ -1,4 +1,4 @@
-"""What parameters must fulfil, whatever the dialect: each rule says what was given, what is allowed and nearest."""
+"""Checks parameters independently of the dialect; a broken rule states the value, what is allowed and the nearest."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

@@ -1,0 +1,1 @@
+"""Benchmark `base`: compute throughput and memory bandwidth of single devices."""

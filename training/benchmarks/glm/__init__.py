@@ -1,0 +1,1 @@
+"""Benchmark `glm`: GLM pretraining."""

@@ -1,0 +1,1 @@
+"""Benchmark `llama`: LLaMA pretraining."""

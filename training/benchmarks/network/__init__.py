@@ -1,0 +1,1 @@
+"""Benchmark `network`: latency and bandwidth of collectives, between devices and between hosts."""

@@ -1,6 +1,10 @@
-"""`torchrun --nproc_per_node N -m training.benchmarks.network -- --set sizes=8..64M ...`, a rank of the benchmark
-(`--output_dir D`: the folder of its CSV, JSON lines and plot, where driver.launch gives it none);
-`python -m training.benchmarks.network baseline ...`, what a good run taught, on the head node without torch.
+"""Runs a rank of the network benchmark, or `baseline`: see suite.py and baseline.py.
+
+    torchrun --nproc_per_node N -m training.benchmarks.network -- --set sizes=8..64M ... [--output_dir D]
+    python -m training.benchmarks.network baseline ...
+
+D is the folder of CSV, JSON lines and plot where driver.launch gives none. `baseline` runs on the head node without
+torch.
 """
 
 import sys

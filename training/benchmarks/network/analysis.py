@@ -1,4 +1,4 @@
-"""Which host, pair, rail or batch holds the others back, and in what: stalls, latency or bandwidth.
+"""Finds the host, pair, rail or batch that slows the others down, and its symptom: stalls, latency or bandwidth.
 
 Pure functions over the steps of a PerfLog. The largest size tells the bandwidth and the smallest the latency, each by
 its median time; `outliers` says who differs, `stalls` whose operations stall. One that differs in several ways is named

@@ -1,4 +1,4 @@
-"""What a good run taught, kept in a file, and what a later run makes of it.
+"""Saves the measurements of a good run as a baseline file, and compares later runs with it.
 
     python -m training.benchmarks.network baseline save result/run20261121191924 baseline.json
     python -m training.benchmarks.network baseline compare result/run20261121201010 baseline.json
@@ -125,7 +125,7 @@ class _Times:
 
     @classmethod
     def read(cls, time_us: Any, busbw: Any) -> Self:
-        """
+        """The measurement that `save` wrote.
 
         Raises:
             KeyError, TypeError, ValueError: the value is no measurement.

@@ -1,4 +1,4 @@
-"""What a link should do and how a measurement compares: links.json has speeds in one direction with their sources."""
+"""Nominal speeds of links, and their comparison with measurements: links.json gives one direction, with sources."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""Which hosts, pairs and groups are worse than their peers, for a figure that is measured again and again.
+"""Finds hosts, pairs and groups that are outliers among their peers in a figure that is measured repeatedly.
 
 A figure is the logarithm of a time: larger is worse, and differences are shares. Pairs are explained by what each host
 can do, its best pair. A host all of whose pairs are bad has a bad best pair and is compared with the other hosts; a

@@ -1,4 +1,4 @@
-"""Which ranks measure together, and in which order: the cluster patterns as pure data."""
+"""Lays out the cluster patterns as pure data: which ranks measure together, and in which order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whose operations stall: what lost packets do to a transport that waits for a time-out before it sends them again.
+"""Finds hosts whose operations stall: lost packets make a transport wait for a time-out before it sends again.
 
 TCP waits 200 ms at least (Linux's TCP_RTO_MIN; RFC 6298 allows 1 s), RDMA's reliable connection seconds. The fastest
 iteration stays as fast as ever, and often the median, too: so stalls are counted. A measurement (one group, size and

@@ -1,4 +1,4 @@
-"""What is bad in a host, a pair or a group of hosts: its stalls, latency or bandwidth, and how bad.
+"""Describes the fault of a host, a pair or a group of hosts: stalls, latency or bandwidth, and its degree.
 
 Each is looked at by itself: late small messages and slow large ones have different causes, and lost packets leave the
 fastest operation as fast as it was.

@@ -1,4 +1,4 @@
-"""What a dialect offers."""
+"""Defines the interface of a dialect."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

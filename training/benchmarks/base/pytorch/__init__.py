@@ -1,0 +1,1 @@
+"""Benchmark `base` in PyTorch."""

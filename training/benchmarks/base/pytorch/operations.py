@@ -1,4 +1,4 @@
-"""What is timed on a device: products of matrices and copies, each with a check of its result."""
+"""Matrix products and copies that are timed on a device, each with a check of its result."""
 
 from typing import Protocol
 

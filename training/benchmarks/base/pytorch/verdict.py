@@ -1,4 +1,4 @@
-"""Which devices are bad: wrong results, too far below the datasheet, or too far below the best of the run."""
+"""Finds bad devices: wrong results, too far below the datasheet, or too far below the best of the run."""
 
 from collections.abc import Sequence
 

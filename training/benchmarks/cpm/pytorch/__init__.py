@@ -1,0 +1,1 @@
+"""CPM pretraining in PyTorch."""

@@ -1,1 +1,1 @@
-"""What runs beside torchrun on a host: the launcher, its supervisor, the watch over the ranks."""
+"""Processes beside the ranks on a host: the launcher, its supervisor, the watch over the ranks."""

@@ -1,4 +1,4 @@
-"""What the failures of a node's ranks are, the cause first, whoever started them. Needs no torch."""
+"""Describes and orders the failures of a node's ranks, the cause first, for any launcher. Needs no torch."""
 
 import signal
 from collections.abc import Mapping, Sequence

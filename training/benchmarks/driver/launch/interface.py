@@ -1,4 +1,4 @@
-"""Which network interface of this host reaches the master."""
+"""Finds the network interface from which this host reaches the master."""
 
 import ipaddress
 import socket

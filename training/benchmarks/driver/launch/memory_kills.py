@@ -1,4 +1,4 @@
-"""Whether the kernel ended processes for lack of memory: the counter of the control group that this process is in.
+"""Reads from this process's control group how many processes the kernel ended for lack of memory.
 
 Such an end is a SIGKILL like any other to whoever waits for the process; only the control group's counter tells them
 apart (`oom_kill`, linux/Documentation/admin-guide/cgroup-v2.rst; for version 1 in memory.oom_control).

@@ -1,4 +1,4 @@
-"""What torchrun starts for each rank.
+"""Runs one rank: torchrun starts this module, which runs the benchmark's entry module.
 
     python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
 

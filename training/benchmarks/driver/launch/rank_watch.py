@@ -1,4 +1,4 @@
-"""When each rank's process ended, to the microsecond, and how far each had come.
+"""Records when each rank's process ended, to the microsecond, and how far each rank had progressed.
 
 torchrun polls its ranks and stamps failures in whole seconds, too coarse to tell the rank that died from its peers,
 which lose their connections within a millisecond. Here every rank announces itself on a datagram socket and a thread

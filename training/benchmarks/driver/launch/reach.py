@@ -1,4 +1,4 @@
-"""Whether one host can open a TCP connection to another: one side listens, the others connect and say so.
+"""Tests whether one host can open a TCP connection to another: one side listens, the other connects.
 
     python -m training.benchmarks.driver.launch.reach listen --port 29500 --seconds 20
     python -m training.benchmarks.driver.launch.reach connect --host node1 --port 29500 --seconds 10

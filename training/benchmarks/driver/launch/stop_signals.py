@@ -46,7 +46,7 @@ def held() -> Iterator[None]:
 
 
 def raise_on_signals(when_stuck: Callable[[int], None]) -> None:
-    """From now on the first of SIGNALS raises Stopped in the main thread; later ones change nothing, the end is near.
+    """From now on the first of SIGNALS ends the main thread with a Stopped exception; later signals change nothing.
 
     `when_stuck` is called with the signal's number, in another thread, if the main thread has not taken the signal
     within STUCK_AFTER_S; it is to end the process. Call this in the main thread.

@@ -1,1 +1,1 @@
-"""What the head node and the ranks agree on: PerfLog, case configs, the catalogue, records, masking. Needs no torch."""
+"""Data that head node and ranks exchange: PerfLog, case configs, catalogue, records, masking. Needs no torch."""

@@ -1,4 +1,4 @@
-"""Which benchmarks there are: every folder training/benchmarks/<model>/<framework> with a config.py. Needs no torch."""
+"""Finds all benchmarks: folders training/benchmarks/<model>/<framework> with a config.py. Needs no torch."""
 
 import difflib
 import importlib

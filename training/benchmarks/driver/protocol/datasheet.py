@@ -1,4 +1,4 @@
-"""What datasheets promise for a device, to hold measurements against. Needs no torch.
+"""Peak rates of devices from their datasheets, for comparison with measurements. Needs no torch.
 
 Tensor-core figures are dense: half of those that the H100's and H200's datasheets print with sparsity. fp64 is that of
 the tensor cores, which matrix products use; fp32 that of the other cores. Each row names its document.

@@ -1,4 +1,4 @@
-"""What a rank tells its launcher: that it is there, every two seconds how far it has come, and that it leaves.
+"""Reports a rank's progress to its launcher: its start, its counts every two seconds, and its exit.
 
 A line in a log proves nothing of a rank: a thread may print on while the rank stands still. These counts do. They need
 no torch; where it is loaded, the collectives that each process group has begun are among them, and where torch's flight

@@ -1,4 +1,4 @@
-"""What a training benchmark adds to the shared trainer, and what of it can be checked before a device is taken."""
+"""Defines the interface of a training benchmark, and checks its data and weights before a device is taken."""
 
 import argparse
 import pickle

@@ -111,11 +111,10 @@ def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
 
 
 def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
-    """
+    """Check that all values are at least 0 and below `limit`; `setting` names the origin of the limit.
 
     Raises:
-        DataError: a value is outside 0 <= value < limit; the message names row and value. `setting` is the origin of
-            the limit.
+        DataError: a value is outside; the message names row and value.
     """
     wrong = np.argwhere((array < 0) | (array >= limit))
     if len(wrong):

@@ -1,4 +1,4 @@
-"""Which kernels a run uses: what its settings ask for, or, where they say auto, the first that works here."""
+"""Chooses the kernels of a run: those that its settings name, or with `auto` the first that works here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Which samples each rank sees when: a function of seed, epoch and step alone, so that a run can go on midway."""
+"""Assigns samples to ranks and steps as a pure function of seed, epoch and step, so that a run can resume anywhere."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the trainer asks of a model: an nn.Module that computes its own loss and metrics, block by block."""
+"""Defines the interface of a model: an nn.Module that computes its own loss and metrics, block by block."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar

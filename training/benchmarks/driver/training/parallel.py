@@ -1,4 +1,4 @@
-"""How a model is spread over the ranks: tensor and sequence parallelism (DTensor), DDP or FSDP2, and its weights."""
+"""Distributes a model over the ranks: tensor and sequence parallelism (DTensor), DDP or FSDP2, and its weights."""
 
 import contextlib
 from collections.abc import Mapping

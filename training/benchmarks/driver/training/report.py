@@ -1,4 +1,4 @@
-"""What a run says of itself: the values of its PerfLog events, and what a checkpoint of it belongs to."""
+"""Builds the values of a run's PerfLog events, and the identity that its checkpoints belong to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

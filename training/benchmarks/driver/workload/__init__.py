@@ -1,1 +1,1 @@
-"""What a rank calls: its run, its process group."""
+"""Functions that a rank calls: open its run and its process group."""

@@ -1,4 +1,4 @@
-"""What every workload does first: arguments (see driver.protocol.arguments), case config, PerfLog, process group."""
+"""Opens a workload's run: arguments (see driver.protocol.arguments), case config, PerfLog, process group."""
 
 import contextlib
 import platform

@@ -1,0 +1,1 @@
+"""GLM pretraining in PyTorch."""

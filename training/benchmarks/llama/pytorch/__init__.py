@@ -1,0 +1,1 @@
+"""LLaMA pretraining in PyTorch."""

@@ -43,10 +43,10 @@ class TokenFile(SampleSet):
         return {"tokens": torch.from_numpy(np.stack(rows).astype(np.int64))}
 
     def _check(self, tokens: NDArray[np.integer[Any]], first: int, step: int) -> None:
-        """
+        """Check `tokens`, shape (n,), which holds each `step`-th token of the file from place `first` on.
 
         Raises:
-            DataError: a token is unknown. `array` holds each `step`-th token from place `first` on.
+            DataError: a token is unknown.
         """
         if int(tokens.max()) < self._vocab_size and int(tokens.min()) >= 0:
             return

@@ -1,0 +1,1 @@
+"""The network benchmark's measurements in PyTorch."""

@@ -1,4 +1,4 @@
-"""What can be measured: the protocol of one operation, what its kinds have in common, and the list by name."""
+"""Defines the protocol of a measured operation, the code that its kinds share, and the list of operations by name."""
 
 from collections.abc import Callable
 from importlib import import_module

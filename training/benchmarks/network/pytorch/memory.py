@@ -1,4 +1,4 @@
-"""Whether the sizes of a case fit in memory, asked before anything is measured."""
+"""Checks that the sizes of a case fit in memory, before anything is measured."""
 
 import psutil
 import torch
@@ -12,7 +12,11 @@ from training.benchmarks.network.sizes import format_size
 
 
 def refuse_too_large(run: RunContext[Config], collective: Collective) -> None:
-    """Raise UnusableSettingsError on every rank, naming the sizes, if some need more memory than some rank has."""
+    """Check on every rank that all sizes fit in every rank's memory.
+
+    Raises:
+        UnusableSettingsError: some need more memory than some rank has; the message names the sizes.
+    """
     available = smallest_available_bytes(run.group)
     too_large = [size for size in run.config.size_list if collective.memory_bytes(size) > available]
     if too_large:

@@ -1,4 +1,4 @@
-"""What rank 0 shows and leaves besides PerfLog: the table, and beside its log CSV, JSON lines and a plot."""
+"""Writes rank 0's output besides PerfLog: the table, and CSV, JSON lines and a plot beside its log."""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""How an operation is timed: every iteration on its own, all ranks starting together, the slowest rank counting."""
+"""Times an operation: every iteration on its own, all ranks starting together, the slowest rank counting."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Where AICB 2.1 does not do what Megatron, DeepSpeed or SimAI do. The dialect reproduces each of these.
+"""Lists where AICB 2.1 differs from Megatron, DeepSpeed or SimAI. The dialect reproduces each of these.
 
 The code that does so names the entry; a dialect that follows the real frameworks is without them.
 """

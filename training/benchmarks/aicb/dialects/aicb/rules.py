@@ -1,4 +1,4 @@
-"""What AICB does silently or cannot do: refused here, with what to do instead.
+"""Refuses parameters that AICB ignores silently or cannot handle, with advice on what to use instead.
 
 A forceable problem has an output of AICB's own, which --force asks for; the others end AICB with an exception.
 """
