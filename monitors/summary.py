@@ -109,8 +109,8 @@ def summarize(
     """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
 
     `phase_ms`: begin and end of the measured work by the host's own clock, where its own figures are wanted, too.
-    `load` reads the JSON of one line, and fails with a ValueError where it is none: the head node gives a reader that bounds
-    what a host may send. Memory is bounded whatever the file holds.
+    `load` reads the JSON of one line, and fails with a ValueError where it is none: the head node gives a reader that
+    bounds what a host may send. Memory is bounded whatever the file holds.
 
     Raises:
         OSError: the file cannot be read.

@@ -57,10 +57,10 @@ class ProxySocket(socket.socket):
 
 
 class Passage:
-    """A channel through a jump host as a connection. It is closed without an error after the way there is lost.
+    """A channel through a jump host, with the interface of a socket. A lost connection closes it without an error.
 
-    paramiko's channel raises EOFError then, in the thread of the connection it carries: the rest of that thread's work,
-    which wakes those who wait, would be left undone, and the traceback would reach the console.
+    paramiko's own channel fails with EOFError in the thread of the connection that it carries: that thread would not
+    wake those who wait, and its traceback would reach the console.
     """
 
     def __init__(self, channel: paramiko.Channel) -> None:

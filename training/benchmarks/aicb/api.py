@@ -49,7 +49,7 @@ def simai(args: WorkloadArgs, *, dialect: str = dialects.DEFAULT_DIALECT, force:
 
 
 def check(args: WorkloadArgs, dialect: Dialect, target: str, *, force: bool = False) -> None:
-    """
+    """Check every rule of the parameters, those of the dialect and those of any dialect.
 
     Raises:
         ParameterError: a rule is broken; with `force` only a rule that the dialect cannot do without.

@@ -61,7 +61,8 @@ class CaseConfigError(Exception):
 def read_config_file(path: Path) -> dict[str, object]:
     """Names and values that the plain-Python config file `path` assigns at module level (underscored ones left out).
 
-    Raises CaseConfigError for a file that is missing, does not parse or fails when executed (with the line).
+    Raises:
+        CaseConfigError: the file is missing, does not parse or fails when executed; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
