@@ -23,7 +23,7 @@ from container.engine_images import (
     CHUNK,
     QUIET_S,
     DistributeError,
-    Identity,
+    ImageIdentity,
     ImageLoadError,
     Progress,
     Upload,
@@ -122,7 +122,7 @@ def _remove_unused(path: Path) -> None:
 class _Job:
     """One image on its way: saved once, loaded many times."""
 
-    def __init__(self, tag: str, image: Identity, spool: Path, progress: Progress) -> None:
+    def __init__(self, tag: str, image: ImageIdentity, spool: Path, progress: Progress) -> None:
         self.cancelled = threading.Event()
         self._tag = tag
         self._image = image

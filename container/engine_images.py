@@ -65,7 +65,7 @@ def find(client: APIClient, tag: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ImageIdentity:
     """An image as every engine can compare it: its id, and its layers for engines that count ids another way."""
 
     id: str
@@ -73,7 +73,7 @@ class Identity:
     labels: tuple[tuple[str, str], ...]
     size: int
 
-    def same(self, other: "Identity") -> bool:
+    def same(self, other: "ImageIdentity") -> bool:
         """Whether both are one image."""
         return self.id == other.id or (self.layers, self.labels) == (other.layers, other.labels)
 
@@ -82,7 +82,7 @@ class Identity:
         return dict(self.labels).get(name)
 
 
-def identity(client: APIClient, ref: str) -> Identity | None:
+def identity(client: APIClient, ref: str) -> ImageIdentity | None:
     """The image that the engine has under this tag, id or digest; None if it has none.
 
     Raises:
@@ -94,14 +94,14 @@ def identity(client: APIClient, ref: str) -> Identity | None:
         return None
     labels = (image.get("Config") or {}).get("Labels") or {}
     layers = tuple((image.get("RootFS") or {}).get("Layers") or ())
-    return Identity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
+    return ImageIdentity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
     """What one engine has under an image's tag, and the id it has under the name of the image's base."""
 
-    image: Identity | None
+    image: ImageIdentity | None
     base: str | None = None
 
 

@@ -19,7 +19,7 @@ from monitors.ipmi import IpmiMeter
 from monitors.loop import Loop, report_unavailable
 from monitors.power import RaplMeter
 from monitors.sampler import Sampler, Unavailable
-from monitors.sink import Sink, now
+from monitors.sink import SampleSink, now
 from vendors import BrokenVendor, UnknownVendor, Vendor, load
 
 POWERCAP = Path("/sys/class/powercap")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     block_signals()
     deadline = time.monotonic() + options.max_seconds
     try:
-        sink = Sink(options.log_dir)
+        sink = SampleSink(options.log_dir)
     except FileExistsError as error:
         return _complain(f"{error.filename} is there already: each round needs a folder of its own", USAGE_ERROR)
     except OSError as error:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _monitor(options: argparse.Namespace, vendor: Vendor, sink: Sink, ending: Ending) -> None:
+def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, ending: Ending) -> None:
     started = {"interval_s": options.interval, "vendor": vendor.name, "pid": os.getpid()}
     sink.record(now(), "monitor", start=started)
     samplers = _Samplers(sink)
@@ -107,7 +107,7 @@ def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.N
 class _Samplers:
     """Opens samplers, and says once what this host lacks of them."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SampleSink) -> None:
         self.opened: list[Sampler] = []
         self.lacking: dict[type[Sampler], str] = {}
         self._sink = sink

@@ -9,7 +9,7 @@ from typing import Any
 from monitors.ending import Ending
 from monitors.power import PowerMeter
 from monitors.sampler import Sampler, Unavailable
-from monitors.sink import Sink, Stamp, now
+from monitors.sink import SampleSink, Stamp, now
 
 # A last sample sooner than this after the one before would divide by next to nothing.
 _SHORTEST_S = 0.05
@@ -18,7 +18,7 @@ _SHORTEST_S = 0.05
 class Loop:
     """Runs samplers into a sink. A sampler that raises is reported once, tried again, and never ends the others."""
 
-    def __init__(self, samplers: Sequence[Sampler], sink: Sink, interval_s: float) -> None:
+    def __init__(self, samplers: Sequence[Sampler], sink: SampleSink, interval_s: float) -> None:
         self._samplers = list(samplers)
         self.lacking: dict[type[Sampler], str] = {}  # what this host turned out to lack while it was sampled
         self._meters = [sampler for sampler in samplers if isinstance(sampler, PowerMeter)]
@@ -111,7 +111,7 @@ def lateness(seconds: Sequence[float]) -> dict[str, float] | None:
     return {name: round(1000 * ordered[round(rank * (len(ordered) - 1))], 3) for name, rank in ranks.items()}
 
 
-def report_unavailable(sink: Sink, stamp: Stamp, source: str, meter: str, log: str, reason: str) -> None:
+def report_unavailable(sink: SampleSink, stamp: Stamp, source: str, meter: str, log: str, reason: str) -> None:
     """Says once, in both forms, what this host lacks."""
     sink.record(stamp, source, **({"meter": meter} if meter else {}), unavailable=reason)
     sink.comment(log, f"unavailable: {meter}: {reason}" if meter else f"unavailable: {reason}")

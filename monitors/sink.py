@@ -31,7 +31,7 @@ def now() -> Stamp:
     return Stamp(epoch_ns // 1_000_000, after)
 
 
-class Sink:
+class SampleSink:
     """Writes into one folder, each line whole and at once: whoever kills the monitor loses at most the last line.
 
     Raises:

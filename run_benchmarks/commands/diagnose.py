@@ -19,13 +19,13 @@ from run_benchmarks.plan.plan import NodePlan, Plan
 from run_benchmarks.plan.planner import make_plan
 from run_benchmarks.plan.resolve import ResolvedCase
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.rounds.round import Round
+from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import Bound, RunningTask, Runtime
 from run_benchmarks.runtimes.docker import DockerRuntime
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.leftovers import remove_folders
-from run_benchmarks.session.preparation import Prepared
+from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.context import RunContext
 from run_benchmarks.state.interruption import Interruption
 
@@ -48,7 +48,7 @@ class Ladder:
     """Climbs rung by rung over connected hosts; use once."""
 
     def __init__(
-        self, prepared: Prepared, hosts: Mapping[str, Host], result_dir: Path, interruption: Interruption
+        self, prepared: PreparedRun, hosts: Mapping[str, Host], result_dir: Path, interruption: Interruption
     ) -> None:
         self._prepared, self._hosts = prepared, hosts
         self._result_dir, self._interruption = result_dir, interruption
@@ -205,7 +205,7 @@ class Ladder:
             interruption=self._interruption,
             link_limit=settings.cluster.LINK_LIMIT,
         )
-        record = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
+        record = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
         return "" if record.verdict is Verdict.PASS else f"{record.verdict}: {record.reason}"
 
     def clean_up(self) -> None:
@@ -214,7 +214,7 @@ class Ladder:
         remove_folders(reached, self._prepared.plan.log_root_host)
 
 
-def network_case(prepared: Prepared) -> ResolvedCase:
+def network_case(prepared: PreparedRun) -> ResolvedCase:
     """The case of CASES that the ladder uses: of the network benchmark, on the most hosts.
 
     Raises:

@@ -27,7 +27,7 @@ from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.preparation import (
-    Prepared,
+    PreparedRun,
     connected,
     new_run_folder,
     new_run_id,
@@ -74,7 +74,7 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     return _control(prepared, folder, detach=detach, learn=learn)
 
 
-def _named(prepared: Prepared) -> tuple[Prepared, Path] | None:
+def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
     """The run, named after a result folder made for it, and that; None, having said why, where none can be made."""
     root = result_root(prepared.settings)
     try:
@@ -150,7 +150,7 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
-def _control(prepared: Prepared, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
+def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not _go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
         for word in ("attach", "status", "stop"):

@@ -19,7 +19,7 @@ SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")
 STEP_KEYS = ("step", "global_steps")
 
 
-class Progress:
+class LiveProgress:
     """Follows one round. On a terminal a line is redrawn; elsewhere a log line appears every LOG_EVERY_SECONDS."""
 
     def __init__(self, case: str, round_index: int, rounds: int) -> None:
@@ -35,7 +35,7 @@ class Progress:
         self._logged = self._started
         self._live = Live(get_renderable=self._render, console=CONSOLE, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> LiveProgress:
         if sys.stdout.isatty():
             with outliving():
                 self._live.start()

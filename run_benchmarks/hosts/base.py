@@ -32,7 +32,7 @@ class Completed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remark:
+class ConnectionAdvice:
     """What a person should know of the way to a host, though it works: what was found, what would be better, how."""
 
     subject: str
@@ -84,7 +84,7 @@ class Host(Protocol):
             LinkLostError: the connection broke; nothing is known of the command.
         """
 
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """What there is to say about the way to it; asks the host where it has to."""
 
     def docker(self) -> APIClient:

@@ -17,7 +17,7 @@ from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
 from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError
-from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed, Remark
+from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed, ConnectionAdvice
 from run_benchmarks.hosts.docker_client import Check, LocalAPIClient
 
 CHUNK = 1 << 18
@@ -94,7 +94,7 @@ class LocalHost:
             raise CommandError(self.name, argv, completed.exit_code, completed.stderr or completed.stdout)
         return completed
 
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """Nothing is in between."""
         return ()
 

@@ -35,7 +35,7 @@ from run_benchmarks.hosts.base import (
     CancelledError,
     Capture,
     Completed,
-    Remark,
+    ConnectionAdvice,
 )
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
@@ -141,7 +141,7 @@ class SshHost:
             with contextlib.suppress(Exception):  # a broken connection must not keep us from dropping it
                 engine.close()
 
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """Start files that print, and few sessions; the latter are asked for.
 
         Raises:
@@ -149,7 +149,7 @@ class SshHost:
         """
         found = []
         if self._noise:
-            remark = Remark(
+            remark = ConnectionAdvice(
                 subject="log-in shell",
                 found=f"text from its start files before a command's output: {self._noise[:200]!r}",
                 expected="start files that print nothing for what is not interactive",
@@ -158,7 +158,7 @@ class SshHost:
             found.append(remark)
         granted = self._links.probe(MAX_CHANNELS, time.monotonic() + CONNECT_SECONDS)
         if granted < MAX_CHANNELS:
-            remark = Remark(
+            remark = ConnectionAdvice(
                 subject="ssh sessions",
                 found=f"{granted} at once on a connection (MaxSessions in its sshd_config)",
                 expected=f"{MAX_CHANNELS}",

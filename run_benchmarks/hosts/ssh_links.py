@@ -37,7 +37,7 @@ class _Link:
 
 
 @dataclass(eq=False)
-class Session:
+class SshSession:
     """A channel that runs a command; `close` gives its place back."""
 
     channel: paramiko.Channel
@@ -90,7 +90,7 @@ class Links:
         for link in links:
             link.transport.close()
 
-    def session(self, command: str, until: float) -> Session:
+    def session(self, command: str, until: float) -> SshSession:
         """A session that runs `command`, by `until` (monotonic seconds).
 
         Raises:
@@ -102,7 +102,7 @@ class Links:
         while True:
             link = self._take(until)
             try:
-                return Session(_open(self._host, link.transport, command, until), link, self)
+                return SshSession(_open(self._host, link.transport, command, until), link, self)
             except RefusedError as error:
                 refusals += 1
                 left = self._learn(link, sure=refusals > GHOSTS)

@@ -128,7 +128,7 @@ say clock_ns "$(date +%s%N)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class MachineIdentity:
     """What tells one machine from another; "" where the host does not say.
 
     `boot_id` is of the running kernel, `netns` of the network namespace in it, `machine_id` of the installation (clones
@@ -177,7 +177,7 @@ class HostFacts:
     devices: tuple[str, ...]
     data: frozenset[str]
     listening: frozenset[int]
-    identity: Identity = Identity()
+    identity: MachineIdentity = MachineIdentity()
     checked_s: float = 0.0
     load: float | None = None
     cores: int = 1
@@ -285,7 +285,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         cores=processors(one.get("online", "")),
         ipmi_devices=tuple(many("ipmi")),
         power_groups=tuple(sorted(set(many("power_group")) - {one["gid"]})),
-        identity=Identity(
+        identity=MachineIdentity(
             boot_id=one.get("boot_id", ""),
             netns=one.get("netns", ""),
             machine_id=one.get("machine-id", ""),

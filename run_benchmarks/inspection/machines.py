@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from run_benchmarks.inspection.facts import Identity
+from run_benchmarks.inspection.facts import MachineIdentity
 from run_benchmarks.inspection.findings import HostReport
 
 SHARED_KERNEL = "shared kernel"
 SHOWN_MACS = 3
-_Named = tuple[str, Identity]
+_Named = tuple[str, MachineIdentity]
 
 
-def share_a_kernel(one: Identity, other: Identity) -> bool:
+def share_a_kernel(one: MachineIdentity, other: MachineIdentity) -> bool:
     """Whether both run on the same kernel, as far as they say so."""
     return one.boot_id != "" and one.boot_id == other.boot_id
 
 
-def are_one_machine(one: Identity, other: Identity) -> bool:
+def are_one_machine(one: MachineIdentity, other: MachineIdentity) -> bool:
     """Whether both are the same network namespace of the same kernel.
 
     The number of the first network namespace is nearly the same on every kernel, and machines restored from one
@@ -77,7 +77,7 @@ def _sharing(reports: Mapping[str, HostReport]) -> Iterator[tuple[_Named, _Named
             yield first, host
 
 
-def evidence(one: Identity, other: Identity) -> str:
+def evidence(one: MachineIdentity, other: MachineIdentity) -> str:
     """What both have in common, in words."""
     shared = [("boot-id", one.boot_id, other.boot_id), ("machine-id", one.machine_id, other.machine_id)]
     shared += [

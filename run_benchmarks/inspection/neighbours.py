@@ -37,7 +37,7 @@ done
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class HostActivity:
     """What one look found: the host's time (s), and in words whose tasks run there and which runs began there."""
 
     host_s: int
@@ -45,7 +45,7 @@ class Look:
     begun: tuple[str, ...]
 
 
-def look(host: Host, plan: Plan, since_s: int | None = None) -> Look:
+def look(host: Host, plan: Plan, since_s: int | None = None) -> HostActivity:
     """Look at a host. Claims of master ports count from `since_s` on, the host's time; None: not at all.
 
     Raises:
@@ -58,7 +58,7 @@ def look(host: Host, plan: Plan, since_s: int | None = None) -> Look:
     times = [line.split()[1] for line in lines if line.startswith("now ")]
     processes = [line.split(" ", 3)[1:] for line in lines if line.startswith("process ") and line.count(" ") >= 3]
     claims = [line.split()[1:3] for line in lines if line.startswith("claim ") and len(line.split()) == 3]
-    return Look(
+    return HostActivity(
         host_s=int(times[0]) if times and times[0].isdecimal() else 0,
         running=(
             *containers,

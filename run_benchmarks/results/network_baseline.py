@@ -44,7 +44,7 @@ class BaselineRecord(BaseModel):
         return any(row.below for row in self.rows)
 
 
-class Node(Protocol):
+class MeasuredNode(Protocol):
     """What is needed of a node."""
 
     @property
@@ -54,22 +54,22 @@ class Node(Protocol):
     def host(self) -> str: ...
 
 
-class Round(Protocol):
+class MeasuredRound(Protocol):
     """What is needed of a round."""
 
     @property
     def steps(self) -> list[dict[str, Any]]: ...
 
     @property
-    def nodes(self) -> Sequence[Node]: ...
+    def nodes(self) -> Sequence[MeasuredNode]: ...
 
 
-def measured(case: str, rounds: Sequence[Round]) -> dict[str, baseline.Entry]:
+def measured(case: str, rounds: Sequence[MeasuredRound]) -> dict[str, baseline.Entry]:
     """The measurements of a network case's rounds by what was measured; hosts bear the cluster config's names."""
     return baseline.entries((case, step) for each in rounds for step in _renamed(each))
 
 
-def _renamed(found: Round) -> Iterator[dict[str, Any]]:
+def _renamed(found: MeasuredRound) -> Iterator[dict[str, Any]]:
     names = {node.node_rank: node.host for node in found.nodes}
     for step in found.steps:
         groups = step.get("groups")
@@ -88,7 +88,7 @@ def _with_names(group: dict[str, Any], names: Mapping[int, str]) -> dict[str, An
 
 
 def against_baseline(
-    case: str, rounds: Sequence[Round], file: Path, known: Mapping[str, baseline.Entry], percent: float
+    case: str, rounds: Sequence[MeasuredRound], file: Path, known: Mapping[str, baseline.Entry], percent: float
 ) -> BaselineRecord:
     """The case's rounds against the entries of `file`. What the file does not hold is said, not compared."""
     found = measured(case, rounds)

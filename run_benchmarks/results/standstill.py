@@ -67,7 +67,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class StallCause:
     """Who stands still, and by what; `rank` is None where that cannot be told, and `message` says why."""
 
     rank: Standing | None
@@ -75,16 +75,16 @@ class Finding:
     evidence: list[str]
 
 
-def find_standing(standings: Sequence[Standing]) -> Finding:
+def find_standing(standings: Sequence[Standing]) -> StallCause:
     """The rank for which the others wait. The first rule that tells some ranks from the others decides."""
     there = [rank for rank in standings if not rank.has_finished]
     evidence = [rank.sentence() for rank in there]
     known = [rank for rank in there if rank.state is not None]
     if not known:
         why = "no rank was left that had not finished" if not there else "no launcher told anything of its ranks"
-        return Finding(rank=None, message=why, evidence=evidence)
+        return StallCause(rank=None, message=why, evidence=evidence)
     if not any(rank.is_still() for rank in there) and not any(map(_is_stopped, known)):
-        return Finding(rank=None, message="every rank was still getting on", evidence=evidence)
+        return StallCause(rank=None, message="every rank was still getting on", evidence=evidence)
     for rule in _RULES:
         suspects = rule(there)
         if suspects:
@@ -92,8 +92,8 @@ def find_standing(standings: Sequence[Standing]) -> Finding:
             more = [rank.name for rank in suspects if rank is not first]
             message = f"stands still: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
             ordered = [first.sentence(), *(rank.sentence() for rank in there if rank is not first)]
-            return Finding(rank=first, message=message, evidence=ordered)
-    return Finding(rank=None, message=_undecided(there), evidence=evidence)
+            return StallCause(rank=first, message=message, evidence=ordered)
+    return StallCause(rank=None, message=_undecided(there), evidence=evidence)
 
 
 def _is_stopped(rank: Standing) -> bool:

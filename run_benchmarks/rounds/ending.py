@@ -12,15 +12,15 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.capture import LEFT_OUT
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 from run_benchmarks.state.journal import NodeEnd
 
 Left = dict[str, list[RunningTask]]  # by host: what may run there still
 STAGING = ".incoming-*"  # what a controller that was killed left of an archive, in the round's folder
-Item = tuple[Node, str, RunningTask]
+Item = tuple[RunningNode, str, RunningTask]
 
 
-def end_tasks(nodes: Mapping[str, Node]) -> Left:
+def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
     """End workloads and monitors and keep what they wrote; returned are those that could not be ended.
 
     A host that is lost, or where what runs the tasks does not answer, is not asked: all of its tasks are left.
@@ -48,7 +48,7 @@ def end_tasks(nodes: Mapping[str, Node]) -> Left:
     return left
 
 
-def remove_tasks(nodes: Mapping[str, Node], left: Left) -> None:
+def remove_tasks(nodes: Mapping[str, RunningNode], left: Left) -> None:
     """Remove all tasks but those in `left`, to which those are added that do not go."""
     for (node, what, task), error in _failed(nodes, left, lambda item: item[2].remove()):
         LOG.warning("%s %s: not removed: %s", node.plan.host, what, error)
@@ -56,7 +56,7 @@ def remove_tasks(nodes: Mapping[str, Node], left: Left) -> None:
 
 
 def _failed(
-    nodes: Mapping[str, Node], left: Left, action: Callable[[Item], None]
+    nodes: Mapping[str, RunningNode], left: Left, action: Callable[[Item], None]
 ) -> Iterable[tuple[Item, ClusterDynoError]]:
     """Do something with every task of hosts that answer, those in `left` aside, at once; what failed."""
     items: dict[str, Item] = {
@@ -68,7 +68,7 @@ def _failed(
     return [(items[key], error) for key, error in for_each(items, action).failed.items()]
 
 
-def ends_of(nodes: Mapping[str, Node]) -> dict[str, NodeEnd]:
+def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
     """How each node's workload ended, for the journal."""
     return {
         host: NodeEnd(
@@ -81,7 +81,7 @@ def ends_of(nodes: Mapping[str, Node]) -> dict[str, NodeEnd]:
     }
 
 
-def restore(nodes: Mapping[str, Node], ends: Mapping[str, NodeEnd]) -> None:
+def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> None:
     """What `ends_of` said of these nodes when their round was over."""
     for host, end in ends.items():
         if host in nodes:

@@ -10,10 +10,10 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.facts import HostFacts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
-from run_benchmarks.inspection.neighbours import Look, look
+from run_benchmarks.inspection.neighbours import HostActivity, look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.records import Integrity, Remark
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 from training.benchmarks.driver.protocol import safe_json
 
 # Load that is not the round's: this share of the cores, and half a core at least.
@@ -30,18 +30,18 @@ class Neighbourhood:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._before: Mapping[str, Look] = {}
-        self._after: Mapping[str, Look] = {}
+        self._before: Mapping[str, HostActivity] = {}
+        self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
         self.unseen: list[str] = []
 
-    def look_before(self, nodes: Mapping[str, Node]) -> None:
+    def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
         """Look at every host; one that does not answer is another finding."""
         result = for_each(nodes, lambda node: look(node.host, self._plan))
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
 
-    def look_after(self, nodes: Mapping[str, Node], left: Iterable[str]) -> None:
+    def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every host that is there and where nothing of the round may run still (`left`)."""
         there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
         result = for_each(there, lambda node: look(node.host, self._plan, self._before[node.plan.host].host_s))
@@ -60,7 +60,7 @@ class Neighbourhood:
 
 
 def integrity(
-    nodes: Sequence[Node], reports: Mapping[str, HostReport], neighbourhood: Neighbourhood, started_ms: int
+    nodes: Sequence[RunningNode], reports: Mapping[str, HostReport], neighbourhood: Neighbourhood, started_ms: int
 ) -> Integrity:
     """Everything that is known to have disturbed a round, by host in node order, and what could not be looked at."""
     remarks = [*neighbourhood.remarks(), *_shared_kernels(nodes, reports)]
@@ -102,7 +102,7 @@ def _load_before(host: str, facts: HostFacts, started_ms: int) -> Iterator[Remar
         yield Remark(kind="load before start", host=host, detail=detail, from_ms=moment, to_ms=moment)
 
 
-def _shared_kernels(nodes: Sequence[Node], reports: Mapping[str, HostReport]) -> Iterator[Remark]:
+def _shared_kernels(nodes: Sequence[RunningNode], reports: Mapping[str, HostReport]) -> Iterator[Remark]:
     """One remark for the hosts of a round that are containers or namespaces of one machine."""
     kernels: dict[str, list[str]] = {}
     for node in nodes:
@@ -115,7 +115,7 @@ def _shared_kernels(nodes: Sequence[Node], reports: Mapping[str, HostReport]) ->
             yield Remark(kind=SHARED_KERNEL, host=hosts[0], detail=detail)
 
 
-def _of_monitor(node: Node, found: Disturbances) -> Iterator[Remark]:
+def _of_monitor(node: RunningNode, found: Disturbances) -> Iterator[Remark]:
     """Clock, throttling and strangers on the accelerators, in the head node's time."""
     host, offset = node.plan.host, round(node.outcome.clock_offset * 1000)
 
@@ -142,7 +142,7 @@ def _of_monitor(node: Node, found: Disturbances) -> Iterator[Remark]:
             yield remark("foreign accelerator process", detail, moment, moment)
 
 
-def _cpu_of_kernel(node: Node, nodes: Sequence[Node], reports: Mapping[str, HostReport]) -> float | None:
+def _cpu_of_kernel(node: RunningNode, nodes: Sequence[RunningNode], reports: Mapping[str, HostReport]) -> float | None:
     """CPU seconds of the round's workloads on a node's kernel, which counts those of all its hosts; None: not known."""
     sharing = [other for other in nodes if other is node or _same_kernel(node, other, reports)]
     records = [other.outcome.exit_record() for other in sharing]
@@ -150,13 +150,13 @@ def _cpu_of_kernel(node: Node, nodes: Sequence[Node], reports: Mapping[str, Host
     return sum(seconds) if len(seconds) == len(sharing) else None
 
 
-def _same_kernel(one: Node, other: Node, reports: Mapping[str, HostReport]) -> bool:
+def _same_kernel(one: RunningNode, other: RunningNode, reports: Mapping[str, HostReport]) -> bool:
     facts = [report.facts if report else None for report in (reports.get(n.plan.host) for n in (one, other))]
     return facts[0] is not None and facts[1] is not None and share_a_kernel(facts[0].identity, facts[1].identity)
 
 
 def _foreign_load(
-    node: Node, found: Disturbances, nodes: Sequence[Node], reports: Mapping[str, HostReport]
+    node: RunningNode, found: Disturbances, nodes: Sequence[RunningNode], reports: Mapping[str, HostReport]
 ) -> Iterator[Remark]:
     """What all processes had of the CPUs while the workload ran, without what the workload had itself."""
     record, own_s = node.outcome.exit_record(), _cpu_of_kernel(node, nodes, reports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from run_benchmarks.errors import TaskError
 from run_benchmarks.inspection.check import PORTS_TRIED
 from run_benchmarks.plan.plan import Plan
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 
 # A port is free where nobody listens; between choosing it and torchrun's listening a claim keeps other runs off.
 CLAIM_MINUTES = 10
@@ -38,7 +38,7 @@ done
 """
 
 
-def prepare_node(node: Node, plan: Plan, *, port_from: int | None, deadline: float) -> int | None:
+def prepare_node(node: RunningNode, plan: Plan, *, port_from: int | None, deadline: float) -> int | None:
     """Make a node's folder; where `port_from` is given, claim the first free port from it on and return that.
 
     Raises:

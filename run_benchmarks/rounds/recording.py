@@ -17,7 +17,7 @@ from run_benchmarks.results.judge import judge
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
-from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.context import RunContext, RunningNode
 from training.benchmarks.driver.protocol import safe_json
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
 
@@ -38,7 +38,7 @@ class RoundFacts:
 
 
 def write_round(
-    path: Path, context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts
+    path: Path, context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts
 ) -> RoundRecord:
     """Judge a round, write its round.json, and return the record.
 
@@ -56,7 +56,7 @@ def write_round(
     return record
 
 
-def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts) -> RoundRecord:
+def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
     """Judge what was collected of a round and say it all."""
     judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early)
     reason = judgement.reason
@@ -88,7 +88,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[Node], fac
 
 
 def unjudged_record(
-    context: RunContext, case: CasePlan, nodes: Sequence[Node], facts: RoundFacts, error: Exception
+    context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts, error: Exception
 ) -> RoundRecord:
     """The record of a round whose files led to `error`: FAIL (or what the controller ended it with), naming whose."""
     culprits = [node.plan.host for node in nodes if not _can_be_judged(node, context, facts)]
@@ -119,7 +119,7 @@ def unjudged_record(
     )
 
 
-def _can_be_judged(node: Node, context: RunContext, facts: RoundFacts) -> bool:
+def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
     try:
         found = judge([node.outcome], ended_early=facts.ended_early)
         safe_json.plain([found.metrics, found.steps])
@@ -138,12 +138,12 @@ def _printable(text: str) -> str:
     return text[:MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
-def _printable_part(node: Node, context: RunContext, master_port: int | None) -> NodeRecord:
+def _printable_part(node: RunningNode, context: RunContext, master_port: int | None) -> NodeRecord:
     record = _own_part(node, context, master_port)
     return record.model_copy(update={"files": {_printable(name): file for name, file in record.files.items()}})
 
 
-def _own_part(node: Node, context: RunContext, master_port: int | None) -> NodeRecord:
+def _own_part(node: RunningNode, context: RunContext, master_port: int | None) -> NodeRecord:
     """What is known of a node without its host's files."""
     workload = node.plan.workload
     return NodeRecord(
@@ -165,7 +165,9 @@ def _own_part(node: Node, context: RunContext, master_port: int | None) -> NodeR
     )
 
 
-def _node_record(node: Node, context: RunContext, facts: RoundFacts, phase_ms: tuple[int, int] | None) -> NodeRecord:
+def _node_record(
+    node: RunningNode, context: RunContext, facts: RoundFacts, phase_ms: tuple[int, int] | None
+) -> NodeRecord:
     exit_record = node.outcome.exit_record()
     return _own_part(node, context, facts.master_port).model_copy(
         update={

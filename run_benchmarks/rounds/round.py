@@ -24,7 +24,7 @@ from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import stacks
 from run_benchmarks.rounds.watch import Watch, stop_workloads
 from run_benchmarks.runtimes.base import Bound, RunningTask
-from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.journal import RoundCollecting, RoundStarted
 
 PREPARE_SECONDS = 120.0
@@ -33,7 +33,7 @@ STACKS_FILE = "stacks.txt"
 STACKS_BYTES = 4 << 20  # of the end of each rank's log, where its stacks are looked for
 
 
-class Round:
+class RoundRunner:
     """Runs one attempt at one round of one case; use once.
 
     `note` is told before anything starts on a host, and when its workloads have ended.
@@ -59,12 +59,12 @@ class Round:
         self._started_ms = time.time_ns() // 1_000_000
         self._nodes = {node.host: self._node(node) for node in self._plan.nodes}
 
-    def _node(self, node: NodePlan) -> Node:
+    def _node(self, node: NodePlan) -> RunningNode:
         folder = self.folder / node_folder(node.host, node.node_rank)
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
-        return Node(plan=node, host=self._context.hosts[node.host], outcome=outcome)
+        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome)
 
     def lost_hosts(self) -> dict[str, str]:
         """Hosts that got out of reach, and what was found."""
@@ -143,7 +143,7 @@ class Round:
         """Find the tasks by their names; whether every node's workload was started and is there."""
         return all(for_each(self._nodes, self._attach_node).raise_first().values())
 
-    def _attach_node(self, node: Node) -> bool:
+    def _attach_node(self, node: RunningNode) -> bool:
         node.host.connect()
         runtime = self._context.runtime
         node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
@@ -209,14 +209,14 @@ class Round:
         finally:
             self._phases[name] = round(time.monotonic() - started, 3)
 
-    def _each(self, action: Callable[[Node], None]) -> None:
+    def _each(self, action: Callable[[RunningNode], None]) -> None:
         """Do something on every node at once; the first error in node order is raised after all have ended."""
         for_each(self._nodes, action).raise_first()
 
     def _prepare(self) -> None:
         seconds = self._context.interruption.seconds_left(PREPARE_SECONDS)
 
-        def prepare(node: Node) -> None:
+        def prepare(node: RunningNode) -> None:
             is_master = node.plan.host == self._plan.master
             port_from = self._plan.port_from if is_master else None
             self._put_code_right(node, seconds)
@@ -238,7 +238,7 @@ class Round:
         self._note(started)
         self._begun = True
 
-    def _put_code_right(self, node: Node, seconds: float) -> None:
+    def _put_code_right(self, node: RunningNode, seconds: float) -> None:
         """Bring the code again where its folder was changed since the check, or the host came back with another."""
         code, path = self._context.code, self._context.plan.code_dir_host
         node.host.connect()
@@ -246,7 +246,7 @@ class Round:
             node.warnings.append(code_folder.in_words(node.plan.host, found))
             code_folder.bring(node.host, code, path, deadline=seconds)
 
-    def _note_changed_code(self, node: Node) -> None:
+    def _note_changed_code(self, node: RunningNode) -> None:
         """A round whose code was edited while it ran measured something else: it fails. Further files are a warning."""
         found = code_folder.compare(node.host, self._context.code, self._context.plan.code_dir_host)
         facts = self._context.reports[node.plan.host].facts
@@ -267,7 +267,7 @@ class Round:
         self._context.interruption.check()
         self._each(lambda node: node.workload.start() if node.workload else None)
 
-    def _create(self, node: Node) -> None:
+    def _create(self, node: RunningNode) -> None:
         bound = self._bind(node)
         facts = self._context.reports[node.plan.host].facts
         assert facts is not None
@@ -276,7 +276,7 @@ class Round:
         node.monitor.start()
         node.workload = self._context.runtime.create(node.host, node.plan, node.plan.workload, bound)
 
-    def _bind(self, node: Node) -> Bound:
+    def _bind(self, node: RunningNode) -> Bound:
         report = self._context.reports[node.plan.host]
         facts = report.facts
         assert facts is not None and self._master_port is not None
@@ -298,7 +298,7 @@ class Round:
     def _collect(self) -> None:
         port = self._master_port or self._plan.port_from
 
-        def collect(node: Node) -> None:
+        def collect(node: RunningNode) -> None:
             if node.lost:
                 node.outcome.incomplete = True
                 raise LinkLostError(node.plan.host, "out of reach")

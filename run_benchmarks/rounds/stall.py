@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.results.rank_logs import rank_log_name
-from run_benchmarks.state.context import HEARTBEAT_SECONDS, Node
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunningNode
 from training.benchmarks.driver.protocol import safe_json
 from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE, NodeRanks, RankState
 
@@ -33,7 +33,7 @@ STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class RankSnapshot:
     """One rank as its host shows it: the length of its log, and its state where its launcher tells it.
 
     `silent_seconds`: for how long the launcher had not heard of it.
@@ -67,13 +67,15 @@ class StallWatch:
     A host that cannot be asked counts as progress: that it is lost is somebody else's finding.
     """
 
-    def __init__(self, nodes: Collection[Node], limit: float) -> None:
+    def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
         self._nodes = {node.plan.host: node for node in nodes}
         self._limit = limit
         self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
         now = time.monotonic()
         self._looks = {
-            (node.plan.host, rank): Look(log_bytes=None, state=None) for node in nodes for rank in node.plan.ranks
+            (node.plan.host, rank): RankSnapshot(log_bytes=None, state=None)
+            for node in nodes
+            for rank in node.plan.ranks
         }
         self._moved_at = dict.fromkeys(self._looks, now)
         self._lock = threading.Lock()
@@ -111,7 +113,7 @@ class StallWatch:
                 for host, node in running.items():
                     self._compare(node, asked.succeeded.get(host))
 
-    def _compare(self, node: Node, looks: Mapping[int, Look] | None) -> None:
+    def _compare(self, node: RunningNode, looks: Mapping[int, RankSnapshot] | None) -> None:
         for rank in node.plan.ranks:
             key = node.plan.host, rank
             look = self._looks[key] if looks is None else looks[rank]
@@ -119,14 +121,14 @@ class StallWatch:
                 self._moved_at[key] = time.monotonic()
             self._looks[key] = look
 
-    def _look(self, node: Node) -> dict[int, Look]:
+    def _look(self, node: RunningNode) -> dict[int, RankSnapshot]:
         if node.lost:
             raise HostError(node.plan.host, "out of reach")
         found = node.host.run(["sh", "-c", LOOK, "sh", node.plan.log_dir_host], deadline=HEARTBEAT_SECONDS).stdout
         return parse_looks(found, node.plan.ranks)
 
 
-def parse_looks(text: str, ranks: Collection[int]) -> dict[int, Look]:
+def parse_looks(text: str, ranks: Collection[int]) -> dict[int, RankSnapshot]:
     """What LOOK printed, for each of the ranks; what cannot be read is as if it were not there."""
     sizes_text, _, states_text = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
     sizes = {name: size for size, _, name in (line.partition(" ") for line in sizes_text.splitlines())}
@@ -139,7 +141,7 @@ def parse_looks(text: str, ranks: Collection[int]) -> dict[int, Look]:
         size, state = sizes.get(rank_log_name(rank), ""), states.get(rank)
         silent = 0.0 if state is None else (written_ms - state.told_ms) / 1000
         bytes_ = int(size) if size.isdecimal() and len(size) <= SIZE_DIGITS else None
-        found[rank] = Look(log_bytes=bytes_, state=state, silent_seconds=silent)
+        found[rank] = RankSnapshot(log_bytes=bytes_, state=state, silent_seconds=silent)
     return found
 
 

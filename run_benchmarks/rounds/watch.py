@@ -12,14 +12,14 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.console.progress import Progress
+from run_benchmarks.console.progress import LiveProgress
 from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
-from run_benchmarks.state.context import HEARTBEAT_SECONDS, Node, RunContext, answers
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
 from training.benchmarks.driver.protocol import safe_json
 from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
 
@@ -38,11 +38,11 @@ class Watch:
     """
 
     def __init__(
-        self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, Node], elapsed: float = 0.0
+        self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, RunningNode], elapsed: float = 0.0
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
         self._deadline = time.monotonic() + case.time_limit - elapsed
-        self._ended: queue.Queue[Node] = queue.Queue()
+        self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
 
     def run(self) -> tuple[Verdict, str] | None:
@@ -64,7 +64,7 @@ class Watch:
         self._over.set()
         return early_end
 
-    def _until_the_end(self, progress: Progress, stall: StallWatch) -> tuple[Verdict, str] | None:
+    def _until_the_end(self, progress: LiveProgress, stall: StallWatch) -> tuple[Verdict, str] | None:
         stop_at: float | None = None
         while not all(node.done for node in self._nodes.values()):
             with contextlib.suppress(queue.Empty):
@@ -88,7 +88,7 @@ class Watch:
         stalled = stall.stalled()
         return None if stalled is None else (Verdict.TIMEOUT, stalled)
 
-    def _wait_for(self, node: Node) -> None:
+    def _wait_for(self, node: RunningNode) -> None:
         try:
             node.outcome.exit_code = self._exit_code(node)
         except LinkLostError as error:
@@ -99,7 +99,7 @@ class Watch:
         finally:
             self._ended.put(node)
 
-    def _exit_code(self, node: Node) -> int:
+    def _exit_code(self, node: RunningNode) -> int:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         That a wait ends without an answer means either that the task goes on or that the host is gone: so it is asked.
@@ -146,7 +146,7 @@ class Watch:
             complained = True
             time.sleep(RECONNECT_SECONDS)
 
-    def _give_up(self, node: Node, alive: bool, trouble: str) -> NoReturn:
+    def _give_up(self, node: RunningNode, alive: bool, trouble: str) -> NoReturn:
         limit = self._context.link_limit
         if alive:
             node.silent = True
@@ -154,12 +154,12 @@ class Watch:
         raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
 
     @contextlib.contextmanager
-    def _follow(self) -> Iterator[Progress]:
+    def _follow(self) -> Iterator[LiveProgress]:
         """Feed rank 0's log into a progress display; a break of the stream costs the display a moment, no more."""
         first = next(iter(self._nodes.values()))
         path = f"{first.plan.log_dir_host}/{rank_log_name(0)}"
         cancel = threading.Event()
-        progress = Progress(self._case.name, self._index, len(self._case.rounds))
+        progress = LiveProgress(self._case.name, self._index, len(self._case.rounds))
         seen = 0
 
         def feed(chunk: bytes) -> None:
@@ -194,7 +194,7 @@ class Watch:
             time.sleep(STACKS_SECONDS)
 
 
-def recorded_exit_code(node: Node) -> int | None:
+def recorded_exit_code(node: RunningNode) -> int | None:
     """What the launch on that node wrote down as its exit code, None where it has written nothing that can be read."""
     path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
     try:
@@ -204,11 +204,11 @@ def recorded_exit_code(node: Node) -> int | None:
         return None
 
 
-def stop_workloads(nodes: Mapping[str, Node]) -> None:
+def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
     """Stop what still runs. A host that does not answer is left alone: nothing of it could be had in time."""
     running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
 
-    def stop(node: Node) -> None:
+    def stop(node: RunningNode) -> None:
         assert node.workload is not None
         if not node.answers():
             raise LinkLostError(node.plan.host, "out of reach")

@@ -18,7 +18,7 @@ import requests
 from container.distribute import transfer
 from container.engine_images import (
     DistributeError,
-    Identity,
+    ImageIdentity,
     ImageState,
     build,
     identity,
@@ -56,8 +56,8 @@ def provide_images(
     hosts: Mapping[str, Host],
     reports: Mapping[str, HostReport],
     interruption: Interruption,
-    settled: Mapping[str, Identity],
-) -> dict[str, Identity]:
+    settled: Mapping[str, ImageIdentity],
+) -> dict[str, ImageIdentity]:
     """Bring every image of the plan to every host that needs it and lacks it; the reports then have each host's id.
 
     Args:
@@ -79,7 +79,7 @@ def provide_images(
         if image is not None:
             names = needed.setdefault(image, [])
             names += [host for host in case.hosts if host not in names]
-    images: dict[str, Identity] = {}
+    images: dict[str, ImageIdentity] = {}
     for tag, names in needed.items():
         chosen, spec = {name: hosts[name] for name in names}, specs.get(tag)
         states = _each(chosen, functools.partial(image_state, tag=tag, spec=spec))
@@ -93,7 +93,7 @@ def provide_images(
 
 
 def image_records(
-    resolved: Resolved, images: Mapping[str, Identity], reports: Mapping[str, HostReport]
+    resolved: Resolved, images: Mapping[str, ImageIdentity], reports: Mapping[str, HostReport]
 ) -> list[ImageRecord]:
     """What the images of a run were made of, and the id that each host has them under."""
     specs = {case.image.tag: case.image for case in resolved.cases if case.image is not None}
@@ -124,8 +124,8 @@ def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) 
 
 
 def _usable(
-    tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: Identity | None
-) -> tuple[str | None, dict[str, Identity | None]]:
+    tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: ImageIdentity | None
+) -> tuple[str | None, dict[str, ImageIdentity | None]]:
     """The host to build on, None for any; and by host the image it may use: one and the same on all, or None.
 
     Raises:
@@ -156,10 +156,10 @@ def _provide(
     tag: str,
     spec: ImageSpec | None,
     hosts: Mapping[str, Host],
-    there: Mapping[str, Identity | None],
+    there: Mapping[str, ImageIdentity | None],
     builder: str,
     interruption: Interruption,
-) -> dict[str, Identity]:
+) -> dict[str, ImageIdentity]:
     """Bring the image to those that lack it, and say what they have then."""
     brought = {name: hosts[name] for name, image in there.items() if image is None}
     if not brought:

@@ -40,7 +40,7 @@ FOLDER_MODE = 0o750
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedRun:
     """Everything known before a host is touched."""
 
     settings: Settings
@@ -64,7 +64,7 @@ class Prepared:
         settings = with_hosts(self.settings, plan.hosts)
         return plan_round(plan, settings, self.resolved, resolved, index=index, attempt=attempt)
 
-    def named(self, run_id: str, owner: str) -> Prepared:
+    def named(self, run_id: str, owner: str) -> PreparedRun:
         """The same, as the run of that name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
         return dataclasses.replace(self, plan=plan)
@@ -74,7 +74,7 @@ class Prepared:
         return hashlib.sha256(self.plan.model_dump_json().encode()).hexdigest()
 
 
-def prepare(settings: Settings, run_id: str) -> Prepared:
+def prepare(settings: Settings, run_id: str) -> PreparedRun:
     """Resolve and plan, without touching a host.
 
     Where every case names its hosts, the others of HOSTS take no part in the run.
@@ -100,7 +100,7 @@ def prepare(settings: Settings, run_id: str) -> Prepared:
     resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, *notes))
     code = bundle(ROOT, nested_mount_points(settings))
     plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
-    return Prepared(settings=settings, resolved=resolved, code=code, plan=plan)
+    return PreparedRun(settings=settings, resolved=resolved, code=code, plan=plan)
 
 
 def new_run_id() -> str:

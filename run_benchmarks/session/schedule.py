@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from container.engine_images import Identity
+from container.engine_images import ImageIdentity
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
@@ -17,13 +17,13 @@ from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
 from run_benchmarks.results.records import RoundRecord, Verdict
-from run_benchmarks.rounds.round import Round
+from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask, Runtime
 from run_benchmarks.runtimes.docker import DockerRuntime
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.images import provide_images
-from run_benchmarks.session.preparation import Prepared
+from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import RETRIED, Journal, JournalState, RoundEnded
@@ -33,7 +33,7 @@ class TooFewHostsError(ClusterDynoError):
     """Fewer hosts are left than a case needs; the message says which were lost and why."""
 
 
-class Schedule:
+class RoundScheduler:
     """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began.
 
     `left_out` has the hosts that failed the check, and why: no round runs there.
@@ -41,7 +41,7 @@ class Schedule:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedRun,
         hosts: Mapping[str, Host],
         reports: Mapping[str, HostReport],
         result_dir: Path,
@@ -56,7 +56,7 @@ class Schedule:
         self._past, self._left_out = past, dict(left_out or {})
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
-        self.images: dict[str, Identity] = {}  # by tag
+        self.images: dict[str, ImageIdentity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         docker = self._plan.runtime == "docker"
         kept = prepared.settings.test.MAX_OUTPUT_BYTES
@@ -123,7 +123,7 @@ class Schedule:
         self._note(round_, record)
         return record
 
-    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> Round:
+    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> RoundRunner:
         test = self._prepared.settings.test
         context = RunContext(
             plan=plan,
@@ -137,9 +137,9 @@ class Schedule:
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
-        return Round(context, case, self._prepared.attempt(plan, name, index, attempt), note=self._journal.append)
+        return RoundRunner(context, case, self._prepared.attempt(plan, name, index, attempt), note=self._journal.append)
 
-    def _note(self, round_: Round, record: RoundRecord) -> None:
+    def _note(self, round_: RoundRunner, record: RoundRecord) -> None:
         self._journal.append(
             RoundEnded(
                 case=record.case,

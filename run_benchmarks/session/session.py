@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from container.engine_images import Identity
+from container.engine_images import ImageIdentity
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
@@ -37,12 +37,18 @@ from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
 from run_benchmarks.session.images import image_records
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import ROOT as ROOT
-from run_benchmarks.session.preparation import Prepared, connected
+from run_benchmarks.session.preparation import PreparedRun, connected
 from run_benchmarks.session.preparation import new_run_id as new_run_id
 from run_benchmarks.session.preparation import prepare as prepare
 from run_benchmarks.session.retries import earlier_attempts, passed_late
 from run_benchmarks.session.revision import revision
-from run_benchmarks.session.schedule import Schedule, TooFewHostsError, recorded_attempts, recorded_rounds, settled
+from run_benchmarks.session.schedule import (
+    RoundScheduler,
+    TooFewHostsError,
+    recorded_attempts,
+    recorded_rounds,
+    settled,
+)
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.state.journal import Journal, RunEnded, RunStarted
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
@@ -57,7 +63,7 @@ PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 class Session:
     """Runs a prepared plan to its end, or from where its journal stands; use once."""
 
-    def __init__(self, prepared: Prepared, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
+    def __init__(self, prepared: PreparedRun, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
         self._journal = Journal(result_dir)
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption, self._command = result_dir, interruption, command
@@ -70,7 +76,7 @@ class Session:
         self._rounds: dict[str, list[RoundRecord]] = {case.name: [] for case in self._plan.cases}
         self._skipped: dict[str, str] = {}
         self._code_differences: dict[str, list[str]] = {}
-        self._images: Mapping[str, Identity] = {}
+        self._images: Mapping[str, ImageIdentity] = {}
         self._revision = revision(ROOT, set(prepared.code.names))
         # Read at the start: the file may be replaced meanwhile.
         file = prepared.settings.test.BASELINE
@@ -171,7 +177,7 @@ class Session:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        schedule = Schedule(
+        schedule = RoundScheduler(
             self._prepared,
             hosts,
             self._reports,

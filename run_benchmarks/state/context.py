@@ -43,7 +43,7 @@ class RunContext:
 
 
 @dataclass(kw_only=True)
-class Node:
+class RunningNode:
     """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it.
 
     `silent`: the host answers, but what runs its tasks (the Docker engine) does not.

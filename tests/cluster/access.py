@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.cluster.host import SSH_PORT, Access, Host
+from tests.cluster.host import SSH_PORT, Access, ClusterHost
 
 KEY_FILE = "id_ed25519"
 HOST_KEY = "ssh_host_ed25519_key"
@@ -28,7 +28,7 @@ def new_key_pair(comment: str) -> tuple[str, str]:
     return private.decode(), f"{public.decode()} {comment}\n"
 
 
-def write_keys(folder: Path, hosts: Sequence[Host]) -> None:
+def write_keys(folder: Path, hosts: Sequence[ClusterHost]) -> None:
     """Write a fresh client key, a fresh key for each host (private keys with mode 0600), and known_hosts."""
     _write_key_pair(folder / KEY_FILE, "clusterdyno-testbed")
     known = []
@@ -48,7 +48,7 @@ def _write_key_pair(file: Path, comment: str) -> str:
     return public
 
 
-def read_access(folder: Path, host: Host, hosts: Sequence[Host]) -> Access:
+def read_access(folder: Path, host: ClusterHost, hosts: Sequence[ClusterHost]) -> Access:
     """What a host lets in and shows, from the files write_keys() wrote."""
     return Access(
         etc_hosts=etc_hosts(hosts),
@@ -57,13 +57,13 @@ def read_access(folder: Path, host: Host, hosts: Sequence[Host]) -> Access:
     )
 
 
-def etc_hosts(hosts: Sequence[Host]) -> str:
+def etc_hosts(hosts: Sequence[ClusterHost]) -> str:
     """The text of /etc/hosts that every host of the bed gets."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", *(f"{host.address} {host.name}" for host in hosts)]
     return "\n".join(lines) + "\n"
 
 
-def write_cluster_conf(folder: Path, hosts: Sequence[Host]) -> None:
+def write_cluster_conf(folder: Path, hosts: Sequence[ClusterHost]) -> None:
     """Write the cluster_conf.py that names the bed's hosts."""
     addresses = "".join(f"    {host.address!r},  # {host.name}\n" for host in hosts)
     text = (
@@ -98,7 +98,7 @@ def write_test_conf(folder: Path, *, base_image: str, wheelhouse: Path, nnodes: 
     (folder / TEST_CONF).write_text(text)
 
 
-def ssh_argv(folder: Path, host: Host) -> list[str]:
+def ssh_argv(folder: Path, host: ClusterHost) -> list[str]:
     """The OpenSSH command that reaches a host with the bed's key and known_hosts; append the remote command to it."""
     options = [f"UserKnownHostsFile={folder / KNOWN_HOSTS}", "StrictHostKeyChecking=yes", "BatchMode=yes"]
     words = [word for option in options for word in ("-o", option)]

@@ -21,7 +21,7 @@ from types import TracebackType
 
 from tests.cluster import access, network, seed
 from tests.cluster.engine import bed_id, remove_cgroups
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 from tests.cluster.images import BASE_IMAGE, WHEELHOUSE
 from tests.cluster.lock import FolderLock
 from tests.cluster.needs import missing
@@ -70,7 +70,7 @@ class TestBed:
         self._persistent = persistent
         self._lock = FolderLock(self.folder)
         self.bed = bed_id(self.folder)
-        self.hosts: list[Host] = []
+        self.hosts: list[ClusterHost] = []
 
     @classmethod
     def load(cls, folder: Path | str) -> TestBed | None:
@@ -99,7 +99,7 @@ class TestBed:
     def test_conf(self) -> Path:
         return self.folder / access.TEST_CONF
 
-    def ssh_argv(self, host: Host, *command: str) -> list[str]:
+    def ssh_argv(self, host: ClusterHost, *command: str) -> list[str]:
         """argv of an OpenSSH client that runs a (quoted) command on a host of the bed."""
         return [*access.ssh_argv(self.folder, host), *command]
 
@@ -161,12 +161,12 @@ class TestBed:
         wire = Network(self.bed, subnet)
         disks = self.folder / HOSTS_FOLDER
         self.hosts = [
-            Host(wire, number, disks / f"node{number}", engine=engine)
+            ClusterHost(wire, number, disks / f"node{number}", engine=engine)
             for number, engine in enumerate(self._engines, start=1)
         ]
         return wire
 
-    def boot(self, host: Host) -> None:
+    def boot(self, host: ClusterHost) -> None:
         """Switch a host on, also again after host.kill(): an empty disk, the same keys, its images kept."""
         host.link_up()
         if self._images and host.has_engine:
@@ -177,7 +177,7 @@ class TestBed:
         """Take everything away; the engines' images stay in the folder for the next time unless `purge`."""
         self._lock.acquire()
         try:
-            _in_parallel(Host.shut_down, self.hosts)
+            _in_parallel(ClusterHost.shut_down, self.hosts)
         finally:
             try:
                 _remove(self.folder, purge=purge)
@@ -229,7 +229,7 @@ def _disks(folder: Path) -> Iterator[Path]:
     return iter(sorted(disks.iterdir())) if disks.is_dir() else iter(())
 
 
-def _in_parallel(action: Callable[[Host], None], hosts: Sequence[Host]) -> None:
+def _in_parallel(action: Callable[[ClusterHost], None], hosts: Sequence[ClusterHost]) -> None:
     """Do it for all hosts, a few at once; all are tried, and the first failure is raised."""
     if not hosts:
         return

@@ -22,7 +22,7 @@ from run_benchmarks.session.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import bed_id
-from tests.cluster.host import SSH_PORT, Host
+from tests.cluster.host import SSH_PORT, ClusterHost
 from tests.cluster.network import NETNS_FOLDER, namespaces
 from tests.conftest import testbed_folder
 
@@ -140,7 +140,7 @@ class Controller:
         return names
 
 
-def ssh_host(bed: TestBed, host: Host) -> SshHost:
+def ssh_host(bed: TestBed, host: ClusterHost) -> SshHost:
     """A host of the bed as run.py speaks to it; not connected yet."""
     return SshHost(
         Endpoint(host=host.address, port=SSH_PORT, user="root", key=bed.key_file, known_hosts=bed.known_hosts)

@@ -53,7 +53,7 @@ class Access:
     host_private_key: str
 
 
-class Host:
+class ClusterHost:
     """Host `number` (from 1) of a bed; `folder` holds its disk. `engine` says whether it has Docker at all."""
 
     def __init__(self, network: Network, number: int, folder: Path, *, engine: bool) -> None:
@@ -199,7 +199,7 @@ class Host:
         run(["ip", "link", "set", self._network.veth(self._number), "up"])
 
     def impair(
-        self, *, rate: str | None = None, delay: float = 0.0, loss: float = 0.0, peer: Host | None = None
+        self, *, rate: str | None = None, delay: float = 0.0, loss: float = 0.0, peer: ClusterHost | None = None
     ) -> None:
         """Make its wire bad in what it sends: to everybody, or to `peer` alone, in place of what was set for that.
 
@@ -208,7 +208,7 @@ class Host:
         """
         self._netem.set(peer.address if peer else "", Impairment(rate=rate, delay_s=delay, loss=loss))
 
-    def mend(self, *, peer: Host | None = None) -> None:
+    def mend(self, *, peer: ClusterHost | None = None) -> None:
         """End impair() for that peer, or what was set for everybody."""
         self._netem.set(peer.address if peer else "", None)
 

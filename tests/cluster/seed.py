@@ -25,7 +25,7 @@ from tests.cluster.lock import FolderLock
 from tests.cluster.system import TestBedError, run
 
 if TYPE_CHECKING:
-    from tests.cluster.host import Host
+    from tests.cluster.host import ClusterHost
 
 VENDOR, FRAMEWORK = "cpu", "pytorch"
 DATA = "docker"
@@ -87,7 +87,7 @@ def make(cache: Path = images.CACHE) -> Path:
 
 
 @contextmanager
-def forgotten(hosts: Sequence[Host]) -> Iterator[str]:
+def forgotten(hosts: Sequence[ClusterHost]) -> Iterator[str]:
     """The tag of the cases' image, which these hosts have no more; they keep its layers, so that a build is short."""
     tag = case_image().tag
     clients = [host.connect_docker(timeout=300) for host in hosts]

@@ -36,13 +36,13 @@ def host(testbed: TestBed) -> Iterator[SshHost]:
     made.close()
 
 
-def frozen(target: bed_host.Host) -> AbstractContextManager[None]:
+def frozen(target: bed_host.ClusterHost) -> AbstractContextManager[None]:
     """sshd and its sessions stand still; the connections stay open."""
     return system.frozen(target.pids(*bed_host.SSHD))
 
 
 @contextmanager
-def unplugged(target: bed_host.Host) -> Iterator[None]:
+def unplugged(target: bed_host.ClusterHost) -> Iterator[None]:
     """No packet passes in either direction."""
     target.link_down()
     try:
@@ -60,7 +60,7 @@ def ends_within(seconds: float, action: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("broken", [frozen, unplugged])
 def test_operations_on_a_host_that_says_nothing(
-    host: SshHost, testbed: TestBed, broken: Callable[[bed_host.Host], AbstractContextManager[None]]
+    host: SshHost, testbed: TestBed, broken: Callable[[bed_host.ClusterHost], AbstractContextManager[None]]
 ) -> None:
     engine = host.open_docker(round(DEADLINE))
     assert engine.ping()

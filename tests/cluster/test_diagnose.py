@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.access import etc_hosts
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, rank_process
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 CASE: dict[str, object] = {"nproc": 1, "overrides": {"sizes": "8..1M x8", "iterations": 5}}
@@ -38,7 +38,7 @@ class HeadNode(Controller):
 
 
 @contextmanager
-def etc_hosts_of(host: Host, text: str) -> Iterator[None]:
+def etc_hosts_of(host: ClusterHost, text: str) -> Iterator[None]:
     """Another /etc/hosts on a host."""
     file = host.path("/etc/hosts")
     before = file.read_text()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 from tests.cluster.netem import Impairment, classifier
 from tests.cluster.system import run
 
@@ -84,18 +84,18 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
             echo.communicate()
 
 
-def serve(host: Host, code: str) -> subprocess.Popen[str]:
+def serve(host: ClusterHost, code: str) -> subprocess.Popen[str]:
     argv = ["nsenter", f"--net=/proc/{host.pid}/ns/net", sys.executable, "-c", code, str(PORT)]
     server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None and server.stdout.readline() == "up\n"
     return server
 
 
-def seconds(host: Host, code: str, peer: Host) -> float:
+def seconds(host: ClusterHost, code: str, peer: ClusterHost) -> float:
     return float(host.exec([sys.executable, "-c", code, peer.address, str(PORT)]).stdout)
 
 
-def arrived(sender: Host, receiver: Host) -> int:
+def arrived(sender: ClusterHost, receiver: ClusterHost) -> int:
     """How many of the datagrams came through."""
     server = serve(receiver, COUNT)
     sender.exec([sys.executable, "-c", DATAGRAMS_OUT, receiver.address, str(PORT), str(DATAGRAMS)])

@@ -22,14 +22,14 @@ LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 25.0, 15.0
 
 
 @pytest.fixture
-def far(testbed: TestBed) -> Iterator[bed_host.Host]:
+def far(testbed: TestBed) -> Iterator[bed_host.ClusterHost]:
     """The second host, reachable again in the end."""
     far = testbed.hosts[1]
     yield far
     far.link_up()
 
 
-def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.Host) -> None:
+def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.ClusterHost) -> None:
     host = ssh_host(testbed, far)
     host.connect()
     mark = ["pgrep", "-xf", "sleep 86399.75"]
@@ -48,7 +48,7 @@ def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.
     host.close()
 
 
-def test_the_workload_of_a_host_that_was_lost(tmp_path: Path, testbed: TestBed, far: bed_host.Host) -> None:
+def test_the_workload_of_a_host_that_was_lost(tmp_path: Path, testbed: TestBed, far: bed_host.ClusterHost) -> None:
     controller = Controller(tmp_path, testbed)
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     case = {

@@ -16,7 +16,7 @@ import pytest
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.host import SSHD, Host
+from tests.cluster.host import SSHD, ClusterHost
 from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -42,13 +42,13 @@ def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
         made.end()
 
 
-def processes(host: Host) -> Counter[str]:
+def processes(host: ClusterHost) -> Counter[str]:
     """The commands that run on a host, those of its containers among them, without what the look itself starts."""
     lines = host.exec(["ps", "-eo", "args", "--no-headers"]).stdout.splitlines()
     return Counter(line for line in lines if not line.startswith(("ps -eo", "timeout --signal", "sleep 86400")))
 
 
-def _assert_nothing_left(host: Host, before: Counter[str]) -> None:
+def _assert_nothing_left(host: ClusterHost, before: Counter[str]) -> None:
     def none_left() -> bool:
         return not processes(host) - before
 
@@ -144,7 +144,7 @@ def test_while_the_tasks_are_started(controller: Controller) -> None:
     assert record["verdict"] == "aborted" and record["first_failure"] is None
 
 
-def _assert_least_privilege(host: Host) -> None:
+def _assert_least_privilege(host: ClusterHost) -> None:
     """What docs/security.md says of a container, of those that run."""
     client = host.connect_docker()
     try:

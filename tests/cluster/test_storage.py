@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
@@ -22,7 +22,7 @@ SECRET = "s3cret-and-nobodys-business"
 
 
 @contextmanager
-def small_disk(host: Host, folder: Path, options: str) -> Iterator[None]:
+def small_disk(host: ClusterHost, folder: Path, options: str) -> Iterator[None]:
     """A file system of its own on a folder of a host."""
     host.exec(["mkdir", "-p", str(folder)])
     host.exec(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)])

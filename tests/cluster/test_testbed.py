@@ -15,7 +15,7 @@ import pytest
 from tests.cluster import images, network
 from tests.cluster.bed import BedIsUpError, TestBed, take_down
 from tests.cluster.engine import Engine, answers, bed_id, start_engine
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 from tests.cluster.lock import FolderLock
 from tests.cluster.system import TestBedError, run, wait_until
 
@@ -29,11 +29,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
         yield bed
 
 
-def ssh(bed: TestBed, host: Host, *command: str) -> subprocess.CompletedProcess[str]:
+def ssh(bed: TestBed, host: ClusterHost, *command: str) -> subprocess.CompletedProcess[str]:
     return run(bed.ssh_argv(host, *command), check=False, timeout=20)
 
 
-def reaches(host: Host, name: str) -> bool:
+def reaches(host: ClusterHost, name: str) -> bool:
     """Whether a TCP connection from the host to another's sshd, by name, comes about within 2 s."""
     code = f"import socket; socket.create_connection(({name!r}, 22), timeout=2)"
     return host.exec([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, wait_until
-from tests.cluster.host import Host
+from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
@@ -39,7 +39,7 @@ def begin(controller: Controller) -> tuple[subprocess.Popen[str], Path]:
     return process, run
 
 
-def temporary(host: Host) -> set[str]:
+def temporary(host: ClusterHost) -> set[str]:
     """What launches made in the temporary folder of a host; those that were killed leave theirs."""
     return set(host.exec(["find", "/tmp", "-maxdepth", "1", "-name", "clusterdyno-*"]).stdout.split())
 
@@ -55,7 +55,7 @@ def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBe
     second.configure_test({"SHORT": SHORT, "LONG": LONG}, **PROCESS)
     before = {host.name: temporary(host) for host in testbed.hosts}
 
-    def made(host: Host) -> list[str]:
+    def made(host: ClusterHost) -> list[str]:
         return sorted(temporary(host) - before[host.name])
 
     try:

@@ -15,7 +15,7 @@ from monitors.ending import Ending
 from monitors.foreign import EVERY_S, ForeignProcesses
 from monitors.host import CpuSampler, MemorySampler, ThrottleSampler
 from monitors.sampler import Sampler, Unavailable
-from monitors.sink import Sink, Stamp
+from monitors.sink import SampleSink, Stamp
 from tests.vendors.fake_nvml import FakeNvml
 from vendors.nvidia.probe import NvmlProbe
 
@@ -33,7 +33,7 @@ def watched(folder: Path, *samplers: Sampler, ticks: int = 8) -> Path:
             self.left -= 1
             return None if self.left >= 0 else "enough"
 
-    with_sink = Sink(folder)
+    with_sink = SampleSink(folder)
     for sampler in samplers:
         with_sink.header(sampler.log, sampler.columns)
     loop.Loop(samplers, with_sink, INTERVAL_S).run(Ticks())

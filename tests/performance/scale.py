@@ -28,7 +28,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import LABEL, NodePlan, Task
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.process import SUPERVISE, ProcessRuntime
-from run_benchmarks.session.preparation import Prepared, make_hosts, new_run_id, prepare
+from run_benchmarks.session.preparation import PreparedRun, make_hosts, new_run_id, prepare
 from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
@@ -148,7 +148,7 @@ def _simulated(count: int) -> Row:
     )
 
 
-def _settings(folder: Path, hosts: Sequence[str], access: str) -> Prepared:
+def _settings(folder: Path, hosts: Sequence[str], access: str) -> PreparedRun:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cluster_conf.py").write_text(f"HOSTS = {list(hosts)!r}\n{access}")
     case = {"model": "network", "framework": "pytorch", "config": "config_CPUx2x2", "nnodes": len(hosts), "nproc": 1}
@@ -158,16 +158,16 @@ def _settings(folder: Path, hosts: Sequence[str], access: str) -> Prepared:
     return prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), new_run_id())
 
 
-def _prepared(bed: TestBed, count: int, folder: Path) -> Prepared:
+def _prepared(bed: TestBed, count: int, folder: Path) -> PreparedRun:
     access = f"SSH_USER = 'root'\nSSH_KEY = {str(bed.key_file)!r}\nKNOWN_HOSTS = {str(bed.known_hosts)!r}\n"
     return _settings(folder, [host.address for host in bed.hosts[:count]], access)
 
 
-def _check_on(hosts: Mapping[str, Host], prepared: Prepared) -> dict[str, HostReport]:
+def _check_on(hosts: Mapping[str, Host], prepared: PreparedRun) -> dict[str, HostReport]:
     return check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor)
 
 
-def _check(prepared: Prepared) -> None:
+def _check(prepared: PreparedRun) -> None:
     """Connect anew to every host and check it."""
     hosts = make_hosts(prepared.settings.cluster)
     try:
@@ -178,7 +178,7 @@ def _check(prepared: Prepared) -> None:
         for_each(hosts, lambda host: host.close())
 
 
-def _fact_argv(prepared: Prepared, names: Sequence[str]) -> list[str]:
+def _fact_argv(prepared: PreparedRun, names: Sequence[str]) -> list[str]:
     """What the check runs on a host of this plan."""
     plan = prepared.plan
     return Questions(
@@ -194,11 +194,11 @@ def _fact_argv(prepared: Prepared, names: Sequence[str]) -> list[str]:
     ).argv()
 
 
-def _fact_command(prepared: Prepared) -> str:
+def _fact_command(prepared: PreparedRun) -> str:
     return shlex.join(_fact_argv(prepared, prepared.plan.hosts))
 
 
-def _start_both(prepared: Prepared, clush: Callable[[str, str], float], number: int) -> tuple[float, float]:
+def _start_both(prepared: PreparedRun, clush: Callable[[str, str], float], number: int) -> tuple[float, float]:
     """Start a process on every host, with us (connections open, as in a run) and with clush."""
     hosts = make_hosts(prepared.settings.cluster)
     try:
@@ -221,11 +221,11 @@ def _start_both(prepared: Prepared, clush: Callable[[str, str], float], number: 
     return ours, theirs
 
 
-def _push(host: Host, prepared: Prepared) -> None:
+def _push(host: Host, prepared: PreparedRun) -> None:
     push(host, prepared.code.open(), prepared.plan.code_dir_host, deadline=60)
 
 
-def _nodes(prepared: Prepared, name: str) -> dict[str, NodePlan]:
+def _nodes(prepared: PreparedRun, name: str) -> dict[str, NodePlan]:
     """Nodes whose workload writes one file, with folders of their own."""
     nodes = {}
     for node in prepared.plan.cases[0].rounds[0].nodes:
@@ -237,7 +237,7 @@ def _nodes(prepared: Prepared, name: str) -> dict[str, NodePlan]:
     return nodes
 
 
-def _whole(prepared: Prepared, folder: Path, name: str) -> None:
+def _whole(prepared: PreparedRun, folder: Path, name: str) -> None:
     """What a round costs beside its payload: connect, check, push, start, wait, collect, clean."""
     hosts = make_hosts(prepared.settings.cluster)
     try:

@@ -10,7 +10,7 @@ from typing import IO
 from docker import APIClient
 
 from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.hosts.base import Completed, Remark
+from run_benchmarks.hosts.base import Completed, ConnectionAdvice
 
 LATENCY_SECONDS = 0.005
 
@@ -44,7 +44,7 @@ class SimulatedHost:
         time.sleep(LATENCY_SECONDS)
         return Completed(argv=tuple(argv), exit_code=0, stdout=self._answer, stderr="", seconds=LATENCY_SECONDS)
 
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """See Host.remarks."""
         return ()
 

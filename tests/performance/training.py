@@ -168,9 +168,9 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
     from training.benchmarks.driver.training.benchmark import prepare
     from training.benchmarks.driver.training.kernels import Libraries, choose
     from training.benchmarks.driver.training.trainer import Trainer
-    from training.benchmarks.driver.workload.run_context import RunContext
+    from training.benchmarks.driver.workload.run_context import WorkloadContext
 
-    run = RunContext(config=config, logger=PerfLogger(0, io.StringIO()), group=group, data_dir=None)
+    run = WorkloadContext(config=config, logger=PerfLogger(0, io.StringIO()), group=group, data_dir=None)
     kernels = choose(config, benchmark.attentions, Libraries(group.device))
     return Trainer(benchmark, run, prepare(benchmark, config, None, kernels))
 

@@ -34,7 +34,7 @@ class ArchiveError(Exception):
     """What came is no tar archive."""
 
 
-class Sink(Protocol):
+class ArchiveSink(Protocol):
     """Takes what an archive holds, in its order. Between `begin_file` and `end_file` come that file's bytes."""
 
     def begin_file(self, name: str, mode: int) -> None:
@@ -65,7 +65,7 @@ class _Extended:
 class TarStream:
     """Takes an archive in pieces, cut anywhere, and tells `sink` of its members. Archives may follow one another."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: ArchiveSink) -> None:
         self._sink = sink
         self._block = bytearray()
         self._needed = BLOCK

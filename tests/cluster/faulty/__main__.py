@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import RunContext, open_run
+from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 
 from . import hostile
 from .pytorch.config import Config
@@ -44,7 +44,7 @@ def main() -> None:
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin})
 
 
-def _break(run: RunContext[Config]) -> None:
+def _break(run: WorkloadContext[Config]) -> None:
     """End this rank as the settings say."""
     config = run.config
     if config.unless is not None:

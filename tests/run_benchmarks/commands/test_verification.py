@@ -19,7 +19,7 @@ from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
 from run_benchmarks.session.preparation import ROOT, prepare
-from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
@@ -40,15 +40,15 @@ def run(folder: Path, on_round: Callable[[], None] = lambda: None) -> Path:
     prepared = prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), RUN)
     result = folder / "result" / RUN
     result.mkdir(parents=True, exist_ok=True)
-    attempt = Schedule._attempt
+    attempt = RoundScheduler._attempt
 
-    def then(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def then(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         record = attempt(self, case, index, number)
         on_round()
         return record
 
     with pytest.MonkeyPatch.context() as patch, Interruption("clean") as interruption:
-        patch.setattr(Schedule, "_attempt", then)
+        patch.setattr(RoundScheduler, "_attempt", then)
         Session(prepared, result, interruption, ["run.py"]).run()
     return result
 

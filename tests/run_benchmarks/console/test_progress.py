@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from run_benchmarks.console import progress as module
-from run_benchmarks.console.progress import Progress
+from run_benchmarks.console.progress import LiveProgress
 from tests.run_benchmarks.results.hostile import logs
 from tests.run_benchmarks.results.rounds import perflog
 from training.benchmarks.driver.protocol.perflog import PerfLogRecord, parse_line
@@ -17,7 +17,7 @@ from training.benchmarks.driver.protocol.perflog import PerfLogRecord, parse_lin
 def test_the_line_follows_the_log_however_it_is_cut() -> None:
     data = perflog(0, {"correct": "pass"}).encode()
     for size in (1, 7, 100, len(data)):
-        progress = Progress("ONE", 1, 2)
+        progress = LiveProgress("ONE", 1, 2)
         for start in range(0, len(data), size):
             progress.feed(data[start : start + size])
         assert progress.line().startswith(
@@ -26,7 +26,7 @@ def test_the_line_follows_the_log_however_it_is_cut() -> None:
 
 
 def test_a_progress_bar_without_line_ends_is_not_kept() -> None:
-    progress = Progress("ONE", 1, 1)
+    progress = LiveProgress("ONE", 1, 1)
     bar = b"\r 50 %|#####     |" * 3641
     tracemalloc.start()
     try:
@@ -48,7 +48,7 @@ def test_who_asks_does_not_wait_for_what_is_read(monkeypatch: pytest.MonkeyPatch
         return parse_line(line)
 
     monkeypatch.setattr(module, "parse_line", slow)
-    progress = Progress("ONE", 1, 1)
+    progress = LiveProgress("ONE", 1, 1)
     thread = threading.Thread(target=progress.feed, args=(perflog(0, {}).encode(),))
     thread.start()
     assert reading.wait(10)
@@ -63,6 +63,6 @@ def test_who_asks_does_not_wait_for_what_is_read(monkeypatch: pytest.MonkeyPatch
 
 def test_no_log_breaks_it() -> None:
     for log in logs().values():
-        progress = Progress("ONE", 1, 1)
+        progress = LiveProgress("ONE", 1, 1)
         progress.feed(log)
         progress.line()

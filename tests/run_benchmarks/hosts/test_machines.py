@@ -11,7 +11,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.inspection.check import check_hosts
-from run_benchmarks.inspection.facts import Identity
+from run_benchmarks.inspection.facts import MachineIdentity
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import are_one_machine, note_shared_machines
 from run_benchmarks.session.preparation import prepare
@@ -19,7 +19,9 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, public_part
 from tests.run_benchmarks.reports import a_report
 
-ONE = Identity(boot_id="b1", netns="net:[1]", machine_id="m1", host_key="AAAAk1", macs=frozenset({"02:00:00:00:00:01"}))
+ONE = MachineIdentity(
+    boot_id="b1", netns="net:[1]", machine_id="m1", host_key="AAAAk1", macs=frozenset({"02:00:00:00:00:01"})
+)
 
 
 def checked(sshd: SshServer, load: Load, *names: str) -> dict[str, HostReport]:
@@ -69,7 +71,7 @@ def test_what_makes_two_hosts_one_machine(changes: dict[str, object], is_one: bo
 
 
 def test_a_host_that_says_nothing_of_itself_is_nobodys_double() -> None:
-    assert not are_one_machine(Identity(), Identity())
+    assert not are_one_machine(MachineIdentity(), MachineIdentity())
 
 
 def test_each_double_is_told_with_the_first_name_of_its_machine() -> None:

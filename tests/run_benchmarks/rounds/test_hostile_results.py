@@ -30,11 +30,11 @@ from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
 from run_benchmarks.runtimes.process import ProcessRuntime
-from run_benchmarks.session.preparation import Prepared, new_run_id, prepare
-from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.preparation import PreparedRun, new_run_id, prepare
+from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
-from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
@@ -49,7 +49,7 @@ FACTS = RoundFacts(index=1, attempt=1, started_ms=5, phase_seconds={"run": 1.0},
 class WholePath:
     """The whole way from a node's files to a report, again and again in one folder."""
 
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
+    def __init__(self, prepared: PreparedRun, folder: Path) -> None:
         self._folder, self._case = folder, prepared.plan.cases[0]
         self._context = context(prepared, folder)
 
@@ -88,7 +88,7 @@ def strict(data: bytes) -> dict[str, Any]:
     return dict(found)
 
 
-def context(prepared: Prepared, folder: Path) -> RunContext:
+def context(prepared: PreparedRun, folder: Path) -> RunContext:
     return RunContext(
         plan=prepared.plan,
         code=prepared.code,
@@ -101,8 +101,8 @@ def context(prepared: Prepared, folder: Path) -> RunContext:
     )
 
 
-def node(case: CasePlan, found: NodeOutcome) -> Node:
-    return Node(plan=case.rounds[0].nodes[0], host=LocalHost("localhost"), outcome=found)
+def node(case: CasePlan, found: NodeOutcome) -> RunningNode:
+    return RunningNode(plan=case.rounds[0].nodes[0], host=LocalHost("localhost"), outcome=found)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_what_the_judge_breaks_at_is_the_round_s_verdict_and_names_the_host(
     prepared = prepare(load(), new_run_id())
     case = prepared.plan.cases[0]
     outcomes = [outcome(tmp_path, host, rank) for rank, host in enumerate(("node1", "node2"))]
-    nodes = [Node(plan=each.node, host=LocalHost("localhost"), outcome=each) for each in outcomes]
+    nodes = [RunningNode(plan=each.node, host=LocalHost("localhost"), outcome=each) for each in outcomes]
     nodes[0].warnings.append("node1: \ud800")
     write_round(tmp_path / "round.json", context(prepared, tmp_path), case, nodes, FACTS)
     record = RoundRecord.model_validate_json((tmp_path / "round.json").read_bytes())
@@ -199,7 +199,7 @@ def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
 ) -> None:
     """A whole session around what hosts sent: each round has its verdict, the next case passes, all is written."""
 
-    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         place = tmp_path / "result" / case.folder / f"round{index}"
         found = outcome(place)
         if case.name == "ONE":
@@ -215,7 +215,7 @@ def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
         facts = dataclasses.replace(FACTS, index=index)
         return write_round(place / "round.json", context(prepared, tmp_path), case, [node(case, found)], facts)
 
-    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     folders = (
         f"FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nFLAGPERF_LOG_PATH_HOST = {str(tmp_path / 'logs')!r}\n"
     )

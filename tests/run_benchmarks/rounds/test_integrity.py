@@ -15,7 +15,7 @@ import pytest
 
 from run_benchmarks.errors import LinkLostError
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection.facts import Identity
+from run_benchmarks.inspection.facts import MachineIdentity
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.neighbours import look
 from run_benchmarks.plan.plan import Plan
@@ -28,7 +28,7 @@ from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.interruption import Interruption
 from tests.monitors.running import Monitor
 from tests.run_benchmarks.conftest import TEST, Load
@@ -52,7 +52,7 @@ def node(
     used_cores: float = 1.0,
     own_s: float | None = 20.0,
     more: list[dict[str, Any]] | None = None,
-) -> Node:
+) -> RunningNode:
     """A node that ran from START_MS on for SECONDS, on a host of 4 cores of which `used_cores` were in use."""
     folder = folder / host
     folder.mkdir()
@@ -80,10 +80,10 @@ def node(
         finished_ms=START_MS + 1000 * SECONDS,
     ).write(folder)
     outcome = NodeOutcome(node=node_plan(host, 0, (0,)), folder=folder, exit_code=0)
-    return Node(plan=outcome.node, host=LocalHost(host), outcome=outcome)
+    return RunningNode(plan=outcome.node, host=LocalHost(host), outcome=outcome)
 
 
-def found(plan: Plan, *nodes: Node, reports: Mapping[str, HostReport] | None = None) -> Integrity:
+def found(plan: Plan, *nodes: RunningNode, reports: Mapping[str, HostReport] | None = None) -> Integrity:
     reports = reports if reports is not None else {each.plan.host: a_report(each.plan.host) for each in nodes}
     return integrity(nodes, reports, Neighbourhood(plan), START_MS)
 
@@ -114,7 +114,7 @@ def test_without_the_workloads_own_time_nothing_is_said_of_the_others(plan: Plan
 
 def test_hosts_on_one_kernel_count_each_others_ranks_as_their_own(plan: Plan, tmp_path: Path) -> None:
     nodes = [node(tmp_path, name, used_cores=2.0) for name in ("node1", "node2")]
-    identity = Identity(boot_id="b", netns="net:[1]")
+    identity = MachineIdentity(boot_id="b", netns="net:[1]")
     reports = {
         "node1": a_report("node1", identity=identity),
         "node2": a_report("node2", identity=replace(identity, netns="net:[2]")),

@@ -16,7 +16,7 @@ from run_benchmarks.inspection.facts import INFINIBAND, Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.rounds.round import Round
+from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
@@ -69,7 +69,7 @@ class Runtime(ProcessRuntime):
         return Created(task.name, self._left)
 
 
-def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
+def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[RoundRunner, set[str]]:
     """A round of one node whose two tasks were created by another controller."""
     settings = load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n")
     prepared = prepare(settings, "run20261121191924")
@@ -87,7 +87,7 @@ def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[Round, set[str]]:
         link_limit=5.0,
     )
     assert len(left) == 2
-    return Round(context, case, case.rounds[0], note=lambda _: None), left
+    return RoundRunner(context, case, case.rounds[0], note=lambda _: None), left
 
 
 def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(load: Load, tmp_path: Path) -> None:
@@ -168,6 +168,6 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
         interruption=Interruption("clean"),
         link_limit=5.0,
     )
-    round_ = Round(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
+    round_ = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
     round_._master_port = 29500
     assert [round_._bind(node).devices for node in round_._nodes.values()] == [given] * nnodes

@@ -17,7 +17,7 @@ from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.rounds import preparing as round_prepare
 from run_benchmarks.rounds.preparing import CLAIM_MINUTES, prepare_node
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.conftest import Load
 
 SECONDS = 30.0
@@ -39,7 +39,7 @@ class Runs:
         plan = self.plan(owner)
         node = plan.cases[0].rounds[0].nodes[0].model_copy(update={"log_dir_host": str(self._folder / owner)})
         outcome = NodeOutcome(node=node, folder=self._folder)
-        running = Node(plan=node, host=LocalHost("localhost"), outcome=outcome)
+        running = RunningNode(plan=node, host=LocalHost("localhost"), outcome=outcome)
         found = prepare_node(running, plan, port_from=port_from, deadline=SECONDS)
         assert (self._folder / owner).is_dir()
         return found

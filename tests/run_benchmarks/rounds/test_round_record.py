@@ -13,7 +13,7 @@ from run_benchmarks.results.records import CollectedFile, RoundRecord, Verdict
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.context import Node, RunContext
+from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import perflog
@@ -38,7 +38,7 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
     )
     node_plan = plan.cases[0].rounds[0].nodes[0]
     workload = node_plan.workload.model_copy(update={"environment": {"HF_TOKEN": SECRET}})
-    node = Node(
+    node = RunningNode(
         plan=node_plan.model_copy(update={"workload": workload}),
         host=LocalHost("localhost"),
         outcome=NodeOutcome(node=node_plan, folder=tmp_path, exit_code=0),

@@ -12,7 +12,7 @@ import pytest
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.rounds.stall import MIN_POLL_SECONDS, StallWatch
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.results.rounds import node_plan
 from training.benchmarks.driver.protocol.rank_states import NodeRanks, RankState
 
@@ -25,7 +25,7 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self._folder, self._count = folder, 0
         plan = node_plan("localhost", 0, (0, 1)).model_copy(update={"log_dir_host": str(folder)})
-        self.node = Node(plan=plan, host=LocalHost("localhost"), outcome=NodeOutcome(node=plan, folder=folder))
+        self.node = RunningNode(plan=plan, host=LocalHost("localhost"), outcome=NodeOutcome(node=plan, folder=folder))
 
     def write(self, *, moving: tuple[int, ...], printing: tuple[int, ...], **common: Any) -> None:
         """One more look's worth: the counts of some ranks have grown, and the logs of some."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vendors
-from container.engine_images import Identity, ImageState
+from container.engine_images import ImageIdentity, ImageState
 from container.image import LABEL_BASE, LABEL_HASH, ImageSpec, image_spec
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import TaskError
@@ -37,8 +37,8 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageSpec:
     return image_spec(cpu, "pytorch", base_image="base:1", pip_source=None, wheelhouse=None, requirements=())
 
 
-def image(number: int, labels: dict[str, str]) -> Identity:
-    return Identity(f"sha256:{number}", (f"layer{number}",), tuple(sorted(labels.items())), 1)
+def image(number: int, labels: dict[str, str]) -> ImageIdentity:
+    return ImageIdentity(f"sha256:{number}", (f"layer{number}",), tuple(sorted(labels.items())), 1)
 
 
 def test_all_hosts_use_one_image_and_one_of_its_recipe(spec: ImageSpec, caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +46,7 @@ def test_all_hosts_use_one_image_and_one_of_its_recipe(spec: ImageSpec, caplog: 
     good, other, forged = image(1, labels), image(2, labels), image(3, {**labels, LABEL_HASH: "0"})
     old = image(4, {**labels, LABEL_BASE: "sha256:old"})
     # An engine with another store counts ids in another way.
-    same = Identity("sha256:9", good.layers, good.labels, 1)
+    same = ImageIdentity("sha256:9", good.layers, good.labels, 1)
     held = {"a": None, "b": forged, "c": old, "d": good, "e": other, "f": same}
     states = {name: ImageState(image, "sha256:base" if name == "d" else None) for name, image in held.items()}
     with caplog.at_level(logging.WARNING, logger=LOG.name):

@@ -17,7 +17,7 @@ from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
 from run_benchmarks.session import session as sessions
 from run_benchmarks.session.preparation import new_run_id, prepare
-from run_benchmarks.session.schedule import Schedule
+from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import TEST, Load
@@ -56,7 +56,7 @@ def run(
     """The run's record, and the hosts on which each case ran."""
     placed: dict[str, tuple[str, ...]] = {}
 
-    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         self._place(case)
         placed[case.name] = next(each.hosts for each in self._plan.cases if each.name == case.name)
         return round_record(tmp_path / case.name, case=case.name)
@@ -65,7 +65,7 @@ def run(
     def connected(_: object) -> Iterator[dict[str, Host]]:
         yield {name: LocalHost(name) for name in "abc"}
 
-    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     monkeypatch.setattr(sessions, "connected", connected)
     monkeypatch.setattr(Session, "_push_code", lambda *_: None)
     monkeypatch.setattr(sessions, "check_hosts", Check(failed, barred or {}))
@@ -128,11 +128,11 @@ def test_missing_data_skips_its_case_alone_and_names_host_and_folder(
 ) -> None:
     """By the real check of this machine; the round of the other case is not made."""
 
-    def attempt(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         self._place(case)
         return round_record(tmp_path / case.name, case=case.name)
 
-    monkeypatch.setattr(Schedule, "_attempt", attempt)
+    monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     folders = {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "logs")}
     missing = str(tmp_path / "no data")
     text = f"{TWO_CASES}ONE.update(data_dir_host={missing!r}, data_dir_container='/data')\n"

@@ -14,7 +14,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.session import schedule
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.session.schedule import Schedule, TooFewHostsError
+from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RunStarted
 from tests.run_benchmarks.conftest import TEST, Load
@@ -63,7 +63,7 @@ class Rounds:
 @pytest.fixture
 def attempts(load: Load, tmp_path: Path) -> Iterator[RoundRecord]:
     prepared = prepare(load(f"{TEST}ONE['retries'] = 1\n"), "run20261121191924")
-    found = Schedule(
+    found = RoundScheduler(
         prepared,
         {"localhost": LocalHost("localhost")},
         {"localhost": HostReport(host="localhost")},
@@ -79,7 +79,7 @@ def test_a_host_that_comes_back_is_rid_of_what_runs_there(
     attempts: Iterator[RoundRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(Task(stubborn=0), tmp_path)
-    monkeypatch.setattr(schedule, "Round", rounds)
+    monkeypatch.setattr(schedule, "RoundRunner", rounds)
     assert [record.verdict for record in attempts] == [Verdict.FAIL, Verdict.PASS]
     assert rounds.task_ran == [True, False]
 
@@ -88,7 +88,7 @@ def test_a_lost_host_that_cannot_be_rid_of_it_is_not_used(
     attempts: Iterator[RoundRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(Task(stubborn=1), tmp_path)
-    monkeypatch.setattr(schedule, "Round", rounds)
+    monkeypatch.setattr(schedule, "RoundRunner", rounds)
     assert next(attempts).verdict is Verdict.FAIL
     with pytest.raises(TooFewHostsError, match="out of reach"):
         next(attempts)

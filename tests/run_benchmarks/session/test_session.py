@@ -16,7 +16,7 @@ from run_benchmarks.plan.plan import CasePlan, round_folder
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.session.preparation import new_run_id, prepare
-from run_benchmarks.session.schedule import Schedule, TooFewHostsError
+from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
@@ -44,14 +44,14 @@ def test_a_signal_while_the_last_round_is_collected(
 ) -> None:
     """The round keeps its verdict, the run was interrupted all the same."""
     settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '8', 'iterations': 1}")
-    attempt = Schedule._attempt
+    attempt = RoundScheduler._attempt
 
-    def interrupted(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def interrupted(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         record = attempt(self, case, index, number)
         os.kill(os.getpid(), signal.SIGTERM)
         return record
 
-    monkeypatch.setattr(Schedule, "_attempt", interrupted)
+    monkeypatch.setattr(RoundScheduler, "_attempt", interrupted)
     record = run(settings, tmp_path / "result")
     assert (record.verdict, record.exit_code) == (Verdict.ABORTED, EXIT_INTERRUPTED)
     assert [(case.verdict, case.rounds) for case in record.cases] == [(Verdict.PASS, [Verdict.PASS])]
@@ -64,14 +64,14 @@ def test_what_ends_a_round_before_its_next_attempt_leaves_the_failed_one_its_ver
 ) -> None:
     """Its round.json is there, so run.json has it, too."""
 
-    def fails(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         if number > 1:
             raise TooFewHostsError("it needs 1 hosts and 0 of its 1 are left")
         if end == "signal":
             os.kill(os.getpid(), signal.SIGTERM)
         return round_record(tmp_path / "round", verdict=Verdict.FAIL, reason="rank 0 on localhost: exit code 7")
 
-    monkeypatch.setattr(Schedule, "_attempt", fails)
+    monkeypatch.setattr(RoundScheduler, "_attempt", fails)
     record = run(settings_of(load, tmp_path, "ONE['retries'] = 2\nONE['repeat'] = 2"), tmp_path / "result")
     (case,) = record.cases
     assert (case.rounds, case.reason) == ([Verdict.FAIL], "rank 0 on localhost: exit code 7")
@@ -85,7 +85,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
     """A signal between two attempts and one in the last but one, which is aborted by it and does not count."""
     tried: list[tuple[int, int]] = []
 
-    def fails(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         tried.append((index, number))
         if number < 3 and index == 1:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -99,7 +99,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
         self._journal.append(ended)
         return record
 
-    monkeypatch.setattr(Schedule, "_attempt", fails)
+    monkeypatch.setattr(RoundScheduler, "_attempt", fails)
     settings = settings_of(load, tmp_path, "ONE['retries'] = 1\nONE['repeat'] = 2")
     exit_codes = [run(settings, tmp_path / "result").exit_code for _ in range(4)]
     assert exit_codes == [EXIT_INTERRUPTED, EXIT_INTERRUPTED, 1, 1]
@@ -111,7 +111,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
 def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_was(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def runs(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def runs(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         folder = tmp_path / "result" / case.folder / round_folder(index, number)
         folder.mkdir(parents=True)
         verdict = Verdict.PASS if number == 2 else Verdict.FAIL
@@ -122,7 +122,7 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
         there.mkdir(parents=True, exist_ok=True)
         return record
 
-    monkeypatch.setattr(Schedule, "_attempt", runs)
+    monkeypatch.setattr(RoundScheduler, "_attempt", runs)
     settings = settings_of(load, tmp_path, "ONE['retries'] = 1")
     prepared = prepare(settings, new_run_id())
     there = Path(prepared.plan.log_root_host)
@@ -147,10 +147,10 @@ def test_a_number_is_of_the_code_that_is_named(
         assert edited != original == (there / name).read_text()
         (there / name).write_text(edited)
 
-    attempt, watch = Schedule._attempt, Watch.run
+    attempt, watch = RoundScheduler._attempt, Watch.run
     rounds: list[int] = []
 
-    def between(self: Schedule, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def between(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
         if index == 2:
             edit()
         rounds.append(index)
@@ -162,7 +162,7 @@ def test_a_number_is_of_the_code_that_is_named(
             edit()
         return ended
 
-    monkeypatch.setattr(Schedule, "_attempt", between)
+    monkeypatch.setattr(RoundScheduler, "_attempt", between)
     monkeypatch.setattr(Watch, "run", meanwhile)
     edit()
     with caplog.at_level(logging.WARNING, logger=LOG.name):

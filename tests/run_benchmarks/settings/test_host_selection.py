@@ -11,7 +11,7 @@ import pytest
 
 from run_benchmarks.commands import starting
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.session.preparation import ROOT, Prepared, prepare
+from run_benchmarks.session.preparation import ROOT, PreparedRun, prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.host_selection import HostSelection, select_hosts, selected
 from run_benchmarks.settings.settings import load_settings
@@ -35,7 +35,7 @@ def mistakes(load: Load, test: str, **options: str) -> dict[str, str]:
     return {f"{problem.key} {problem.value}": problem.allowed for problem in caught.value.problems}
 
 
-def hosts_of(prepared: Prepared) -> dict[str, list[str]]:
+def hosts_of(prepared: PreparedRun) -> dict[str, list[str]]:
     """By case the hosts of its nodes, which all its workloads must agree on."""
     for case in prepared.plan.cases:
         for round_ in case.rounds:
@@ -112,9 +112,9 @@ def test_mistakes_on_the_command_line_are_named(load: Load) -> None:
 
 def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = cases_conf(ANY={"nnodes": 2}) + f'FLAGPERF_LOG_PATH_HOST = "{tmp_path}/result"\n'
-    taken: list[tuple[Prepared, Path]] = []
+    taken: list[tuple[PreparedRun, Path]] = []
 
-    def control(prepared: Prepared, folder: Path, **_: Any) -> int:
+    def control(prepared: PreparedRun, folder: Path, **_: Any) -> int:
         taken.append((prepared, folder))
         return 0
 

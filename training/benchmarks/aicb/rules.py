@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from training.benchmarks.aicb.dialects.base import Problem
+from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.parameters import FRAMES, ZERO_STAGES, WorkloadArgs
 
 POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
@@ -19,7 +19,7 @@ SWIGLU_LEAST_HIDDEN = 24
 """The smallest hidden_size for which swiglu's 8h/3 holds a step of 64."""
 
 
-def check(args: WorkloadArgs) -> list[Problem]:
+def check(args: WorkloadArgs) -> list[RuleViolation]:
     """Every broken rule. Where a size is not positive, the rules that would divide by it are left out."""
     problems = list(_signs(args))
     if problems:
@@ -52,14 +52,16 @@ def multiple_near(number: int, step: int) -> str:
     return f"{below} or {below + step}" if below > 0 else str(step)
 
 
-def _signs(args: WorkloadArgs) -> Iterator[Problem]:
+def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.frame not in FRAMES:
         near = get_close_matches(args.frame, FRAMES, 1, cutoff=0.0)
-        yield Problem(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", forceable=False)
+        yield RuleViolation(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", forceable=False)
         return
     if args.stage not in ZERO_STAGES:
         nearest = min(ZERO_STAGES, key=lambda stage: abs(stage - args.stage))
-        yield Problem(f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False)
+        yield RuleViolation(
+            f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False
+        )
     at_least_one = list(POSITIVE)
     at_least_zero: list[str] = []
     if args.frame == "collective_test":
@@ -74,63 +76,65 @@ def _signs(args: WorkloadArgs) -> Iterator[Problem]:
         for name in names:
             value = getattr(args, name)
             if value is not None and value < least:
-                yield Problem(f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False)
+                yield RuleViolation(
+                    f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False
+                )
 
 
-def _cluster(args: WorkloadArgs) -> Iterator[Problem]:
+def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
     tp, pp, world = args.tensor_model_parallel_size, args.pipeline_model_parallel, args.world_size
     if world % (tp * pp):
-        yield Problem(
+        yield RuleViolation(
             f"world_size {world} must be a multiple of tensor_model_parallel_size * pipeline_model_parallel "
             f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
             forceable=False,
         )
     if args.epoch_num < 1:
-        yield Problem(f"epoch_num is {args.epoch_num}; at least one iteration is needed, nearest: 1")
+        yield RuleViolation(f"epoch_num is {args.epoch_num}; at least one iteration is needed, nearest: 1")
 
 
-def _batch(args: WorkloadArgs) -> Iterator[Problem]:
+def _batch(args: WorkloadArgs) -> Iterator[RuleViolation]:
     step = args.data_parallel_size * args.micro_batch
     if args.global_batch < 1 or args.global_batch % step:
-        yield Problem(
+        yield RuleViolation(
             f"global_batch {args.global_batch} must be a multiple of the {args.data_parallel_size} data-parallel ranks "
             f"* micro_batch {args.micro_batch} = {step}; nearest: {multiple_near(args.global_batch, step)}"
         )
 
 
-def _layers(args: WorkloadArgs) -> Iterator[Problem]:
+def _layers(args: WorkloadArgs) -> Iterator[RuleViolation]:
     layers, pp, heads = args.num_layers, args.pipeline_model_parallel, args.heads
     if layers % pp:
-        yield Problem(
+        yield RuleViolation(
             f"num_layers {layers} must be a multiple of pipeline_model_parallel {pp}; nearest num_layers: "
             f"{multiple_near(layers, pp)}, nearest pipeline_model_parallel: {divisor_near(layers, pp)}"
         )
     if args.hidden_size % heads:
         origin = "" if args.num_attention_heads is not None else " (not given, so one per layer)"
-        yield Problem(
+        yield RuleViolation(
             f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {heads}{origin}; nearest "
             f"num_attention_heads: {divisor_near(args.hidden_size, heads)}"
         )
     if args.ffn_size < 1:
-        yield Problem(
+        yield RuleViolation(
             f"swiglu makes the MLP width 0 for hidden_size {args.hidden_size} (8h/3 in steps of 64); "
             f"nearest hidden_size: {SWIGLU_LEAST_HIDDEN}, or give an ffn_hidden_size"
         )
     if not -1 <= args.pp_rank < pp:
-        yield Problem(
+        yield RuleViolation(
             f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {pp - 1}; nearest: {pp - 1}"
         )
 
 
-def _tensor_parallel(args: WorkloadArgs) -> Iterator[Problem]:
+def _tensor_parallel(args: WorkloadArgs) -> Iterator[RuleViolation]:
     tp, heads = args.tensor_model_parallel_size, args.heads
     if heads % tp:
-        yield Problem(
+        yield RuleViolation(
             f"num_attention_heads {heads} must be a multiple of tensor_model_parallel_size {tp}; nearest "
             f"tensor_model_parallel_size: {divisor_near(heads, tp)}"
         )
     if args.seq_length % tp:
-        yield Problem(
+        yield RuleViolation(
             f"seq_length {args.seq_length} must be a multiple of tensor_model_parallel_size {tp}; nearest: "
             f"{multiple_near(args.seq_length, tp)}"
         )
@@ -147,14 +151,14 @@ def _tensor_parallel(args: WorkloadArgs) -> Iterator[Problem]:
         widths["the attention width (heads * (hidden_size // heads))"] = args.attention_size
     for what, width in widths.items():
         if width % tp:
-            yield Problem(
+            yield RuleViolation(
                 f"{what} is {width}, no multiple of tensor_model_parallel_size {tp}; nearest width: "
                 f"{multiple_near(width, tp)}, nearest tensor_model_parallel_size: {divisor_near(width, tp)}",
                 forceable=False,
             )
 
 
-def _experts(args: WorkloadArgs) -> Iterator[Problem]:
+def _experts(args: WorkloadArgs) -> Iterator[RuleViolation]:
     ep, experts, topk, dp = (
         args.expert_model_parallel_size,
         args.num_experts,
@@ -163,48 +167,48 @@ def _experts(args: WorkloadArgs) -> Iterator[Problem]:
     )
     if args.frame == "DeepSeek":
         if not args.moe_enable:
-            yield Problem("frame DeepSeek is a mixture of experts and needs --moe_enable")
+            yield RuleViolation("frame DeepSeek is a mixture of experts and needs --moe_enable")
     elif not args.moe_enable:
         if ep > 1 or experts > 1:
-            yield Problem(
+            yield RuleViolation(
                 f"expert_model_parallel_size {ep} and num_experts {experts} need --moe_enable",
                 forceable=experts % ep == 0,
             )
         return
     if args.moe_enable and not args.enable_sequence_parallel:
-        yield Problem("--moe_enable needs --enable_sequence_parallel", forceable=False)
+        yield RuleViolation("--moe_enable needs --enable_sequence_parallel", forceable=False)
     if experts < 1:
-        yield Problem(f"num_experts is {experts}; a mixture needs at least 1")
+        yield RuleViolation(f"num_experts is {experts}; a mixture needs at least 1")
     elif experts % ep:
-        yield Problem(
+        yield RuleViolation(
             f"num_experts {experts} must be a multiple of expert_model_parallel_size {ep}; nearest num_experts: "
             f"{multiple_near(experts, ep)}, nearest expert_model_parallel_size: {divisor_near(experts, ep)}",
             forceable=False,
         )
     if dp % ep:
-        yield Problem(
+        yield RuleViolation(
             f"expert_model_parallel_size {ep} must divide the {dp} data-parallel ranks; nearest: {divisor_near(dp, ep)}"
         )
     if not 1 <= topk <= max(1, experts):
         nearest = min(max(topk, 1), max(experts, 1))
-        yield Problem(f"moe_router_topk {topk} must be from 1 to num_experts {experts}; nearest: {nearest}")
+        yield RuleViolation(f"moe_router_topk {topk} must be from 1 to num_experts {experts}; nearest: {nearest}")
     width = args.ffn_size * (experts // ep)
     if experts % ep == 0 and width % args.tensor_model_parallel_size:
-        yield Problem(
+        yield RuleViolation(
             f"the width of a rank's experts (ffn_hidden_size * num_experts / ep = {width}) must be a multiple of "
             f"tensor_model_parallel_size {args.tensor_model_parallel_size}",
             forceable=False,
         )
 
 
-def _deepspeed(args: WorkloadArgs) -> Iterator[Problem]:
+def _deepspeed(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.tensor_model_parallel_size > 1:
-        yield Problem(
+        yield RuleViolation(
             f"tensor_model_parallel_size is {args.tensor_model_parallel_size}, but ZeRO splits nothing over tensor "
             "ranks; nearest: 1"
         )
     if args.pipeline_model_parallel > 1:
-        yield Problem(
+        yield RuleViolation(
             f"pipeline_model_parallel is {args.pipeline_model_parallel}, but there are no pipeline stages with ZeRO; "
             "nearest: 1"
         )
@@ -212,15 +216,19 @@ def _deepspeed(args: WorkloadArgs) -> Iterator[Problem]:
         value = getattr(args, name)
         if value < least:
             impossible = name == "allgather_bucket_size" and value == 0
-            yield Problem(f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=not impossible)
+            yield RuleViolation(
+                f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=not impossible
+            )
     if args.moe_enable or args.expert_model_parallel_size > 1 or args.num_experts > 1:
-        yield Problem("moe_enable, expert_model_parallel_size and num_experts have no meaning for frame DeepSpeed")
+        yield RuleViolation(
+            "moe_enable, expert_model_parallel_size and num_experts have no meaning for frame DeepSpeed"
+        )
 
 
-def _collective(args: WorkloadArgs) -> Iterator[Problem]:
+def _collective(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.end_size < args.begin_size:
-        yield Problem(
+        yield RuleViolation(
             f"end_size {args.end_size} must be at least begin_size {args.begin_size}; nearest: {args.begin_size}"
         )
     if args.iter_num < 1:
-        yield Problem(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1")
+        yield RuleViolation(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1")

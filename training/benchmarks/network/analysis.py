@@ -35,7 +35,7 @@ _ACROSS_THE_CUT = "one of the two hosts or the path across the cut"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class NetworkFinding:
     """What stands out: `kind` host, pair, rail, batch or half, the hosts meant, in what, and the sentence.
 
     `symptoms` holds what of stalls, latency and bandwidth is bad; `slow_percent` how much slower the
@@ -58,7 +58,7 @@ class Analysis:
 
     pattern: str
     size_bytes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[NetworkFinding, ...]
     groups: tuple[Cell, ...]
     noise_percent: float
     note: str
@@ -109,7 +109,9 @@ def _by_node_rank(samples: Sequence[Sample]) -> tuple[str, ...]:
     return tuple(host for _, host in sorted(pairs))
 
 
-def _findings(pattern: str, samples: Sequence[Sample], slow_percent: float, late_percent: float) -> list[Finding]:
+def _findings(
+    pattern: str, samples: Sequence[Sample], slow_percent: float, late_percent: float
+) -> list[NetworkFinding]:
     if max(sample.repeat for sample in samples) < MIN_REPEATS:
         return []
     if pattern == "halves":
@@ -118,7 +120,7 @@ def _findings(pattern: str, samples: Sequence[Sample], slow_percent: float, late
         parts = [("halves", within), ("across", across)]
     else:
         parts = [(pattern, list(samples))]
-    found: list[Finding] = []
+    found: list[NetworkFinding] = []
     for part, chosen in parts:
         symptoms = _without_echoes(find_symptoms(part, chosen, slow_percent, late_percent))
         subjects = list(dict.fromkeys((each.kind, each.group) for each in symptoms))
@@ -138,7 +140,7 @@ def _without_echoes(symptoms: Sequence[Symptom]) -> list[Symptom]:
     return result
 
 
-def _finding(pattern: str, symptoms: Sequence[Symptom]) -> Finding:
+def _finding(pattern: str, symptoms: Sequence[Symptom]) -> NetworkFinding:
     """One finding of all that is bad in one host, pair or group."""
     first = symptoms[0]
     if first.kind == "pair" and pattern == "pairs":
@@ -149,7 +151,7 @@ def _finding(pattern: str, symptoms: Sequence[Symptom]) -> Finding:
         subject = f"{first.kind} {first.group}"
     else:
         cause, subject = _MEANING[pattern], f"{first.group} ({', '.join(first.hosts)})"
-    return Finding(
+    return NetworkFinding(
         kind=first.kind,
         hosts=first.hosts,
         symptoms=tuple(each.name for each in symptoms),

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class HostRanks:
     """One host of the job: its node rank, its name, and its global ranks in local order."""
 
     node_rank: int
@@ -19,13 +19,13 @@ class Host:
 class Group:
     """Ranks that form one team, ascending, and the hosts they are on."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[HostRanks, ...]
     ranks: tuple[int, ...]
     label: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Round:
+class ConcurrentGroups:
     """Groups without a rank in common that measure at the same time."""
 
     name: str
@@ -33,8 +33,8 @@ class Round:
 
 
 def rounds(
-    pattern: str, hosts: Sequence[Host], *, ranks_per_host: Literal["one", "all"] = "all", batch_hosts: int = 2
-) -> tuple[Round, ...]:
+    pattern: str, hosts: Sequence[HostRanks], *, ranks_per_host: Literal["one", "all"] = "all", batch_hosts: int = 2
+) -> tuple[ConcurrentGroups, ...]:
     """The rounds of a pattern.
 
     all: everybody. each: every host alone, all at once. pairs: every pair of hosts exactly once, those of a round at
@@ -51,7 +51,7 @@ def rounds(
     if len(hosts) < 2:
         raise ValueError(f"pattern {pattern!r} needs 2 hosts or more, found {len(hosts)}")
     chosen = [
-        Host(node_rank=host.node_rank, name=host.name, ranks=host.ranks[:1]) if ranks_per_host == "one" else host
+        HostRanks(node_rank=host.node_rank, name=host.name, ranks=host.ranks[:1]) if ranks_per_host == "one" else host
         for host in hosts
     ]
     if pattern == "pairs":
@@ -63,55 +63,59 @@ def rounds(
     raise ValueError(f"unknown pattern {pattern!r}; known: all, each, pairs, halves, k_batch, rail")
 
 
-def _group(hosts: Sequence[Host], label: str = "") -> Group:
+def _group(hosts: Sequence[HostRanks], label: str = "") -> Group:
     ranks = tuple(sorted(rank for host in hosts for rank in host.ranks))
     return Group(hosts=tuple(hosts), ranks=ranks, label=label or "-".join(host.name for host in hosts))
 
 
-def _all(hosts: Sequence[Host]) -> tuple[Round, ...]:
-    return (Round(name="all", groups=(_group(hosts, "all"),)),)
+def _all(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
+    return (ConcurrentGroups(name="all", groups=(_group(hosts, "all"),)),)
 
 
-def _each(hosts: Sequence[Host]) -> tuple[Round, ...]:
-    return (Round(name="each", groups=tuple(_group([host]) for host in hosts)),)
+def _each(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
+    return (ConcurrentGroups(name="each", groups=tuple(_group([host]) for host in hosts)),)
 
 
-def _pairs(hosts: Sequence[Host]) -> tuple[Round, ...]:
+def _pairs(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
     """A round-robin tournament by the circle method: one place is fixed, the others turn; with odd hosts one rests."""
-    circle: list[Host | None] = [*hosts] if len(hosts) % 2 == 0 else [*hosts, None]
+    circle: list[HostRanks | None] = [*hosts] if len(hosts) % 2 == 0 else [*hosts, None]
     found = []
     for number in range(1, len(circle)):
         half = len(circle) // 2
         matches = zip(circle[:half], reversed(circle[half:]), strict=True)
         ordered = [sorted((a, b), key=lambda host: host.node_rank) for a, b in matches if a and b]
-        found.append(Round(name=f"pairs {number}", groups=tuple(_group(pair) for pair in ordered)))
+        found.append(ConcurrentGroups(name=f"pairs {number}", groups=tuple(_group(pair) for pair in ordered)))
         circle = [circle[0], circle[-1], *circle[1:-1]]
     return tuple(found)
 
 
-def _halves(hosts: Sequence[Host]) -> tuple[Round, ...]:
+def _halves(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
     half = len(hosts) // 2
     first, second = hosts[:half], hosts[half:]
     within = (_group(first, "first half"), _group(second, "second half"))
     across = tuple(_group(pair) for pair in zip(first, second, strict=False))
-    return (Round(name="within", groups=within), Round(name="across", groups=across))
+    return (ConcurrentGroups(name="within", groups=within), ConcurrentGroups(name="across", groups=across))
 
 
-def _batches(hosts: Sequence[Host], size: int) -> tuple[Round, ...]:
+def _batches(hosts: Sequence[HostRanks], size: int) -> tuple[ConcurrentGroups, ...]:
     batches = [list(hosts[begin : begin + size]) for begin in range(0, len(hosts), size)]
     if len(batches) > 1 and len(batches[-1]) == 1:
         single = batches.pop()
         batches[-1] += single
     numbers = count(1)
-    return (Round(name="k_batch", groups=tuple(_group(batch, f"batch {next(numbers)}") for batch in batches)),)
+    return (
+        ConcurrentGroups(name="k_batch", groups=tuple(_group(batch, f"batch {next(numbers)}") for batch in batches)),
+    )
 
 
-def _rails(hosts: Sequence[Host]) -> tuple[Round, ...]:
+def _rails(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
     widths = {len(host.ranks) for host in hosts}
     if len(widths) != 1:
         raise ValueError(f"pattern 'rail' needs as many ranks on every host, found {sorted(widths)}")
     rails = []
     for local_rank in range(widths.pop()):
-        on_rail = [Host(node_rank=host.node_rank, name=host.name, ranks=(host.ranks[local_rank],)) for host in hosts]
+        on_rail = [
+            HostRanks(node_rank=host.node_rank, name=host.name, ranks=(host.ranks[local_rank],)) for host in hosts
+        ]
         rails.append(_group(on_rail, f"rail {local_rank}"))
-    return (Round(name="rail", groups=tuple(rails)),)
+    return (ConcurrentGroups(name="rail", groups=tuple(rails)),)

@@ -14,7 +14,7 @@ from training.benchmarks.network.pytorch.lineup import team_of
 from training.benchmarks.network.pytorch.point_to_point import Barrier
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
-from training.benchmarks.network.schedule import Group, Host, Round
+from training.benchmarks.network.schedule import ConcurrentGroups, Group, HostRanks
 
 # One element, less than a period, and several periods with a rest.
 SIZES = (8, 4096, 8 * 8191 * 3 + 64)
@@ -96,8 +96,8 @@ def main() -> None:
     """All ranks together, then two teams at once."""
     with init("gloo", timeout_s=60) as group:
         problems = _problems(Team.world(group))
-        hosts = [Host(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
-        apart = Round(
+        hosts = [HostRanks(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
+        apart = ConcurrentGroups(
             name="apart",
             groups=(
                 Group(hosts=tuple(hosts[:2]), ranks=(0, 1), label="01"),
@@ -107,7 +107,7 @@ def main() -> None:
         with team_of(apart, group) as mine:
             assert mine is not None
             problems += _problems(mine[1])
-        rest = Round(name="rest", groups=(Group(hosts=tuple(hosts[1:]), ranks=(1, 2), label="12"),))
+        rest = ConcurrentGroups(name="rest", groups=(Group(hosts=tuple(hosts[1:]), ranks=(1, 2), label="12"),))
         with team_of(rest, group) as mine:
             assert (mine is None) == (group.placement.rank == 0)
             problems += _problems(mine[1]) if mine else []

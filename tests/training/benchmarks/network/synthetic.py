@@ -4,14 +4,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from training.benchmarks.network.schedule import Group, Host, rounds
+from training.benchmarks.network.schedule import Group, HostRanks, rounds
 
 Speed = Callable[[Group], float]
 
 
-def hosts_of(count: int) -> list[Host]:
+def hosts_of(count: int) -> list[HostRanks]:
     """Hosts node1, node2, ... of two ranks each."""
-    return [Host(node_rank=k, name=f"node{k + 1}", ranks=(2 * k, 2 * k + 1)) for k in range(count)]
+    return [HostRanks(node_rank=k, name=f"node{k + 1}", ranks=(2 * k, 2 * k + 1)) for k in range(count)]
 
 
 def slowest_member(factors: dict[str, float], paths: dict[frozenset[str], float] | None = None) -> Speed:

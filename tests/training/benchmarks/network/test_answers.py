@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.training.benchmarks.network.synthetic import steps
-from training.benchmarks.driver.workload.run_context import RunContext
+from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network import answers, links
 from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.pytorch import suite
@@ -59,7 +59,7 @@ def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
     """A half of one host is faster than any link: no in-network reduction."""
     measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 20.0, noise=0, seed=1)
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
-    run = cast(RunContext[Config], SimpleNamespace(config=config))
+    run = cast(WorkloadContext[Config], SimpleNamespace(config=config))
     figures, (sentence, _) = suite._answers(run, measured)
     assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.benchmarks.network.schedule import Host, rounds
+from training.benchmarks.network.schedule import HostRanks, rounds
 
 
-def cluster(count: int, width: int = 2) -> list[Host]:
+def cluster(count: int, width: int = 2) -> list[HostRanks]:
     """Hosts h0, h1, ... with `width` ranks each."""
-    return [Host(node_rank=k, name=f"h{k}", ranks=tuple(range(k * width, (k + 1) * width))) for k in range(count)]
+    return [HostRanks(node_rank=k, name=f"h{k}", ranks=tuple(range(k * width, (k + 1) * width))) for k in range(count)]
 
 
 @given(st.integers(2, 33))
@@ -58,4 +58,4 @@ def test_what_cannot_be_scheduled_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown pattern 'ring'; known: all, each"):
         rounds("ring", cluster(2))
     with pytest.raises(ValueError, match=r"as many ranks on every host, found \[1, 2\]"):
-        rounds("rail", [*cluster(1, 2), Host(node_rank=1, name="h1", ranks=(2,))])
+        rounds("rail", [*cluster(1, 2), HostRanks(node_rank=1, name="h1", ranks=(2,))])

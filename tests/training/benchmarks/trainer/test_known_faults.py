@@ -13,8 +13,8 @@ from training.benchmarks.driver.training.hdf5 import ShardedSet
 from training.benchmarks.driver.training.loader import MicroBatches
 from training.benchmarks.driver.training.meter import Times
 from training.benchmarks.driver.training.model import Batch
-from training.benchmarks.driver.training.report import Progress
-from training.benchmarks.driver.training.schedule import Schedule, learning_rate
+from training.benchmarks.driver.training.report import TrainingProgress
+from training.benchmarks.driver.training.schedule import TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 CPU = torch.device("cpu")
@@ -35,8 +35,8 @@ class _Shards(ShardedSet):
         return {"sample": torch.tensor([[shard["file"], row] for shard, row in rows])}
 
 
-def _schedule(config: TrainingConfig, dp_size: int, samples: int) -> Schedule:
-    return Schedule.of(config, dp_size=dp_size, train_samples=samples)
+def _schedule(config: TrainingConfig, dp_size: int, samples: int) -> TrainingSchedule:
+    return TrainingSchedule.of(config, dp_size=dp_size, train_samples=samples)
 
 
 def test_no_shard_is_skipped_and_the_last_one_ends_nothing() -> None:
@@ -68,7 +68,7 @@ def _finished(model: str, steps: int, *, world_size: int, monkeypatch: pytest.Mo
     placement = SimpleNamespace(world_size=world_size)
     run: Any = SimpleNamespace(config=config, group=SimpleNamespace(device=CPU, placement=placement))
     times = Times(raw=10.0, no_eval=8.0, pure_compute=5.0)
-    progress = Progress(step=steps, steps_done=steps, global_batch_size=16, total_steps=steps, times=times)
+    progress = TrainingProgress(step=steps, steps_done=steps, global_batch_size=16, total_steps=steps, times=times)
     return report.finished(progress, run, benchmark_of(model).throughput_unit, {})
 
 

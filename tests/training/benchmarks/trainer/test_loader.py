@@ -13,7 +13,7 @@ from tests.training.benchmarks.trainer.tiny import config_of
 from training.benchmarks.driver.training.hdf5 import Array, ShardedSet
 from training.benchmarks.driver.training.loader import EvaluationBatches, MicroBatches, TensorSet, loader
 from training.benchmarks.driver.training.model import Batch
-from training.benchmarks.driver.training.schedule import Schedule
+from training.benchmarks.driver.training.schedule import TrainingSchedule
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def _epoch(ranks: int, accumulation: int, epoch: int, first_step: int = 0) -> li
     """By step and rank the samples of an epoch of 50 with 12 a step."""
     samples, micro = _numbers(50), 12 // ranks // accumulation
     config = config_of("llama", train_batch_size=micro, gradient_accumulation_steps=accumulation)
-    schedule = Schedule.of(config, dp_size=ranks, train_samples=50)
+    schedule = TrainingSchedule.of(config, dp_size=ranks, train_samples=50)
     steps: list[list[list[int]]] = []
     for rank in range(ranks):
         sampler = MicroBatches(samples, schedule, micro_batch=micro, dp_rank=rank, dp_size=ranks, seed=7)

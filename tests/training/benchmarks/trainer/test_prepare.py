@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of, prepared
-from training.benchmarks.driver.training.benchmark import DataError, Prepared
+from training.benchmarks.driver.training.benchmark import DataError, PreparedTraining
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 
-def _prepare(data_dir: Path | None = None, **settings: Any) -> Prepared:
+def _prepare(data_dir: Path | None = None, **settings: Any) -> PreparedTraining:
     return prepared("llama", config_of("llama", **settings), data_dir)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.trainer.tiny import config_of
-from training.benchmarks.driver.training.schedule import Schedule, ScheduleError, learning_rate
+from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 
@@ -14,7 +14,7 @@ def _config(**settings: Any) -> TrainingConfig:
 
 
 def test_a_step_is_the_micro_batches_of_all_ranks() -> None:
-    schedule = Schedule.of(_config(max_steps=5), dp_size=3, train_samples=100)
+    schedule = TrainingSchedule.of(_config(max_steps=5), dp_size=3, train_samples=100)
     assert schedule.global_batch_size == 24
     assert schedule.steps_per_epoch == 4, "the last 4 samples make no step"
     assert schedule.total_steps == 5
@@ -30,22 +30,22 @@ def test_a_step_is_the_micro_batches_of_all_ranks() -> None:
     ],
 )
 def test_the_first_limit_ends_the_run(limits: dict[str, Any], steps: int) -> None:
-    assert Schedule.of(_config(**limits), dp_size=3, train_samples=100).total_steps == steps
+    assert TrainingSchedule.of(_config(**limits), dp_size=3, train_samples=100).total_steps == steps
 
 
 def test_data_or_a_limit_below_one_step_is_named() -> None:
     with pytest.raises(ScheduleError, match=r"one step takes 24 samples \(train_batch_size 4 x .* set has 23"):
-        Schedule.of(_config(), dp_size=3, train_samples=23)
+        TrainingSchedule.of(_config(), dp_size=3, train_samples=23)
     with pytest.raises(ScheduleError, match="max_samples is 23"):
-        Schedule.of(_config(max_samples=23), dp_size=3, train_samples=100)
+        TrainingSchedule.of(_config(max_samples=23), dp_size=3, train_samples=100)
 
 
 def test_evaluations_come_at_intervals_and_at_the_end() -> None:
     config = _config(max_steps=11, eval_interval_samples=40, eval_start_samples=80)
-    schedule = Schedule.of(config, dp_size=3, train_samples=100)
+    schedule = TrainingSchedule.of(config, dp_size=3, train_samples=100)
     assert (schedule.eval_interval, schedule.eval_start) == (2, 4)
     assert [step for step in range(1, 12) if schedule.evaluates_after(step)] == [4, 6, 8, 10, 11]
-    only_last = Schedule.of(_config(max_steps=3), dp_size=3, train_samples=100)
+    only_last = TrainingSchedule.of(_config(max_steps=3), dp_size=3, train_samples=100)
     assert [step for step in range(1, 4) if only_last.evaluates_after(step)] == [3]
 
 

@@ -14,7 +14,7 @@ from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.memory import RESERVED, activation_bytes, step_bytes
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.training.schedule import Schedule, learning_rate
+from training.benchmarks.driver.training.schedule import TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 # Bytes that the devices show: 40 GB (the smallest A100), 80 GB, 141 GB.
@@ -61,7 +61,7 @@ def test_the_schedule_of_eight_devices_is_the_published_one(
     model: str, samples: int, steps: int, peak_at: int, lowest: float
 ) -> None:
     config = _config(model, "A100", "1x8")
-    schedule = Schedule.of(config, dp_size=8, train_samples=samples)
+    schedule = TrainingSchedule.of(config, dp_size=8, train_samples=samples)
     assert schedule.total_steps == steps
     rates = [learning_rate(config, step, steps) / config.learning_rate for step in range(1, steps + 1)]
     assert rates[peak_at - 1] == pytest.approx(1.0, abs=2e-3) == max(rates)

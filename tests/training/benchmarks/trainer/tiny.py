@@ -10,12 +10,12 @@ from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.config import Config as CpmConfig
 from training.benchmarks.cpm.pytorch.run_pretraining import CpmBenchmark
 from training.benchmarks.driver.protocol.perflog import PerfLogger
-from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
+from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.kernels import Libraries, choose
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import RunContext
+from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.glm.pytorch.config import Config as GlmConfig
 from training.benchmarks.glm.pytorch.run_pretraining import GlmBenchmark
 from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
@@ -69,11 +69,11 @@ def trainer_of(model: str, config: TrainingConfig, group: ProcessGroup, log: Pat
     """A trainer on the open process group; its PerfLog is appended to `log`."""
     with log.open("a") as stream:
         logger = PerfLogger(group.placement.rank, stream)
-        run = RunContext(config=config, logger=logger, group=group, data_dir=None)
+        run = WorkloadContext(config=config, logger=logger, group=group, data_dir=None)
         return Trainer(benchmark_of(model), run, prepared(model, config))
 
 
-def prepared(model: str, config: TrainingConfig, data_dir: Path | None = None) -> Prepared:
+def prepared(model: str, config: TrainingConfig, data_dir: Path | None = None) -> PreparedTraining:
     """What a rank on the CPU prepares."""
     benchmark = benchmark_of(model)
     return prepare(benchmark, config, data_dir, choose(config, benchmark.attentions, Libraries(torch.device("cpu"))))

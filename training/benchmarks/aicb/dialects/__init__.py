@@ -4,7 +4,7 @@ A dialect turns parameters into rows. The types it builds from (ops, blocks, lay
 it leaves the real framework's behaviour, that is named and described in its `deviations`.
 """
 
-from training.benchmarks.aicb.dialects.base import Deviation, Dialect, Problem
+from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation
 from training.benchmarks.aicb.errors import ParameterError
 
 DEFAULT_DIALECT = "aicb"
@@ -35,4 +35,4 @@ def get(name: str) -> Dialect:
     return _MAKERS[name]()
 
 
-__all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "Problem", "get", "names"]
+__all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "RuleViolation", "get", "names"]

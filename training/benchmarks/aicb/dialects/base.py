@@ -18,7 +18,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RuleViolation:
     """A broken rule. forceable: the dialect still has a well-defined output, which --force asks for."""
 
     text: str
@@ -42,7 +42,7 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
+    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
         """Rules that only this dialect has. target: "csv" or "simai"; given: parameters the user set."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.datasheet import Datasheet, datasheet
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext, open_run
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def _refuse_limits_without_datasheet(config: Config, sheet: Datasheet | None) ->
             raise UnusableSettingsError(f"min_percent: no datasheet for {test} on this device; give it in `datasheet`")
 
 
-def _measure(run: RunContext[Config], sheet: Datasheet | None) -> list[dict[str, Any]]:
+def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict[str, Any]]:
     config, logger, group = run.config, run.logger, run.group
     total = len(config.tests)
     logger.log(Event.TRAIN_START, {"total_steps": total})

@@ -55,7 +55,7 @@ class _AddAndNorm(nn.Module):
         return result
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Multi-head self-attention, post-norm."""
 
     def __init__(self, config: Config) -> None:
@@ -83,12 +83,12 @@ class Layer(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.attention = Attention(config)
+        self.attention = BertAttention(config)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.ffn_hidden_size)})
         self.output = _AddAndNorm(config.ffn_hidden_size, config.hidden_size, config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
-        """See Attention."""
+        """See BertAttention."""
         attended = self.attention(hidden, mask)
         result: Tensor = self.output(nn.functional.gelu(self.intermediate["dense"](attended)), attended)
         return result

@@ -10,7 +10,7 @@ from training.benchmarks.driver.training.layers import PreNormBlock, initialize_
 from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
 
 
-class Decoder(nn.Module):
+class CpmDecoder(nn.Module):
     """The layers and the last norm."""
 
     def __init__(self, config: Config) -> None:
@@ -42,7 +42,7 @@ class Cpm(BenchmarkModel):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.embedding_dropout = nn.Dropout(config.hidden_dropout)
-        self.transformer = Decoder(config)
+        self.transformer = CpmDecoder(config)
 
     def blocks(self) -> Sequence[nn.Module]:
         """See BenchmarkModel."""

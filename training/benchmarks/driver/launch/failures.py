@@ -35,6 +35,10 @@ _WAITED_IN_VAIN = (
 )
 
 
+class StartError(Exception):
+    """The ranks of this node could not be started: unusable options, or they could not be brought together."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRank:
     """A rank that did not end with 0: `returncode` (negative: a signal), when its launcher noticed, and its error file

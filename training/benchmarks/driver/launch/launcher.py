@@ -33,6 +33,7 @@ from typing import TextIO
 
 from training.benchmarks.driver.launch import interface as interfaces
 from training.benchmarks.driver.launch import processes
+from training.benchmarks.driver.launch.failures import StartError
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
 from training.benchmarks.driver.protocol.catalog import LAUNCHERS
@@ -210,7 +211,7 @@ def _run_ranks(launch: Launch) -> None:
             os.environ[SOCKET_ENV] = str(watch.path)
             with _stacks_on_signal(watch):
                 failures = agent.run(arguments, watch, launch.log_dir)
-        except (agent.StartError, interfaces.InterfaceError) as error:
+        except (StartError, interfaces.InterfaceError) as error:
             raise LaunchError(str(error)) from error
     launch.failures = failures
 

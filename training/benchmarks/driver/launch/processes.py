@@ -18,7 +18,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, explained, ordered, seen
+from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, StartError, explained, ordered, seen
 from training.benchmarks.driver.launch.memory_kills import own_group
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.protocol.node_record import RankFailure
@@ -26,10 +26,6 @@ from training.benchmarks.driver.protocol.node_record import RankFailure
 RANK_MODULE = "training.benchmarks.driver.launch.rank"
 TORCH_VERSION = None
 ERROR_FILE_ENV = "TORCHELASTIC_ERROR_FILE"
-
-
-class StartError(Exception):
-    """The options are refused or the ranks could not be started; the message says why."""
 
 
 def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:

@@ -88,7 +88,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedTraining:
     """What is ready before the process group: data, the model without storage, weights to start from (if any)."""
 
     data: DataSets
@@ -99,7 +99,7 @@ class Prepared:
 
 def prepare(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None, kernels: Kernels
-) -> Prepared:
+) -> PreparedTraining:
     """Open data and weights.
 
     Raises:
@@ -127,7 +127,7 @@ def prepare(
     weights = None
     if config.init_checkpoint is not None:
         weights = _weights(benchmark, config, model, (data_dir or Path()) / config.init_checkpoint)
-    return Prepared(data=data, model=model, kernels=kernels, weights=weights)
+    return PreparedTraining(data=data, model=model, kernels=kernels, weights=weights)
 
 
 def _weights(

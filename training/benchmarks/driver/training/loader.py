@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from training.benchmarks.driver.training.model import Batch
-from training.benchmarks.driver.training.schedule import Schedule
+from training.benchmarks.driver.training.schedule import TrainingSchedule
 
 Numbers = NDArray[np.int64]
 """Numbers of samples, shape (n,). An array reaches a loader's worker process as it is; a tensor would be shared."""
@@ -63,7 +63,7 @@ class MicroBatches(Sampler[Numbers]):
     """
 
     def __init__(
-        self, samples: SampleSet, schedule: Schedule, *, micro_batch: int, dp_rank: int, dp_size: int, seed: int
+        self, samples: SampleSet, schedule: TrainingSchedule, *, micro_batch: int, dp_rank: int, dp_size: int, seed: int
     ) -> None:
         self._samples = samples
         self._schedule = schedule

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.training.benchmark import Prepared
+from training.benchmarks.driver.training.benchmark import PreparedTraining
 from training.benchmarks.driver.training.meter import (
     Times,
     model_flops_utilization,
     peak_memory_bytes,
     peak_tflops,
 )
-from training.benchmarks.driver.training.schedule import Schedule, learning_rate
+from training.benchmarks.driver.training.schedule import TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
-from training.benchmarks.driver.workload.run_context import RunContext
+from training.benchmarks.driver.workload.run_context import WorkloadContext
 
 # What may differ between a run and the one that goes on from its checkpoint.
 _FREE = {
@@ -28,7 +28,7 @@ _FREE = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class TrainingProgress:
     """Where a run stands after `step` steps, `steps_done` of them by these processes, and the times of the latter."""
 
     step: int
@@ -43,7 +43,9 @@ class Progress:
         return self.steps_done * self.global_batch_size
 
 
-def identity(config: TrainingConfig, schedule: Schedule, world_size: int, prepared: Prepared) -> dict[str, Any]:
+def identity(
+    config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
+) -> dict[str, Any]:
     """What a checkpoint's run must have in common with one that goes on from it."""
     settings = {
         key: value
@@ -61,7 +63,7 @@ def identity(config: TrainingConfig, schedule: Schedule, world_size: int, prepar
 
 
 def step_end(
-    progress: Progress, config: TrainingConfig, loss: float, epoch: int, metrics: Mapping[str, float]
+    progress: TrainingProgress, config: TrainingConfig, loss: float, epoch: int, metrics: Mapping[str, float]
 ) -> dict[str, Any]:
     """The value of STEP_END; rates are those of all ranks since the training began, evaluations left out."""
     rate = progress.samples / progress.times.no_eval
@@ -82,7 +84,7 @@ def step_end(
 
 
 def finished(
-    progress: Progress, run: RunContext[TrainingConfig], unit: str, metrics: Mapping[str, float]
+    progress: TrainingProgress, run: WorkloadContext[TrainingConfig], unit: str, metrics: Mapping[str, float]
 ) -> dict[str, Any]:
     """The value of FINISHED but for its times since the process began; all ranks call it."""
     config, device, world_size = run.config, run.group.device, run.group.placement.world_size

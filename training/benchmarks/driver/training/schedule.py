@@ -12,7 +12,7 @@ class ScheduleError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
+class TrainingSchedule:
     """Steps of a run. `global_batch_size` is in samples over all ranks; `eval_interval` is in steps, None: at the end.
 
     A last incomplete global batch of an epoch is left out, so that every step has the same size.

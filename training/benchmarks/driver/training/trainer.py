@@ -11,7 +11,7 @@ import torch
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.training import kernels, optimizers, report
-from training.benchmarks.driver.training.benchmark import Prepared, TrainingBenchmark, prepare
+from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.checkpoint import Checkpoints
 from training.benchmarks.driver.training.evaluation import Evaluator
 from training.benchmarks.driver.training.loader import MicroBatches, loader
@@ -19,10 +19,10 @@ from training.benchmarks.driver.training.meter import Meter
 from training.benchmarks.driver.training.model import LOSS, Batch
 from training.benchmarks.driver.training.parallel import Layout, average, spread
 from training.benchmarks.driver.training.precision import Precision
-from training.benchmarks.driver.training.schedule import Schedule, ScheduleError, learning_rate
+from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import Placement, default_backend, device_for
-from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext, open_run
 
 
 def run_training(
@@ -30,7 +30,7 @@ def run_training(
 ) -> None:
     """Entry of every rank. Leaves with exit code 1 when a target is missed, 2 for unusable settings or data."""
     begin = time.perf_counter()
-    prepared: list[Prepared] = []
+    prepared: list[PreparedTraining] = []
 
     def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
         local_rank = Placement.from_environment().local_rank
@@ -64,13 +64,15 @@ def run_training(
 class Trainer:
     """One run: the model on its devices and the loop over epochs and steps; `step` counts updates."""
 
-    def __init__(self, benchmark: TrainingBenchmark[Any], run: RunContext[TrainingConfig], prepared: Prepared) -> None:
+    def __init__(
+        self, benchmark: TrainingBenchmark[Any], run: WorkloadContext[TrainingConfig], prepared: PreparedTraining
+    ) -> None:
         config, device = run.config, run.group.device
         tp_size, sequence_parallel = config.tensor_parallelism()
         self.config = config
         self.layout = Layout.of(run.group, config, tp_size=tp_size, sequence_parallel=sequence_parallel)
         kernels.agree(prepared.kernels)
-        self.schedule = Schedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
+        self.schedule = TrainingSchedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
         self._logger = run.logger
         self._step_names = benchmark.step_names
         self._device = device
@@ -99,7 +101,7 @@ class Trainer:
         self.checkpoints = self._open_checkpoints(run, prepared)
         self._first_step = self.step
 
-    def _open_checkpoints(self, run: RunContext[TrainingConfig], prepared: Prepared) -> Checkpoints | None:
+    def _open_checkpoints(self, run: WorkloadContext[TrainingConfig], prepared: PreparedTraining) -> Checkpoints | None:
         if self.config.checkpoint_dir is None:
             return None
         identity = report.identity(self.config, self.schedule, run.group.placement.world_size, prepared)
@@ -139,9 +141,9 @@ class Trainer:
         self.meter.synchronize()
         self._logger.log(Event.TRAIN_END)
 
-    def progress(self) -> report.Progress:
+    def progress(self) -> report.TrainingProgress:
         """Where the run stands; waits for the device."""
-        return report.Progress(
+        return report.TrainingProgress(
             step=self.step,
             steps_done=self.step - self._first_step,
             global_batch_size=self.schedule.global_batch_size,

@@ -27,7 +27,7 @@ class UnusableSettingsError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunContext(Generic[ConfigT]):
+class WorkloadContext(Generic[ConfigT]):
     """A workload's surroundings: its settings (backend resolved), PerfLog, open process group, and data folder."""
 
     config: ConfigT
@@ -43,7 +43,7 @@ def open_run(
     config_class: type[ConfigT],
     argv: Sequence[str] | None = None,
     before_devices: Callable[[ConfigT, PerfLogger, Path | None], None] | None = None,
-) -> Iterator[RunContext[ConfigT]]:
+) -> Iterator[WorkloadContext[ConfigT]]:
     """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
 
     `before_devices` gets settings, PerfLog and data folder between SUBMIT_INFO and INIT_START, when neither a device
@@ -82,7 +82,7 @@ def open_run(
     logger.log(Event.INIT_START)
     with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
         try:
-            yield RunContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
+            yield WorkloadContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
         except UnusableSettingsError as error:
             _leave(model, error)
 

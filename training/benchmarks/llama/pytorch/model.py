@@ -18,7 +18,7 @@ from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkMode
 from training.benchmarks.llama.pytorch.config import Config
 
 
-class Attention(nn.Module):
+class LlamaAttention(nn.Module):
     """Causal attention with rotary positions; query heads share key-value heads in equal groups."""
 
     def __init__(self, config: Config) -> None:
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         return result
 
 
-class FeedForward(nn.Module):
+class SwiGLU(nn.Module):
     """SwiGLU."""
 
     def __init__(self, config: Config) -> None:
@@ -57,30 +57,30 @@ class FeedForward(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     """One transformer layer."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = LlamaAttention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self.mlp = FeedForward(config)
+        self.mlp = SwiGLU(config)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """See Attention."""
+        """See LlamaAttention."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin)
         result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return result
 
 
-class Decoder(nn.Module):
+class LlamaDecoder(nn.Module):
     """Embedding, layers and the last norm."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(LlamaBlock(config) for _ in range(config.num_layers))
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
 
 
@@ -93,7 +93,7 @@ class Llama(BenchmarkModel):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.model = Decoder(config)
+        self.model = LlamaDecoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def blocks(self) -> Sequence[nn.Module]:

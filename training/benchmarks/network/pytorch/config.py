@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.network.links import link
 from training.benchmarks.network.nccl_tests import PROGRAMS
-from training.benchmarks.network.schedule import Host, Round, rounds
+from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks, rounds
 from training.benchmarks.network.sizes import format_size, parse_sizes
 from training.benchmarks.network.symptoms import LATE_PERCENT, LATENCY_BYTES
 
@@ -240,7 +240,7 @@ class Config(CaseConfig):
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
         """See CaseConfig."""
         hosts = [
-            Host(node_rank=node, name=str(node), ranks=tuple(range(node * nproc, (node + 1) * nproc)))
+            HostRanks(node_rank=node, name=str(node), ranks=tuple(range(node * nproc, (node + 1) * nproc)))
             for node in range(nnodes)
         ]
         try:
@@ -248,7 +248,7 @@ class Config(CaseConfig):
         except ValueError as error:
             return str(error)
 
-    def rounds_of(self, hosts: Sequence[Host]) -> tuple[Round, ...]:
+    def rounds_of(self, hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
         """The rounds of the pattern on these hosts.
 
         Raises:
@@ -256,7 +256,7 @@ class Config(CaseConfig):
         """
         return rounds(self.pattern, hosts, ranks_per_host=self.ranks_per_host, batch_hosts=self.batch_hosts)
 
-    def refusal_of(self, found: Sequence[Round], nnodes: int) -> str | None:
+    def refusal_of(self, found: Sequence[ConcurrentGroups], nnodes: int) -> str | None:
         """Why these rounds cannot be measured, in words; None if they can."""
         smallest = min(len(group.ranks) for each in found for group in each.groups)
         if self.collective in _PAIRWISE and smallest < 2:

@@ -10,10 +10,10 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.schedule import Host, Round
+from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 
-def line_up(group: ProcessGroup) -> tuple[Host, ...]:
+def line_up(group: ProcessGroup) -> tuple[HostRanks, ...]:
     """All hosts by node rank, the same on every rank; hosts that bear one name are told apart as name#node_rank."""
     found: list[tuple[int, str, int]] = [(0, "", 0)] * group.placement.world_size
     dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), platform.node(), group.placement.rank))
@@ -24,7 +24,7 @@ def line_up(group: ProcessGroup) -> tuple[Host, ...]:
         names[node_rank] = name
     bearers = Counter(names.values())
     return tuple(
-        Host(
+        HostRanks(
             node_rank=node_rank,
             name=names[node_rank] if bearers[names[node_rank]] == 1 else f"{names[node_rank]}#{node_rank}",
             ranks=tuple(ranks[node_rank]),
@@ -34,7 +34,7 @@ def line_up(group: ProcessGroup) -> tuple[Host, ...]:
 
 
 @contextlib.contextmanager
-def team_of(this_round: Round, group: ProcessGroup) -> Iterator[tuple[int, Team] | None]:
+def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple[int, Team] | None]:
     """This rank's group in the round (its index) as a team, None for a rank that rests.
 
     All ranks must come here in the same order: torch makes every group with all of them. The groups last as long as

@@ -5,13 +5,13 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.sizes import format_size
 
 
-def refuse_too_large(run: RunContext[Config], collective: Collective) -> None:
+def refuse_too_large(run: WorkloadContext[Config], collective: Collective) -> None:
     """Check on every rank that all sizes fit in every rank's memory.
 
     Raises:

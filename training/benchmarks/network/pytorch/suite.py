@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError, open_run
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext, open_run
 from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse
 from training.benchmarks.network.links import advertised_gbps
@@ -51,7 +51,7 @@ def main() -> None:
         raise SystemExit(f"network: {problem}")
 
 
-def _find_nccl_tests(run: RunContext[Config]) -> Path | None:
+def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
     """Rank 0's program, None elsewhere.
 
     Raises:
@@ -75,7 +75,7 @@ _NCCL_TESTS_SHARE = 0.8
 
 
 def _beside_nccl_tests(
-    run: RunContext[Config], program: Path | None, steps: Sequence[dict[str, Any]]
+    run: WorkloadContext[Config], program: Path | None, steps: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, float], list[str], str]:
     """({size: our busbw / theirs}, sentences, problem) on every rank; the others wait while rank 0 runs it."""
     config = run.config
@@ -112,7 +112,7 @@ def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _answers(run: RunContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def _answers(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """Figures and sentences that answer what the case asked; the same on every rank."""
     config = run.config
     if config.tool == "all_reduce_latency_comp":

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import RunContext, UnusableSettingsError
+from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext
 from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.collectives import Collective
@@ -17,13 +17,13 @@ from training.benchmarks.network.pytorch.memory import refuse_too_large
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import MICROSECONDS, Measurement, measure
-from training.benchmarks.network.schedule import Group, Round
+from training.benchmarks.network.schedule import ConcurrentGroups, Group
 
 
 class Sweep:
     """Everything that a case config with tool "sweep" or "all_reduce_bench" asks for. Made by all ranks together."""
 
-    def __init__(self, run: RunContext[Config]) -> None:
+    def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run, self._config = run, run.config
         hosts = line_up(run.group)
         try:
@@ -63,7 +63,7 @@ class Sweep:
     def _step(
         self,
         place: dict[str, Any],
-        this_round: Round,
+        this_round: ConcurrentGroups,
         mine: tuple[int, Team] | None,
         collective: Collective | None,
         output: Output,

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import RunContext
+from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, PARTS, Config
@@ -127,7 +127,7 @@ class Comparison:
 
     total_steps = 2
 
-    def __init__(self, run: RunContext[Config]) -> None:
+    def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run = run
         self._team = Team.world(run.group)
         self._host_group = rounds("all", line_up(run.group))[0].groups[0]

@@ -16,7 +16,7 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.judge import Judgement, NodeOutcome, judge
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
-from run_benchmarks.state.context import Node
+from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.results.rounds import node_plan, write_monitor
 from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.launch.launching import command, started, wait_until
@@ -96,7 +96,7 @@ def judge_standing(folder: Path, how: str, together: str, nodes: int) -> Judgeme
     """Ended by the stall limit, as the controller does it: stacks first, then the stop."""
     with launched(folder, nodes, [how, str(FAULTY), together]) as processes:
         outcomes = outcomes_of(folder, nodes)
-        watched = [Node(plan=each.node, host=LocalHost(each.node.host), outcome=each) for each in outcomes]
+        watched = [RunningNode(plan=each.node, host=LocalHost(each.node.host), outcome=each) for each in outcomes]
         logs = [each.folder / f"rank{rank}.out.log" for each in outcomes for rank in each.node.ranks]
         wait_until(lambda: all(log.exists() and "STEP_END" in log.read_text() for log in logs), "all ranks step")
         with StallWatch(watched, STALL_SECONDS) as stall:

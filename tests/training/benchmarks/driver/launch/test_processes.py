@@ -18,7 +18,8 @@ from tests.training.benchmarks.driver.launch.launching import (
     started,
     wait_until,
 )
-from training.benchmarks.driver.launch.processes import StartError, environment_of, parse_options
+from training.benchmarks.driver.launch.failures import StartError
+from training.benchmarks.driver.launch.processes import environment_of, parse_options
 
 
 def options() -> list[str]:

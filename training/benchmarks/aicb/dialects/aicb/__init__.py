@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.benchmarks.aicb import aiob
 from training.benchmarks.aicb.dialects.aicb.deviations import DEVIATIONS
-from training.benchmarks.aicb.dialects.base import Dialect, Problem
+from training.benchmarks.aicb.dialects.base import Dialect, RuleViolation
 from training.benchmarks.aicb.model import MockedModel
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
@@ -18,9 +18,9 @@ class AicbDialect(Dialect):
     deviations = DEVIATIONS
 
     def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
-        from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+        from training.benchmarks.aicb.dialects.aicb.trainer import TrainingLoop
 
-        trainer: Trainer
+        trainer: TrainingLoop
         if args.frame == "DeepSpeed":
             from training.benchmarks.aicb.dialects.aicb.zero import Zero12Trainer
             from training.benchmarks.aicb.dialects.aicb.zero3 import Zero3Trainer
@@ -53,7 +53,7 @@ class AicbDialect(Dialect):
 
         return simai_megatron.generate(args, times)
 
-    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
+    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
         from training.benchmarks.aicb.dialects.aicb import rules
 
         return rules.problems(args, target, given)

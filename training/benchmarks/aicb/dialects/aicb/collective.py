@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from training.benchmarks.aicb.blocks import Block
-from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+from training.benchmarks.aicb.dialects.aicb.trainer import TrainingLoop
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
@@ -16,7 +16,7 @@ def sweep(args: WorkloadArgs) -> Iterator[int]:
         size *= 2
 
 
-class CollectiveTrainer(Trainer):
+class CollectiveTrainer(TrainingLoop):
     """iter_num warm-up rows of begin_size, then per iteration iter_num rows of each size.
 
     With multi_all_reduce_enable the sweep runs in the pipeline groups, all of them at once.

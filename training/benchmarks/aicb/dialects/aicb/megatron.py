@@ -1,7 +1,7 @@
 """AICB's Megatron trainer: set-up, forward and backward of a micro-batch, pipeline schedule and optimizer step."""
 
 from training.benchmarks.aicb.blocks import Block
-from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+from training.benchmarks.aicb.dialects.aicb.trainer import TrainingLoop
 from training.benchmarks.aicb.dialects.aicb.transformer import TransformerModel
 from training.benchmarks.aicb.model import MockedModel
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
@@ -11,7 +11,7 @@ LAYERNORM_GRADIENTS = 0
 """Elements that AICB finds to reduce as layer-norm gradients: none (deviation `layernorm_grads`)."""
 
 
-class MegatronTrainer(Trainer):
+class MegatronTrainer(TrainingLoop):
     """One rank of pipeline stage `pp_stage` (AICB's workload files are stage 0)."""
 
     def __init__(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.benchmarks.aicb import aiob
-from training.benchmarks.aicb.dialects.base import Problem
+from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.errors import CompFileError
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
@@ -54,7 +54,7 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
     return idle if args.moe_enable else idle | _EXPERTS
 
 
-def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Problem]:
+def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
     found = [*_silent(args, given), *_computation(args, target)]
     if args.frame == "DeepSpeed":
         found += _deepspeed(args, given)
@@ -65,89 +65,89 @@ def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[Pro
     return found
 
 
-def _silent(args: WorkloadArgs, given: frozenset[str]) -> Iterator[Problem]:
+def _silent(args: WorkloadArgs, given: frozenset[str]) -> Iterator[RuleViolation]:
     grouped = args.moe_grouped_gemm and args.dtype != "bfloat16"
     if grouped or (args.dtype == "float16" and args.expert_model_parallel_size > 1):
-        yield Problem(
+        yield RuleViolation(
             f"dtype {args.dtype!r} does not go with {'moe_grouped_gemm' if grouped else 'expert parallelism'}; "
             "nearest: bfloat16",
             forceable=False,
         )
     elif args.dtype not in SIXTEEN_BIT:
-        yield Problem(
+        yield RuleViolation(
             f"dtype {args.dtype!r}: sizes are always those of 2-byte elements; allowed: {', '.join(SIXTEEN_BIT)}; "
             "nearest: bfloat16"
         )
     if args.context_parallel_size > 1:
-        yield Problem(
+        yield RuleViolation(
             f"context_parallel_size is {args.context_parallel_size}, but AICB splits nothing over context ranks; "
             "nearest: 1"
         )
     for name in ("overlap_grad_reduce", "overlap_version"):
         if name in given and getattr(args, name):
-            yield Problem(f"{name} has no effect: a workload has no notion of overlap; leave it out")
+            yield RuleViolation(f"{name} has no effect: a workload has no notion of overlap; leave it out")
 
 
-def _computation(args: WorkloadArgs, target: str) -> Iterator[Problem]:
+def _computation(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     if args.comp_filepath is None:
         return
     if not args.aiob_enable:
-        yield Problem(f"comp_filepath {args.comp_filepath} is not read without --aiob_enable; add it")
+        yield RuleViolation(f"comp_filepath {args.comp_filepath} is not read without --aiob_enable; add it")
         return
     if args.frame == "collective_test" or (args.frame == "DeepSpeed" and target == "csv"):
-        yield Problem(f"comp_filepath {args.comp_filepath} is not used by frame {args.frame}; leave it out")
+        yield RuleViolation(f"comp_filepath {args.comp_filepath} is not used by frame {args.frame}; leave it out")
         return
     try:
         times = aiob.read(Path(args.comp_filepath))
     except CompFileError as error:
-        yield Problem(str(error), forceable=False)
+        yield RuleViolation(str(error), forceable=False)
         return
     deepseek = args.frame == "DeepSeek" and target == "simai"
     missing = times.missing(deepseek=deepseek)
     if missing:
         usable = deepseek and not times.missing(deepseek=False)
         consequence = "; forced, their times are 0" if usable else ""
-        yield Problem(
+        yield RuleViolation(
             f"comp_filepath {args.comp_filepath} lacks the sections {', '.join(missing)}{consequence}", forceable=usable
         )
 
 
-def _deepspeed(args: WorkloadArgs, given: frozenset[str]) -> Iterator[Problem]:
+def _deepspeed(args: WorkloadArgs, given: frozenset[str]) -> Iterator[RuleViolation]:
     if args.amp_enabled and args.stage != 3:
-        yield Problem(
+        yield RuleViolation(
             f"amp_enabled with ZeRO stage {args.stage} ends AICB with an exception; nearest: --stage 3, or none",
             forceable=False,
         )
     if args.contiguous_gradients and args.stage != 2 and "contiguous_gradients" in given:
-        yield Problem(f"contiguous_gradients has no effect with stage {args.stage}; nearest: --stage 2")
+        yield RuleViolation(f"contiguous_gradients has no effect with stage {args.stage}; nearest: --stage 2")
 
 
-def _collective(args: WorkloadArgs, target: str) -> Iterator[Problem]:
+def _collective(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     known = SIMAI_TESTED if target == "simai" else TESTED
     if args.test_comm not in known:
-        yield Problem(
+        yield RuleViolation(
             f"test_comm {args.test_comm!r} is no collective that can be tested; allowed: {', '.join(known)}",
             forceable=args.test_comm not in NO_ROW,
         )
     if target == "simai" and args.multi_all_reduce_enable:
-        yield Problem("multi_all_reduce_enable: AICB's micro test has no such mode", forceable=False)
+        yield RuleViolation("multi_all_reduce_enable: AICB's micro test has no such mode", forceable=False)
 
 
-def _simai(args: WorkloadArgs) -> Iterator[Problem]:
+def _simai(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.frame == "collective_test":
         return
     if args.aiob_enable and args.comp_filepath is None:
-        yield Problem(
+        yield RuleViolation(
             "aiob_enable measures on a GPU, which is not done here; give a --comp_filepath with measured times",
             forceable=False,
         )
     if args.frame == "DeepSeek" and not args.moe_enable:
-        yield Problem("frame DeepSeek has no SimAI text without --moe_enable: AICB cannot do it", forceable=False)
+        yield RuleViolation("frame DeepSeek has no SimAI text without --moe_enable: AICB cannot do it", forceable=False)
     if args.frame == "DeepSpeed" and args.pipeline_model_parallel > 1:
-        yield Problem("there is no SimAI text for ZeRO with pipeline stages", forceable=False)
+        yield RuleViolation("there is no SimAI text for ZeRO with pipeline stages", forceable=False)
     if args.frame == "DeepSeek" and not args.aiob_enable:
-        yield Problem(
+        yield RuleViolation(
             "frame DeepSeek needs --aiob_enable and --comp_filepath: AICB cannot do it without", forceable=False
         )
     if args.epoch_num > 1 and args.frame != "DeepSpeed":
-        yield Problem(f"epoch_num is {args.epoch_num}, but AICB's SimAI text is one iteration; nearest: 1")
+        yield RuleViolation(f"epoch_num is {args.epoch_num}, but AICB's SimAI text is one iteration; nearest: 1")

@@ -7,7 +7,7 @@ from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 
-class Trainer(ABC):
+class TrainingLoop(ABC):
     """What one rank does. A frame says what its four phases are; `rows` puts them together."""
 
     def __init__(self, args: WorkloadArgs) -> None:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.aicb.llama import DeepspeedForCausalLM
-from training.benchmarks.aicb.dialects.aicb.trainer import Trainer
+from training.benchmarks.aicb.dialects.aicb.trainer import TrainingLoop
 from training.benchmarks.aicb.model import MockedModel, MockedParam
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem, gemm
 from training.benchmarks.aicb.parameters import ELEMENT_BYTES, WorkloadArgs
@@ -62,7 +62,7 @@ def is_matrix(parameter: MockedParam) -> bool:
     return len(parameter.shape) == 2 and parameter.shape[1] != 1
 
 
-class ZeroTrainer(Trainer, Generic[State]):
+class ZeroTrainer(TrainingLoop, Generic[State]):
     """Runs micro-batches as steps from one state to the next, and stores a cycle of states once."""
 
     def __init__(self, args: WorkloadArgs, model: MockedModel | None = None, gemms: GemmRows | None = None) -> None:
