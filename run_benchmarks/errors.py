@@ -5,23 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from run_benchmarks.problems import Problem as Problem
-from run_benchmarks.problems import listed
+from training.benchmarks.driver.protocol.problems import ConfigError as ConfigError
+from training.benchmarks.driver.protocol.problems import Problem as Problem
 
 TAIL_LINES = 50
 TAIL_CHARACTERS = 16_384  # a line may have any length
 
 
 class ClusterDynoError(Exception):
-    """Root of every error the controller raises on purpose."""
-
-
-class ConfigError(ClusterDynoError):
-    """Mistakes in the files a user edits, all of them at once."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(listed(self.problems))
+    """Root of every error the controller raises on purpose, but for ConfigError, which a rank raises, too."""
 
 
 class HostError(ClusterDynoError):

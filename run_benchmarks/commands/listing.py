@@ -10,10 +10,10 @@ import typer
 import vendors
 from run_benchmarks.console.console import print_table, say
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.problems import Problem
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
 from training.benchmarks.driver.protocol import catalog
+from training.benchmarks.driver.protocol.problems import Problem
 
 TOPICS = ("vendors", "models", "configs", "settings")
 WhatArgument = Annotated[

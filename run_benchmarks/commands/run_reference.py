@@ -8,12 +8,13 @@ from pathlib import Path
 
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.problems import ABSENT, Problem
 from run_benchmarks.session.preparation import RUN_ID
 from run_benchmarks.settings.changes import Changes
-from run_benchmarks.settings.conf_file import nearest, read_names
+from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
+from training.benchmarks.driver.protocol.config_file import read_config_file
+from training.benchmarks.driver.protocol.problems import ABSENT, Problem
 
 
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
@@ -65,7 +66,7 @@ def results_of(test_conf: Path) -> Path:
     Raises:
         ConfigError: the file cannot be read, or its value is no path.
     """
-    names = {key: value for key, value in read_names(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
+    names = {key: value for key, value in read_config_file(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
     folder = names.get("FLAGPERF_LOG_PATH_HOST")
     return Path(folder) if isinstance(folder, str) else DEFAULT_RESULTS
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
-from run_benchmarks.problems import ABSENT, Problem
 from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
+from training.benchmarks.driver.protocol.problems import ConfigError, Problem
 
 IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
 ADDED_WHY = {"target_loss": "ours; target_embedding_average alone tells little of a model"}
@@ -104,9 +103,6 @@ def _refused(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) 
         path.write_text(found.text(file.name), encoding="utf-8")
         try:
             load_case_config(config_class, path, {})
-        except CaseConfigError as error:
-            return [
-                Problem(str(file), item.key, item.value if item.key else ABSENT, item.sentence)
-                for item in error.problems
-            ]
+        except ConfigError as error:
+            return [replace(problem, file=str(file), known=()) for problem in error.problems]
     return []

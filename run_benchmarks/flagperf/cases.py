@@ -9,8 +9,8 @@ from typing import Any
 
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
-from run_benchmarks.problems import Problem, closest
 from run_benchmarks.settings.case import parse_case_key
+from training.benchmarks.driver.protocol.problems import Problem, closest
 
 
 @dataclass(frozen=True)

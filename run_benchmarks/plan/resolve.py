@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,13 +11,13 @@ from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.cluster import LOCAL_NAMES
-from run_benchmarks.settings.conf_file import nearest, problems_of
+from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
+from training.benchmarks.driver.protocol.config_file import OVERRIDE
 from vendors import (
     CaseFileError,
     UnknownVendor,
@@ -153,8 +153,8 @@ def _case(
     def attempt(key: str, value: object, action: Callable[[], ValueT]) -> ValueT | None:
         try:
             return action()
-        except CaseConfigError as error:
-            problems.extend(problems_of(error, prefix=f"{name}.overrides.", source=settings.source))
+        except ConfigError as error:
+            problems.extend(_placed(problem, name, settings) for problem in error.problems)
         except (CaseFileError, ValueError) as error:
             problems.append(Problem(settings.source(f"{name}.{key}"), f"{name}.{key}", value, str(error)))
         return None
@@ -181,6 +181,14 @@ def _case(
         image=image,
         python=_python(case, settings, vendor, local_python),
     )
+
+
+def _placed(problem: Problem, name: str, settings: Settings) -> Problem:
+    """The same mistake; one in an override with the file and the key where the case `name` overrides the setting."""
+    if problem.file != OVERRIDE:
+        return problem
+    key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"
+    return replace(problem, file=settings.source(key), key=key)
 
 
 def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> CaseConfig:

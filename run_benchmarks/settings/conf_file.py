@@ -1,49 +1,19 @@
-"""Reads the Python files a user edits: executes them (by design, docs/security.md) and checks their names."""
+"""Checks the names and values that the Python files a user edits assign."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from run_benchmarks.errors import ConfigError
-from run_benchmarks.problems import ABSENT, Problem, closest
 from training.benchmarks.driver.protocol.case_config import type_in_words
-from training.benchmarks.driver.protocol.config_file import CaseConfigError, read_config_file
+from training.benchmarks.driver.protocol.problems import ABSENT, Problem, closest
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}
-
-
-def read_names(path: Path) -> dict[str, object]:
-    """Execute the file and return the names it assigns at module level (no imports, functions, or leading underscores).
-
-    Raises:
-        ConfigError: the file is missing or its code fails; the line is named.
-    """
-    try:
-        return read_config_file(path)
-    except CaseConfigError as error:
-        raise ConfigError(problems_of(error)) from error
-
-
-def problems_of(error: CaseConfigError, *, prefix: str = "", source: Callable[[str], str] = str) -> list[Problem]:
-    """A case config's mistakes in the controller's form.
-
-    Args:
-        prefix: what stands before the key of a setting that the case overrides, e.g. "ONE.overrides."
-        source: where it overrides the setting of that key.
-    """
-    problems = []
-    for item in error.problems:
-        key = item.key if item.is_from_file or not item.key else f"{prefix}{item.key}"
-        file = item.source if item.is_from_file else source(key)
-        value = item.value if item.key else ABSENT
-        problems.append(Problem(file, key, value, item.sentence, item.known, item.known_as))
-    return problems
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,14 +12,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.problems import Problem
 from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
 from run_benchmarks.settings.changes import REPEAT, Changes, SetKeys, apply_sets, narrowed
 from run_benchmarks.settings.cluster import ClusterConf
-from run_benchmarks.settings.conf_file import helper_hint, read_names, validate
+from run_benchmarks.settings.conf_file import helper_hint, validate
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
+from training.benchmarks.driver.protocol.config_file import read_config_file
+from training.benchmarks.driver.protocol.problems import Problem
 from training.benchmarks.network import baseline
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
@@ -96,7 +97,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
 
 def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     try:
-        return read_names(file)
+        return read_config_file(file)
     except ConfigError as error:
         problems += error.problems
         return None

@@ -18,7 +18,7 @@ from run_benchmarks.flagperf import keys
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
-from run_benchmarks.problems import Problem
+from training.benchmarks.driver.protocol.problems import Problem
 
 TREE = Path(__file__).parents[2] / "data" / "flagperf" / "tree"
 CONFIGS = Path("vendors/nvidia")

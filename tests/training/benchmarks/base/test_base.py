@@ -11,10 +11,10 @@ from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
 from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
 CPU = torch.device("cpu")
@@ -129,5 +129,5 @@ def test_the_promise_is_the_configs_before_the_datasheets() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(CaseConfigError, match=message):
+    with pytest.raises(ConfigError, match=message):
         load_case_config(Config, None, settings)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.driver.protocol.case_config import load_case_config, parse_override
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
+from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.network.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]
@@ -55,7 +55,7 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
     ],
 )
 def test_a_wrong_setting_is_named(overrides: dict[str, object], expected: str) -> None:
-    with pytest.raises(CaseConfigError, match=expected):
+    with pytest.raises(ConfigError, match=expected):
         load_case_config(Config, None, overrides)
 
 

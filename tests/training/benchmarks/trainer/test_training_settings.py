@@ -12,7 +12,7 @@ from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import COMMON, MODELS, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.catalog import available, benchmark
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
+from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.training.settings import Target, TrainingConfig
 
 CASES = sorted(
@@ -69,7 +69,7 @@ def test_the_head_node_needs_no_torch_for_any_config() -> None:
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
     _, config_class, sizes = MODELS["llama"]
-    with pytest.raises(CaseConfigError, match=message):
+    with pytest.raises(ConfigError, match=message):
         load_case_config(config_class, None, COMMON | sizes | settings)
 
 

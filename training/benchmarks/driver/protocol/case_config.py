@@ -9,13 +9,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from training.benchmarks.driver.protocol.config_file import (
-    OVERRIDE,
-    CaseConfigError,
-    ConfigProblem,
-    nearest_name,
-    read_config_file,
-)
+from training.benchmarks.driver.protocol.config_file import OVERRIDE, read_config_file
+from training.benchmarks.driver.protocol.problems import ABSENT, ConfigError, Problem
 
 
 class CaseConfig(BaseModel):
@@ -49,7 +44,7 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
     an underscore are helpers. An override always wins, also when it is None.
 
     Raises:
-        CaseConfigError: the file or an override is wrong; all mistakes at once.
+        ConfigError: the file or an override is wrong; all mistakes at once.
     """
     from_file = {} if path is None else read_config_file(path)
     # Upper-case names are constants of the file, unless they are a setting's name in the wrong case.
@@ -68,9 +63,9 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
         config = model_class.model_validate(values)
     except ValidationError as error:
         problems += [_invalid_value(model_class, source, values, detail) for detail in error.errors()]
-        raise CaseConfigError(problems) from error
+        raise ConfigError(problems) from error
     if problems:
-        raise CaseConfigError(problems)
+        raise ConfigError(problems)
     return config
 
 
@@ -96,21 +91,12 @@ def format_override(key: str, value: object) -> str:
     return f"{key}={json.dumps(value, allow_nan=False)}"
 
 
-def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> ConfigProblem:
-    known = sorted(model_class.model_fields)
+def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> Problem:
     message = "unknown setting" if key == key.lower() else "settings are written in lower case"
     if key == key.lower() and source != OVERRIDE:
         message += f" (a name of your own begins with an underscore: _{key})"
-    return ConfigProblem(
-        source=source,
-        key=key,
-        value=value,
-        message=message,
-        allowed="",
-        nearest=nearest_name(key.lower(), known),
-        known=tuple(known),
-        known_as=f"settings of {_benchmark_of(model_class)}",
-    )
+    known_as = f"settings of {_benchmark_of(model_class)}"
+    return Problem(source, key, value, message, tuple(sorted(model_class.model_fields)), known_as)
 
 
 def _benchmark_of(model_class: type[CaseConfig]) -> str:
@@ -121,17 +107,15 @@ def _benchmark_of(model_class: type[CaseConfig]) -> str:
 
 def _invalid_value(
     model_class: type[CaseConfig], source_of: Callable[[str], str], values: Mapping[str, object], detail: ErrorDetails
-) -> ConfigProblem:
+) -> Problem:
     key = str(detail["loc"][0]) if detail["loc"] else ""
     inner = ".".join(str(part) for part in detail["loc"][1:] if isinstance(part, int))
     own = detail["msg"].removeprefix("Value error, ") if detail["type"] == "value_error" else ""
-    return ConfigProblem(
-        source=source_of(key),
-        key=key,
-        value=values.get(key),
-        message=f"at {inner}: {own or detail['msg']}" if inner else own,
-        allowed=_allowed(model_class, key),
-    )
+    message = f"at {inner}: {own or detail['msg']}" if inner else own
+    allowed = _allowed(model_class, key)
+    if allowed:
+        message = f"{message}; allowed: {allowed}" if message else f"expected {allowed}"
+    return Problem(source_of(key), key, values.get(key) if key else ABSENT, message)
 
 
 def _allowed(model_class: type[CaseConfig], key: str) -> str:

@@ -13,9 +13,9 @@ import torch
 import vendors
 from training.benchmarks.driver.protocol.arguments import parse_arguments
 from training.benchmarks.driver.protocol.case_config import ConfigT, load_case_config
-from training.benchmarks.driver.protocol.config_file import CaseConfigError
 from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.workload import process_group
 from training.benchmarks.driver.workload.process_group import Placement, ProcessGroup, ProcessGroupError
 
@@ -58,7 +58,7 @@ def open_run(
         config = load_case_config(config_class, arguments.config_file, arguments.overrides)
         backend = config.backend or _backend_of(arguments.vendor)
         device = process_group.device_for(backend, placement.local_rank)
-    except (CaseConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
+    except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
         _leave(model, error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)

@@ -13,7 +13,8 @@ from training.benchmarks.driver.protocol.case_config import (
     load_case_config,
     parse_override,
 )
-from training.benchmarks.driver.protocol.config_file import CaseConfigError, read_config_file
+from training.benchmarks.driver.protocol.config_file import read_config_file
+from training.benchmarks.driver.protocol.problems import ConfigError
 
 
 class Config(CaseConfig):
@@ -32,7 +33,7 @@ def write(folder: Path, text: str) -> Path:
 
 def problems(folder: Path, text: str, overrides: dict[str, object] | None = None) -> list[str]:
     path = write(folder, text)
-    with pytest.raises(CaseConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_case_config(Config, path, overrides or {})
     return [str(problem).replace(str(path), "FILE") for problem in caught.value.problems]
 
@@ -114,9 +115,9 @@ def test_a_file_that_does_not_run_names_the_line(tmp_path: Path, text: str, expe
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path, "steps = 1")
-    with pytest.raises(CaseConfigError, match=r"did you mean 'config_CPUx1x1.py'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'config_CPUx1x1.py'"):
         load_case_config(Config, tmp_path / "config_CPUx1x2.py", {})
-    with pytest.raises(CaseConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_config_file(tmp_path / "no_folder" / "config.py")
 
 

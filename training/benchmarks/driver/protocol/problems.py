@@ -1,4 +1,4 @@
-"""Mistakes in what a user wrote: each is one readable line, and what is allowed is listed once for all of them."""
+"""Mistakes in what a user wrote, of whatever file: each is one readable line, all of them are one ConfigError."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ class Problem:
         near = closest(self.key.rpartition(".")[2], self.known) if self.known else None
         hint = f"; did you mean {near!r}?" if near else ""
         return f"{place}{shown}: {self.allowed}{hint}"
+
+
+class ConfigError(Exception):
+    """Mistakes in the files a user edits or in what a command line changes in them, all of them at once."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(listed(self.problems))
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
