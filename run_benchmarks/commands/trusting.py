@@ -10,7 +10,7 @@ from run_benchmarks.hosts import host_keys
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh_login import connect, scan
 from run_benchmarks.hosts.ways import Ways
-from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of
 
 
@@ -24,9 +24,7 @@ def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
     ways = Ways(connect)
     ways.enter()
     try:
-        for name in cluster.HOSTS:
-            if name in LOCAL_NAMES:
-                continue
+        for name in cluster.ssh_hosts:
             for endpoint in endpoint_of(name, cluster).way:
                 if endpoint not in asked:
                     asked.add(endpoint)

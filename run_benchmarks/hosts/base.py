@@ -55,6 +55,10 @@ class Host(Protocol):
     def address(self) -> str:
         """The IP address under which the head node talks to it."""
 
+    @property
+    def needs_docker_client(self) -> bool:
+        """Whether its Docker engine is reached through the docker command there."""
+
     def connect(self) -> None:
         """Open the connection; on an open one, nothing happens; on a lost one, a new one is made."""
 

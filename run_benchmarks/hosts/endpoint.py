@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SSH_PORT = 22
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class Endpoint:
     def way(self) -> tuple[Endpoint, ...]:
         """The jump hosts on the way to it, the first one first, and itself."""
         return (*(self.jump.way if self.jump else ()), self)
+
+
+def is_local(name: str) -> bool:
+    """Whether a name of HOSTS is the head node itself, which is reached without ssh (`hosts.local.LocalHost`)."""
+    return name in LOCAL_NAMES
 
 
 def known_name(host: str, port: int) -> str:

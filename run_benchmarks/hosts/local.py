@@ -27,6 +27,8 @@ FEEDER_SECONDS = 1.0  # another process that inherited stdin may never read it
 class LocalHost:
     """Runs commands as child processes, each in a session of its own so that a deadline takes the whole group."""
 
+    needs_docker_client = False  # its engine's socket is here
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.address = "127.0.0.1"

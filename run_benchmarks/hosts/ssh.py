@@ -66,6 +66,8 @@ class SshHost:
     `ways` are shared by the hosts of a run, so that those behind one jump host share the connection to it.
     """
 
+    needs_docker_client = True  # hosts/docker_channel.py
+
     def __init__(self, endpoint: Endpoint, ways: Ways | None = None) -> None:
         self.name = endpoint.host
         self.endpoint = endpoint

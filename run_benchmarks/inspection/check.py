@@ -28,7 +28,6 @@ from run_benchmarks.inspection.machines import note_shared_machines
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.plan.planner import deploy_path
 from run_benchmarks.runtimes.docker import UNREADABLE
-from run_benchmarks.settings.cluster import LOCAL_NAMES
 from run_benchmarks.settings.host_access import endpoint_of
 from run_benchmarks.settings.settings import Settings
 from vendors import Vendor
@@ -227,7 +226,7 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
 def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
-    if not facts.has_docker_client and host.name not in LOCAL_NAMES:
+    if host.needs_docker_client and not facts.has_docker_client:
         report.add("docker", "no docker command", "Docker 20.10 or newer", "install Docker, or set RUNTIME = 'process'")
         return
     try:

@@ -18,9 +18,9 @@ from run_benchmarks.plan.plan import (
 )
 from run_benchmarks.plan.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings.case_names import case_folder, container_stem
-from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
-from run_benchmarks.settings.host_access import endpoint_of
+from run_benchmarks.settings.host_access import home_of
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_config import format_override
 
@@ -30,12 +30,7 @@ WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
 
 def deploy_path(cluster: ClusterConf) -> str:
     """Where our files live on the hosts by default: a hidden folder of the user's home, by convention of its name."""
-    if cluster.HOSTS[0] in LOCAL_NAMES:
-        home = str(Path.home())
-    else:
-        user = endpoint_of(cluster.HOSTS[0], cluster).user
-        home = "/root" if user == "root" else f"/home/{user}"
-    return f"{home}/.clusterdyno"
+    return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
 
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:

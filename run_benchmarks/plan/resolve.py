@@ -10,7 +10,6 @@ from typing import TypeVar
 from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.settings.case import CaseSettings
-from run_benchmarks.settings.cluster import LOCAL_NAMES
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
@@ -220,7 +219,7 @@ def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python
         return settings.test.PYTHON
     if settings.test.RUNTIME == "docker":
         return vendor.images[case.framework].python if settings.test.IMAGE is None else "python3"
-    return local_python if settings.cluster.HOSTS[0] in LOCAL_NAMES else "python3"
+    return "python3" if settings.cluster.ssh_hosts else local_python
 
 
 def _without_effect(settings: Settings) -> list[str]:
@@ -231,7 +230,7 @@ def _without_effect(settings: Settings) -> list[str]:
         warnings += [f"{key} has no effect with RUNTIME 'process'" for key in DOCKER_ONLY if key in written]
     else:
         warnings += _container_warnings(settings)
-    if settings.cluster.HOSTS[0] in LOCAL_NAMES:
+    if not settings.cluster.ssh_hosts:
         warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")

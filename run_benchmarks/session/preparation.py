@@ -19,16 +19,13 @@ from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.console.command_line import ROOT as ROOT
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.factory import hosts_of
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.ssh import SshHost
-from run_benchmarks.hosts.ssh_login import connect
-from run_benchmarks.hosts.ways import Ways
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
 from run_benchmarks.plan.plan import Plan, RoundPlan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
 from run_benchmarks.plan.resolve import Resolved, resolve
-from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf
+from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
 from run_benchmarks.settings.host_selection import with_hosts
 from run_benchmarks.settings.settings import Settings
@@ -148,16 +145,12 @@ def result_root(settings: Settings) -> Path:
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
-    """One Host object a name; nothing is connected yet.
+    """One Host per name; nothing is connected yet.
 
     Raises:
         ConfigError: an ssh configuration file is unusable.
     """
-    ways = Ways(connect)
-    return {
-        name: LocalHost(name) if name in LOCAL_NAMES else SshHost(endpoint_of(name, cluster), ways)
-        for name in cluster.HOSTS
-    }
+    return hosts_of(cluster.HOSTS, lambda name: endpoint_of(name, cluster))
 
 
 @contextmanager

@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
+from run_benchmarks.hosts.endpoint import is_local
 from run_benchmarks.settings.value_types import Count, InterfaceName, LinkSeconds, Load, MasterPort, Port, UserName
 
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
 BRACKETED, NAME_AND_PORT = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?"), re.compile(r"([^:]+):(\d{1,5})")
 HOST_FORMS = "host, user@host:port, [IPv6]:port, or {'host': ..., 'user': ..., 'port': ..., 'key': ...}"
 ENTRY_KEYS: dict[str, type] = {"host": str, "user": str, "port": int, "key": str}
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -158,7 +158,7 @@ class ClusterConf(BaseModel):
         repeated = sorted({host for host in hosts if hosts.count(host) > 1})
         if repeated:
             raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
-        local = [host for host in hosts if host in LOCAL_NAMES]
+        local = [host for host in hosts if is_local(host)]
         if local and len(hosts) > 1:
             raise ValueError(f"{local[0]!r} means nothing to the other hosts: write the name by which they reach it")
         return hosts
@@ -170,6 +170,11 @@ class ClusterConf(BaseModel):
         if least is not None and there and least > there:
             raise ValueError(f"at most {there}, the number of HOSTS")
         return least
+
+    @property
+    def ssh_hosts(self) -> tuple[str, ...]:
+        """The hosts that are reached by ssh: all of HOSTS, or none where HOSTS is the head node alone."""
+        return tuple(name for name in self.HOSTS if not is_local(name))
 
     def access(self, host: str) -> HostAccess:
         """What a host's item in HOSTS says beside its name."""

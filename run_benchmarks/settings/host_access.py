@@ -10,7 +10,7 @@ from pathlib import Path
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.endpoint import SSH_PORT, Endpoint
 from run_benchmarks.hosts.ssh_config import HostOptions, SshConfig, SshConfigError, default_files
-from run_benchmarks.settings.cluster import LOCAL_NAMES, ClusterConf, parse_host
+from run_benchmarks.settings.cluster import ClusterConf, parse_host
 
 GLOBAL_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 MAX_JUMPS = 8
@@ -53,9 +53,7 @@ def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
     """What makes a host unreachable in the files, and what an ssh configuration says that is not done here."""
     problems: dict[str, Problem] = {}
     unused: dict[str, list[str]] = {}
-    for name in cluster.HOSTS:
-        if name in LOCAL_NAMES:
-            continue
+    for name in cluster.ssh_hosts:
         try:
             way = endpoint_of(name, cluster).way
         except ConfigError as error:
@@ -76,10 +74,17 @@ def users_of(cluster: ClusterConf) -> dict[str, str]:
         ConfigError: an ssh configuration file is unusable.
     """
     users: dict[str, str] = {}
-    for name in cluster.HOSTS:
-        if name not in LOCAL_NAMES:
-            users.setdefault(endpoint_of(name, cluster).user, name)
+    for name in cluster.ssh_hosts:
+        users.setdefault(endpoint_of(name, cluster).user, name)
     return users
+
+
+def home_of(name: str, cluster: ClusterConf) -> str:
+    """The home of the user that logs in on a host, by convention of its name. Raises ConfigError."""
+    if name not in cluster.ssh_hosts:
+        return str(Path.home())
+    user = endpoint_of(name, cluster).user
+    return "/root" if user == "root" else f"/home/{user}"
 
 
 def _some(hosts: Iterable[str]) -> str:

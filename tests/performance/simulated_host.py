@@ -18,6 +18,8 @@ LATENCY_SECONDS = 0.005
 class SimulatedHost:
     """Answers every command with another host's real answer, after a latency."""
 
+    needs_docker_client = False
+
     def __init__(self, name: str, answer: str) -> None:
         self.name, self.address, self._answer = name, name, answer
 
