@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from run_benchmarks.errors import tail
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogError, PerfLogRecord, parse_line
-from training.benchmarks.driver.protocol.perflog_lines import FoundLine, LineFinder, find_lines
-from training.benchmarks.driver.protocol.perflog_rules import MAX_TOLD, SequenceCheck
+from training.benchmarks.driver.protocol.perflog import (
+    MAX_TOLD,
+    Event,
+    FoundLine,
+    LineFinder,
+    PerfLogError,
+    PerfLogRecord,
+    SequenceCheck,
+    find_lines,
+    parse_line,
+)
 
 # Of rank 0's STEP_END so many are kept, and as long as their values, at so many bytes each in memory, come to no more.
 MAX_STEPS = 50_000

@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogError, parse_line
-from training.benchmarks.driver.protocol.perflog_lines import LineFinder, find_lines
+from training.benchmarks.driver.protocol.perflog import Event, LineFinder, PerfLogError, find_lines, parse_line
 from training.benchmarks.network.samples import median_of
 from training.benchmarks.network.sizes import format_size
 

@@ -12,8 +12,7 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.datasheet import datasheet
-from training.benchmarks.driver.protocol.perflog import Event, parse_line
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
-from training.benchmarks.driver.protocol.perflog import Event, parse_line
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-benchmark.md"
 CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"

@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.test_nccl_tests import TABLE, program
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, parse_line
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.network.analysis import analyse
 
 MODULE = "training.benchmarks.network"

@@ -12,8 +12,7 @@ import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.protocol.perflog import Event, parse_line
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-framework.md"
 FOLDER = "training/benchmarks/memcopy/numpy"

@@ -13,8 +13,7 @@ import torch.distributed as dist
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, run
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, parse_line
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.driver.training.trainer import run_training
 
 MODULE = "training.benchmarks.{}.pytorch.run_pretraining"

@@ -17,11 +17,11 @@ from training.benchmarks.driver.protocol.perflog import (
     PerfLogger,
     PerfLogRecord,
     SubmitInfo,
+    check_sequence,
     format_record,
     parse_line,
     write_line,
 )
-from training.benchmarks.driver.protocol.perflog_rules import check_sequence
 
 FLAGPERF = Path(__file__).parents[4] / "data" / "flagperf"
 

@@ -1,4 +1,4 @@
-"""Finds the PerfLog lines in a stream of bytes, be it a file of many gigabytes or a log that grows.
+"""Reads PerfLog lines, from a file of many gigabytes or from a log that grows.
 
 Only what may be a record is kept, and of it a bounded part: ordinary output costs one search for the prefix, whatever
 the length of its lines.
@@ -8,12 +8,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from training.benchmarks.driver.protocol.perflog import PREFIX
+from pydantic import ValidationError
+
+from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.perflog.record import PREFIX, PerfLogError, PerfLogRecord
 from training.benchmarks.driver.protocol.safe_json import MAX_BYTES
 
 CHUNK_BYTES = 1 << 20
 _MARK = PREFIX.encode()
 _OPENING = b"{"
+_SHOWN_CHARACTERS = 200  # of a line that is wrong
+
+
+def parse_line(line: str) -> PerfLogRecord | None:
+    """The record of one line of a rank's log, or None for ordinary output.
+
+    A progress bar or another thread may have left text before the prefix on the same line; that is no mistake. The JSON
+    is read by safe_json.
+
+    Raises:
+        PerfLogError: the prefix is there and no valid record follows; the message holds the line's beginning.
+    """
+    start = 0 if line.startswith(PREFIX) else line.find(PREFIX + "{")
+    if start < 0:
+        return None
+    text = line[start + len(PREFIX) :].strip()
+    try:
+        return PerfLogRecord.model_validate(safe_json.load(text))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'line'}: {e['msg']}" for e in error.errors())
+        raise PerfLogError(f"not a PerfLog record: {wrong}: {text[:_SHOWN_CHARACTERS]!r}") from error
+    except safe_json.UnsafeJsonError as error:
+        raise PerfLogError(f"not a PerfLog record: {error}: {text[:_SHOWN_CHARACTERS]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +56,7 @@ class FoundLine:
 
 
 class LineFinder:
-    """Takes a log in pieces, cut anywhere, and gives its PerfLog lines (what perflog.parse_line takes for one).
+    """Takes a log in pieces, cut anywhere, and gives its PerfLog lines (what parse_line takes for one).
 
     Time is linear in the bytes taken; of a line no more than `max_bytes` from its prefix on are kept.
     """

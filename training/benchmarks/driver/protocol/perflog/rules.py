@@ -8,7 +8,7 @@ epochs where there are epochs, and these and EVALUATE inside the training; one r
 from collections import Counter
 from collections.abc import Iterable
 
-from training.benchmarks.driver.protocol.perflog import SCHEMA_VERSION, Event, PerfLogRecord
+from training.benchmarks.driver.protocol.perflog.record import SCHEMA_VERSION, Event, PerfLogRecord
 
 # Of each kind of broken rule so many are told: a log of millions of lines may break one in each.
 MAX_TOLD = 20

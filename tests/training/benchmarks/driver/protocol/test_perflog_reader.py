@@ -8,8 +8,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.benchmarks.driver.protocol.perflog import PREFIX
-from training.benchmarks.driver.protocol.perflog_lines import FoundLine, LineFinder, find_lines
+from training.benchmarks.driver.protocol.perflog import PREFIX, FoundLine, LineFinder, find_lines
 
 PIECES = st.sampled_from(
     [

@@ -1,0 +1,77 @@
+"""What a PerfLog line holds: `[PerfLog] {"event": ..., "value": ..., "metadata": {...}}`, written by every rank.
+
+The head node reads it with the same models.
+"""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+PREFIX = "[PerfLog] "
+SCHEMA_VERSION = 1
+
+
+class Event(StrEnum):
+    """What a line reports; the names are FlagPerf's."""
+
+    SUBMIT_INFO = "SUBMIT_INFO"
+    LAUNCH_TRAINING = "LAUNCH_TRAINING"
+    INIT_START = "INIT_START"
+    INIT_END = "INIT_END"
+    INIT_EVALUATION = "INIT_EVALUATION"
+    TRAIN_START = "TRAIN_START"
+    EPOCH_BEGIN = "EPOCH_BEGIN"
+    STEP_BEGIN = "STEP_BEGIN"
+    STEP_END = "STEP_END"
+    EVALUATE = "EVALUATE"
+    EPOCH_END = "EPOCH_END"
+    TRAIN_END = "TRAIN_END"
+    FINISHED = "FINISHED"
+
+
+class PerfLogError(ValueError):
+    """A line that starts like a PerfLog line and is none, or a value that JSON cannot hold."""
+
+
+class Metadata(BaseModel):
+    """Where and when a record was written: source file and line, epoch milliseconds, global rank."""
+
+    model_config = ConfigDict(frozen=True)
+
+    file: str
+    lineno: int = Field(ge=0)
+    time_ms: int = Field(ge=0)
+    rank: int = Field(ge=0)
+
+
+class PerfLogRecord(BaseModel):
+    """One line. `value` is any JSON; `step` and `other` stand only in FlagPerf's own logs. Further keys are kept.
+
+    JSON has no NaN and no infinities: such numbers stand as the strings "NaN", "Infinity" and "-Infinity", which
+    float() turns back into numbers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    event: Event
+    value: JsonValue = None
+    metadata: Metadata
+    step: int | None = None
+    other: str | None = None
+
+
+class SubmitInfo(BaseModel):
+    """The value of SUBMIT_INFO: what runs, with which settings, where. `config` is the whole resolved case config."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    schema_version: int = SCHEMA_VERSION
+    vendor: str | None
+    model: str
+    framework: str
+    case: str | None
+    config: dict[str, JsonValue]
+    world_size: int = Field(ge=1)
+    nnodes: int = Field(ge=1)
+    torch: str
+    backend: str
