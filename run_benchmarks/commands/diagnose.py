@@ -12,9 +12,10 @@ from pydantic import JsonValue
 from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.inspection.check import check_hosts, free_port
+from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring
 from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.inspection.master_port import claim_port
 from run_benchmarks.plan.plan import NodePlan, Plan
 from run_benchmarks.plan.planner import make_plan
 from run_benchmarks.plan.resolve import ResolvedCase
@@ -111,11 +112,7 @@ class Ladder:
         self._provide(plan)
         case = next(case for case in plan.cases if case.name == self._case.name)
         first, *others = case.rounds[0].nodes
-        facts = self._reports[first.host].facts
-        assert facts is not None
-        port = free_port(facts.listening, case.rounds[0].port_from)
-        if port is None:
-            return (f"{first.host}: no free port from {case.rounds[0].port_from} on",)
+        port = claim_port(self._hosts[first.host], plan, case.rounds[0].port_from, deadline=PREPARE_SECONDS)
         address = self._hosts[first.host].address
         label = first.host + ("" if first.host == address else f" (which the head node reaches at {address})")
         self._make_folders(case.rounds[0].nodes)

@@ -25,6 +25,7 @@ from run_benchmarks.inspection.capacity import (
 from run_benchmarks.inspection.facts import Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import note_shared_machines
+from run_benchmarks.inspection.master_port import candidates, has_free_port
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.plan.planner import deploy_path
 from run_benchmarks.runtimes.docker import UNREADABLE
@@ -36,14 +37,8 @@ MIN_DOCKER = (20, 10)
 MIN_PYTHON = (3, 11)
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
-PORTS_TRIED = 200
 PACKAGES = ("pydantic", "psutil")
 PACKAGES_OF_TORCHRUN = ("torch", "numpy")
-
-
-def free_port(listening: frozenset[int], start: int) -> int | None:
-    """The first port at or above `start` that nobody listens on; None where PORTS_TRIED in a row are taken."""
-    return next((port for port in range(start, min(start + PORTS_TRIED, 65536)) if port not in listening), None)
 
 
 def check_hosts(
@@ -195,8 +190,9 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
     facts = report.facts
     assert facts is not None
     is_master = any(report.host == case.hosts[0] for case in cases)
-    if is_master and free_port(facts.listening, settings.cluster.MASTER_PORT) is None:
-        expected = f"one from {settings.cluster.MASTER_PORT} to {settings.cluster.MASTER_PORT + PORTS_TRIED}"
+    if is_master and not has_free_port(facts.listening, settings.cluster.MASTER_PORT):
+        ports = candidates(settings.cluster.MASTER_PORT)
+        expected = f"one from {ports.start} to {ports.stop - 1}"
         report.add("master port", "no free port", expected, "change MASTER_PORT")
     partners = _partners(cases)
     if not partners:

@@ -13,15 +13,17 @@ import requests
 
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.inspection.master_port import HOME_CLAIMS
 from run_benchmarks.plan.plan import LABEL, Plan
 
 SECONDS = 10.0
 SHOWN_CHARACTERS = 300
 # Arguments: our run, its folder of claims for who has no home, the host's time (s) since which claims count. Brackets
 # keep the pattern from matching this script's own command line. One grep reads all command lines.
-SCRIPT = r"""
+SCRIPT = (
+    HOME_CLAIMS
+    + r"""
 echo "now $(date +%s)"
-claims=${HOME:+$HOME/.clusterdyno/ports}
 [ -d "$claims" ] || claims=$2
 for claim in "$claims/$(uname -n)"-*; do
   run=$(cat "$claim" 2>/dev/null) && [ "$run" != "$1" ] || continue
@@ -34,6 +36,7 @@ while IFS=/ read -r _ _ pid _; do
   echo "process $pid $user $(tr '\0\n' '  ' < "/proc/$pid/cmdline" | cut -c 1-400)"
 done
 """
+)
 
 
 @dataclass(frozen=True, kw_only=True)

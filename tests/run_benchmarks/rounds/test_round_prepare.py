@@ -12,10 +12,11 @@ import pytest
 
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection import master_port
+from run_benchmarks.inspection.master_port import CLAIM_MINUTES, claim_port
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.judge import NodeOutcome
-from run_benchmarks.rounds import preparing as round_prepare
-from run_benchmarks.rounds.preparing import CLAIM_MINUTES, prepare_node
+from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.conftest import Load
@@ -71,6 +72,12 @@ def test_each_run_has_its_own_port_and_keeps_it(runs: Runs, free_from: int) -> N
     assert (runs.port("one", free_from), runs.port("two", free_from)) == (first, second)
 
 
+def test_a_port_claimed_alone_is_that_of_the_run_s_round(runs: Runs, free_from: int) -> None:
+    """`run.py diagnose` claims it so: it neither takes another run's port nor loses its own."""
+    alone = claim_port(LocalHost("localhost"), runs.plan("one"), free_from, deadline=SECONDS)
+    assert runs.port("one", free_from) == alone and runs.port("two", free_from) != alone
+
+
 def test_runs_that_begin_together_get_different_ports(runs: Runs, free_from: int) -> None:
     found: list[int | None] = []
     begin = threading.Barrier(12)
@@ -116,7 +123,7 @@ def test_an_old_claim_on_a_port_where_nobody_listens_is_void(runs: Runs, free_fr
 
 
 def test_no_port_left_is_said(runs: Runs, free_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_prepare, "PORTS_TRIED", 1)
+    monkeypatch.setattr(master_port, "PORTS_TRIED", 1)
     first = runs.port("one", free_from)
     assert first == free_from
     with pytest.raises(TaskError, match=f"no free master port from {free_from} on"):
