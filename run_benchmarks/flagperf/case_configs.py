@@ -12,6 +12,8 @@ from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
 from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
+from training.benchmarks.driver.protocol.config_file import read_config_file
+from training.benchmarks.driver.protocol.config_layers import BASE_FILE, base_file
 from training.benchmarks.driver.protocol.problems import ConfigError, Problem
 
 IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
@@ -46,6 +48,7 @@ def translate_config(model: str, file: Path, base: Path, config_class: type[Case
             found.lines.append(Line(file, key, "added", f"= {value!r}: {ADDED_WHY.get(key, IN_CODE)}"))
     _adjust(model, found, file)
     found.settings["data"] = "files"
+    _stand_alone(found, file, config_class)
     found.problems += _refused(found, file, config_class)
     return found
 
@@ -95,6 +98,17 @@ def _adjust(model: str, found: CaseConfigText, file: Path) -> None:
         settings["max_steps"], settings["lr_decay_steps"] = math.ceil(steps / parts), steps
         note = f"max_steps = {settings['max_steps']}, lr_decay_steps = {steps}: FlagPerf ends by micro-steps"
         found.lines.append(Line(file, "max_steps", "renamed", note))
+
+
+def _stand_alone(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) -> None:
+    """Write the default of each setting that FlagPerf's files leave out and that our base.py sets."""
+    base = base_file(config_class)
+    for key, value in read_config_file(base).items() if base is not None else ():
+        default = config_class.model_fields[key].get_default(call_default_factory=True)
+        if key not in found.settings:
+            found.settings[key] = default
+            note = f"= {default!r}: FlagPerf leaves it out, and {BASE_FILE} of this benchmark has {value!r}"
+            found.lines.append(Line(file, key, "added", note))
 
 
 def _refused(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) -> list[Problem]:

@@ -18,6 +18,8 @@ from run_benchmarks.flagperf import keys
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
+from training.benchmarks.driver.protocol.case_config import trace_case_config
+from training.benchmarks.driver.protocol.catalog import benchmark
 from training.benchmarks.driver.protocol.problems import Problem
 
 TREE = Path(__file__).parents[2] / "data" / "flagperf" / "tree"
@@ -108,7 +110,7 @@ def test_a_case_config_is_what_flagperf_makes_of_base_and_vendor_s_file() -> Non
     assert bert["train_batch_size"] == bert["eval_batch_size"] == 24  # through two `import *`
     assert (bert["optimizer"], bert["beta1"], bert["precision"]) == ("lamb", 0.9, "fp16")
     assert (bert["max_steps"], bert["lr_decay_steps"]) == (7500, 30000)  # it ends by micro-steps, 4 of which are a step
-    assert "eval_interval_samples" not in bert and "eval_start_samples" not in bert
+    assert bert["eval_interval_samples"] is None and "eval_start_samples" not in bert
     glm = settings(done.files[CONFIGS / "glm-pytorch/config/config_A100x1x8_flagperf.py"])
     assert (glm["learning_rate"], glm["min_lr_ratio"], glm["max_samples"]) == (1e-5, 0.1, 5553080)
     assert (glm["eval_interval_samples"], glm["max_grad_norm"]) == (19200, 1.0)
@@ -116,6 +118,24 @@ def test_a_case_config_is_what_flagperf_makes_of_base_and_vendor_s_file() -> Non
     assert (cpm["init_loss_scale"], cpm["target_embedding_average"]) == (4096, 0.92) and "beta2" not in cpm
     llama = settings(done.files[CONFIGS / "llama-pytorch/config/config_A100x1x8_flagperf.py"])
     assert (llama["seq_length"], llama["peak_tflops"], llama["attention"]) == (4096, 312.0, "flash_attention_2")
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [("bert", "A100x1x8"), ("glm", "A100x1x8"), ("cpm", "A100x2x8"), ("llama", "A100x1x8")],
+)
+def test_a_translated_config_has_no_value_of_our_base(model: str, config: str, tmp_path: Path) -> None:
+    """What FlagPerf's files leave out is not filled with the values that our own configs begin with."""
+    done = translate(TREE)
+    path = tmp_path / "config.py"
+    path.write_text(done.files[CONFIGS / f"{model}-pytorch/config/config_{config}_flagperf.py"])
+    config_class = benchmark(model, "pytorch").config_class
+    loaded = trace_case_config(config_class, path, {})
+    alone = config_class.model_validate(settings(path.read_text()))
+    assert loaded.config == alone
+    assert {Path(origin).name for origin in loaded.origins.values()} == {"config.py", "default"}
+    added = {line.key for line in done.lines if "base.py of this benchmark has" in line.note}
+    assert {"init_checkpoint", "log_freq", "num_workers"} & added
 
 
 def test_what_became_of_a_key_is_said() -> None:

@@ -3,14 +3,20 @@
 import ast
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from training.benchmarks.driver.protocol.config_file import OVERRIDE, read_config_file
+from training.benchmarks.driver.protocol.config_file import OVERRIDE
+from training.benchmarks.driver.protocol.config_layers import EXTENDS, Layer, Layers, base_file, read_layers
 from training.benchmarks.driver.protocol.problems import ABSENT, ConfigError, Problem
+
+DEFAULT = "default"
+# Of the case in test_conf.py, whose config does not repeat them.
+KEYS_OF_THE_CASE = ("nnodes", "nproc", "repeat", "hosts")
 
 
 class CaseConfig(BaseModel):
@@ -36,37 +42,93 @@ class CaseConfig(BaseModel):
 ConfigT = TypeVar("ConfigT", bound=CaseConfig)
 
 
-def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: Mapping[str, object]) -> ConfigT:
-    """The settings of one case: defaults of `model_class`, then the vendor's file (if any), then `overrides`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedConfig(Generic[ConfigT]):
+    """The settings of a case, and of each where its value comes from: DEFAULT, OVERRIDE or a file's path."""
 
-    The file is executed; its module-level assignments to lower-case names are the settings, so a later one may be
-    computed from earlier ones. Names that are imported, defined by def or class, written in upper case, or start with
-    an underscore are helpers. An override always wins, also when it is None.
+    config: ConfigT
+    origins: dict[str, str]
+
+
+def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: Mapping[str, object]) -> ConfigT:
+    """The settings of one case; see `trace_case_config`.
 
     Raises:
-        ConfigError: the file or an override is wrong; all mistakes at once.
+        ConfigError: a file or an override is wrong; all mistakes at once.
     """
-    from_file = {} if path is None else read_config_file(path)
-    # Upper-case names are constants of the file, unless they are a setting's name in the wrong case.
-    constants = {name for name in from_file if name != name.lower() and name.lower() not in model_class.model_fields}
-    values = {**{name: value for name, value in from_file.items() if name not in constants}, **overrides}
+    return trace_case_config(model_class, path, overrides).config
 
-    def source(key: str) -> str:
-        if not key and overrides and path is not None:  # a rule over several settings
-            return f"{path} with what the case overrides"
-        return OVERRIDE if key in overrides or path is None else str(path)
 
-    problems = []
-    for key in [key for key in values if key not in model_class.model_fields]:
-        problems.append(_unknown_key(model_class, source(key), key, values.pop(key)))
+def trace_case_config(
+    model_class: type[ConfigT], path: Path | None, overrides: Mapping[str, object]
+) -> LoadedConfig[ConfigT]:
+    """The settings of one case, each from the last of these that sets it, and from which.
+
+    1. defaults of `model_class`
+    2. base.py beside the module of `model_class`, if there is one
+    3. the files that the case config `path` extends (see config_layers), then `path` itself
+    4. `overrides`, also where they are None
+
+    Without `path`, 2 and 3 are left out. The files are executed; their module-level assignments to lower-case names are
+    the settings, so a later one may be computed from earlier ones. Names that are imported, defined by def or class,
+    written in upper case, or start with an underscore are helpers.
+
+    Raises:
+        ConfigError: a file or an override is wrong; all mistakes at once.
+    """
+    layers = Layers(files=(), problems=()) if path is None else read_layers(path, base_file(model_class))
+    problems = list(layers.problems)
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(model_class.model_fields, DEFAULT)
+    sources = [(str(layer.path), _without_constants(model_class, layer.values)) for layer in layers.files]
+    for source, given in [*sources, (OVERRIDE, overrides)]:
+        for key, value in given.items():
+            if key in model_class.model_fields:
+                values[key], origins[key] = value, source
+            else:
+                problems.append(_unknown_key(model_class, source, key, value))
+    place = _Places(path=path, files=layers.files, origins=origins, is_changed=bool(overrides))
     try:
         config = model_class.model_validate(values)
     except ValidationError as error:
-        problems += [_invalid_value(model_class, source, values, detail) for detail in error.errors()]
+        details = [detail for detail in error.errors() if not layers.problems or _is_of_one_value(detail)]
+        problems += [_invalid_value(model_class, place.of, values, detail) for detail in details]
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
-    return config
+    return LoadedConfig(config=config, origins=origins)
+
+
+def _without_constants(model_class: type[CaseConfig], values: Mapping[str, object]) -> dict[str, object]:
+    """The values without upper-case names, which are a file's constants, unless a setting has that name."""
+    known = {*model_class.model_fields, EXTENDS}
+    return {key: value for key, value in values.items() if key == key.lower() or key.lower() in known}
+
+
+def _is_of_one_value(detail: ErrorDetails) -> bool:
+    """Whether a value is wrong by itself, whatever files that cannot be read set."""
+    return bool(detail["loc"]) and detail["type"] not in ("missing", "value_error")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Places:
+    """Where a value stands, in words for a message."""
+
+    path: Path | None
+    files: tuple[Layer, ...]
+    origins: Mapping[str, str]
+    is_changed: bool
+
+    def of(self, key: str) -> str:
+        """Of the value of `key`; of all values together where it is empty: a rule over several settings."""
+        origin = self.origins.get(key, DEFAULT)
+        if self.path is None or origin == OVERRIDE:
+            return OVERRIDE
+        if key:
+            return str(self.path) if origin in (DEFAULT, str(self.path)) else f"{origin} (below {self.path.name})"
+        others = [layer.path.name for layer in reversed(self.files) if layer.path != self.path]
+        others += ["what the case overrides"] if self.is_changed else []
+        return f"{self.path} with {' and '.join(others)}" if others else str(self.path)
 
 
 def parse_override(text: str) -> tuple[str, object]:
@@ -92,11 +154,15 @@ def format_override(key: str, value: object) -> str:
 
 
 def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> Problem:
+    if key in KEYS_OF_THE_CASE:
+        return Problem(source, key, value, "a key of the case in test_conf.py, not of its config")
     message = "unknown setting" if key == key.lower() else "settings are written in lower case"
-    if key == key.lower() and source != OVERRIDE:
+    if key == EXTENDS:
+        message = "only a config file extends another"
+    elif key == key.lower() and source != OVERRIDE:
         message += f" (a name of your own begins with an underscore: _{key})"
-    known_as = f"settings of {_benchmark_of(model_class)}"
-    return Problem(source, key, value, message, tuple(sorted(model_class.model_fields)), known_as)
+    known = sorted([*model_class.model_fields, *([] if source == OVERRIDE else [EXTENDS])])
+    return Problem(source, key, value, message, tuple(known), f"settings of {_benchmark_of(model_class)}")
 
 
 def _benchmark_of(model_class: type[CaseConfig]) -> str:

@@ -19,8 +19,12 @@ eval_interval_samples = 3200
 eval_start_samples = 12800
 optimizer = "adamw"
 learning_rate = 2e-3
-weight_decay = 0.01
-lr_schedule = "linear"
 warmup = 0.02
 log_freq = 50
-target_mlm_accuracy = 0.71
+# Instead of base.py's values, which are for the published size.
+init_checkpoint = None
+max_samples = None
+gradient_accumulation_steps = 1
+max_grad_norm = None
+precision = "fp32"
+num_workers = 0

@@ -10,15 +10,17 @@ max_position_embeddings = 64
 seq_length = 32
 hidden_dropout = 0.0
 attention_dropout = 0.0
-train_batch_size = 32
 eval_batch_size = 64
 max_steps = 300
 eval_interval_samples = 640
 optimizer = "adamw"
 learning_rate = 2e-3
-weight_decay = 0.05
 warmup = 0.05
 log_freq = 10
 # An untrained model has an embedding_average of 0.8 or more: the loss is the target that tells.
-target_embedding_average = 0.92
 target_loss = 0.6
+# Instead of base.py's values, which are for the published size.
+init_checkpoint = None
+precision = "fp32"
+init_loss_scale = 65536.0
+num_workers = 0

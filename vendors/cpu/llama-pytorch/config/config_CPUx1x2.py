@@ -14,9 +14,12 @@ eval_batch_size = 64
 max_steps = 300
 eval_interval_samples = 640
 learning_rate = 2e-3
-weight_decay = 0.1
-max_grad_norm = 1.0
 warmup = 0.05
 min_lr_ratio = 0.1
-log_freq = 10
 target_loss = 0.6
+# Instead of base.py's values, which are for the published size.
+max_epochs = None
+eps = 1e-8
+precision = "fp32"
+strategy = "ddp"
+activation_checkpointing = False

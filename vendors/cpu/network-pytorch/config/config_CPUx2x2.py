@@ -1,7 +1,2 @@
 # Two CPU hosts, two ranks each, over gloo: seconds on a laptop.
-collective = "all_reduce"
-dtype = "float32"
-sizes = "8..16M x8"
-warmup_iterations = 2
-iterations = 10
-check = True
+extends = "config_CPUx1x2"

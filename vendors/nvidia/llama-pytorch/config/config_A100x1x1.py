@@ -1,24 +1,15 @@
-# A LLaMA of 1.3 billion parameters on A100, one GPU; speed is what is measured.
-data = "synthetic"
+# A LLaMA of 1.3 billion parameters on A100, one host, one GPU: 100 steps on data made on the fly.
 num_layers = 24
 hidden_size = 2048
 num_attention_heads = 16
 num_key_value_heads = 16
 ffn_hidden_size = 5504
+data = "synthetic"
 train_samples = 1024
 eval_samples = 16
 synthetic_tokens = 1000
+max_steps = 100
+max_epochs = None
 train_batch_size = 2
 eval_batch_size = 2
-max_steps = 100
-optimizer = "adamw"
-learning_rate = 1e-5
-weight_decay = 0.1
-beta1 = 0.9
-beta2 = 0.95
-eps = 1e-5
-max_grad_norm = 1.0
-precision = "bf16"
 strategy = "ddp"
-activation_checkpointing = True
-log_freq = 10

@@ -1,7 +1,2 @@
-# H100, one host, one GPU: the path without a link. nccl-tests' usual range, 8 B to 16 GiB.
-collective = "all_reduce"
-dtype = "float32"
-sizes = "8..16G x2"
-warmup_iterations = 5
-iterations = 20
-check = True
+# H100, one host, one GPU: the path without a link.
+extends = "config_full_range"

@@ -1,7 +1,2 @@
-# H200, two hosts, eight GPUs each: the network between them. nccl-tests' usual range, 8 B to 16 GiB.
-collective = "all_reduce"
-dtype = "float32"
-sizes = "8..16G x2"
-warmup_iterations = 5
-iterations = 20
-check = True
+# H200, two hosts, eight GPUs each: the network between them.
+extends = "config_full_range"

@@ -1,0 +1,30 @@
+# BERT-Large as published: every case config of bert:pytorch begins with these values.
+#
+# Source, where no other is named: FlagPerf, training/nvidia/bert-pytorch/config/config_A100x1x8.py (8 x A100).
+# "Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+
+# The checkpoint of MLPerf Training's BERT, after 28252 steps.
+init_checkpoint = "model.ckpt-28252.pt"
+# Part of masked tokens to find, as in FlagPerf's published runs on A100 (MLPerf Training: 0.72).
+target_mlm_accuracy = 0.71
+max_samples = 4500000
+max_steps = 30000
+# Ours.
+eval_interval_samples = 500000
+
+# LAMB: You et al. 2020 (arXiv 1904.00962). It clips gradients at a norm of 1 in NVIDIA's implementation, too.
+optimizer = "lamb"
+learning_rate = 3.5e-4
+weight_decay = 0.01
+max_grad_norm = 1.0
+lr_schedule = "linear"
+
+# 96 samples a step on each device; a device with more memory takes them in fewer micro-batches.
+train_batch_size = 24
+gradient_accumulation_steps = 4
+eval_batch_size = 24
+
+# Ours: bf16 needs no loss scale on A100 and later (FlagPerf: fp16); the loader and the log do not change results.
+precision = "bf16"
+num_workers = 4
+log_freq = 20

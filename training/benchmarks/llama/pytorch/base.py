@@ -1,0 +1,27 @@
+# LLaMA-2 7B as published, one epoch, measured for speed: every case config of llama:pytorch begins with these values.
+#
+# Source, where no other is named: FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json and
+# config/config_A100x1x8.py beside it (8 x A100).
+# "Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+
+max_epochs = 1
+
+# Touvron et al. 2023 (arXiv 2307.09288), section 2.2: AdamW, betas 0.9 and 0.95, eps 1e-5, decay 0.1, clipping at 1.
+optimizer = "adamw"
+learning_rate = 1e-5
+weight_decay = 0.1
+beta1 = 0.9
+beta2 = 0.95
+eps = 1e-5
+max_grad_norm = 1.0
+
+train_batch_size = 1
+eval_batch_size = 1
+
+# FlagPerf: DeepSpeed's ZeRO stage 3, which FSDP2's shards are, with recomputed activations.
+strategy = "fsdp"
+activation_checkpointing = True
+
+# Ours: bf16 needs no loss scale on A100 and later (FlagPerf: fp16); the log does not change results.
+precision = "bf16"
+log_freq = 10

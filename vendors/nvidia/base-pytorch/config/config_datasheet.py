@@ -1,0 +1,8 @@
+# Every test of a GPU against its datasheet; a GPU far below it, or below the best GPU of the run, is bad.
+# The limits are low enough for every sound device: docs/training-benchmarks.md gives the reasons.
+tests = ["matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "memory"]
+tests += ["host_to_device", "device_to_host"]
+warmup_iterations = 10
+iterations = 50
+min_percent = {"matmul_tf32": 50.0, "matmul_bf16": 50.0, "matmul_fp16": 50.0, "memory": 70.0}
+max_percent_below_best = 10.0
