@@ -1,0 +1,130 @@
+"""The table of docs/architecture.md: packages, modules, lines and who imports whom, from the code itself.
+
+Numbers are rounded and may drift by DRIFT before the table has to be written again; names and imports are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- packages:begin -->\n", "<!-- packages:end -->"
+TOP_PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container")
+ROUND_TO = 100  # lines
+DRIFT = 0.25  # of the number in the page, at least SMALL modules or ROUND_TO lines
+SMALL = 2
+COMMAND = "python -m tests.docs"
+HEADER = ("package", "modules", "lines", "imports")
+ROW = re.compile(
+    r"^\| `(?P<package>[\w.]+)` \| (?P<modules>\d+) \| (?P<lines>\d+) \| (?P<imports>.*) \|$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package or room: how many modules and lines it has, and which others it imports, by their short names."""
+
+    modules: int
+    lines: int
+    imports: tuple[str, ...]
+
+
+def package_of(module: str) -> str:
+    """A module's row: a room of the controller or of the driver, a benchmark, else the top package."""
+    parts = module.split(".")
+    if parts[:3] == ["training", "benchmarks", "driver"] and len(parts) > 3:
+        return ".".join(parts[:4])
+    if parts[:2] == ["training", "benchmarks"] and len(parts) > 2:
+        return ".".join(parts[:3])
+    if parts[0] == "run_benchmarks" and len(parts) > 1 and (ROOT / "run_benchmarks" / parts[1]).is_dir():
+        return ".".join(parts[:2])
+    return parts[0]
+
+
+def short(package: str) -> str:
+    """`settings` for run_benchmarks.settings, `driver.launch` for training.benchmarks.driver.launch."""
+    return package.removeprefix("run_benchmarks.").removeprefix("training.benchmarks.")
+
+
+def measured() -> dict[str, Package]:
+    """Every package of the code, sorted by name; a package with nothing but empty `__init__.py` is left out."""
+    graph = grimp.build_graph(*TOP_PACKAGES, cache_dir=None)
+    modules: defaultdict[str, int] = defaultdict(int)
+    lines: defaultdict[str, int] = defaultdict(int)
+    imports: defaultdict[str, set[str]] = defaultdict(set)
+    for module in graph.modules:
+        package, length = package_of(module), _lines(module)
+        if not length:
+            continue
+        modules[package] += 1
+        lines[package] += length
+        imports[package] |= {package_of(other) for other in graph.find_modules_directly_imported_by(module)} - {package}
+    return {
+        name: Package(modules[name], lines[name], tuple(sorted(map(short, imports[name])))) for name in sorted(modules)
+    }
+
+
+def _lines(module: str) -> int:
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return len(file.read_text(encoding="utf-8").splitlines())
+
+
+def table(packages: dict[str, Package]) -> str:
+    """The table in Markdown; lines are rounded."""
+    rows = [
+        (f"`{name}`", str(package.modules), str(_rounded(package.lines)), ", ".join(package.imports) or "none")
+        for name, package in packages.items()
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (HEADER, ("---",) * len(HEADER), *rows))
+
+
+def _rounded(lines: int) -> int:
+    return max(ROUND_TO, round(lines / ROUND_TO) * ROUND_TO)
+
+
+def written(text: str) -> dict[str, Package]:
+    """What a page's table says.
+
+    Raises:
+        ValueError: the page has no such table.
+    """
+    part = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+    return {
+        row["package"]: Package(
+            int(row["modules"]),
+            int(row["lines"]),
+            () if row["imports"] == "none" else tuple(row["imports"].split(", ")),
+        )
+        for row in ROW.finditer(part)
+    }
+
+
+def differences(page: dict[str, Package], code: dict[str, Package]) -> list[str]:
+    """Where a page's table is no longer true, one sentence each."""
+    found = [f"{name}: the page lacks it" for name in code.keys() - page.keys()]
+    found += [f"{name}: no longer there" for name in page.keys() - code.keys()]
+    for name in page.keys() & code.keys():
+        said, real = page[name], code[name]
+        if said.imports != real.imports:
+            changed = set(said.imports) ^ set(real.imports)
+            found.append(f"{name}: its imports differ from the page's in {', '.join(sorted(changed))}")
+        if _drifted(said.modules, real.modules, SMALL) or _drifted(said.lines, real.lines, ROUND_TO):
+            found.append(f"{name}: {real.modules} modules and {real.lines} lines, the page says other numbers")
+    return sorted(found)
+
+
+def _drifted(said: int, real: int, small: int) -> bool:
+    return abs(said - real) > max(small, DRIFT * said)
+
+
+def rewritten(text: str) -> str:
+    """A page with the table of the code as it is."""
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return f"{text[:begin]}{table(measured())}{text[end:]}"

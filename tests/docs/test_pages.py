@@ -1,0 +1,45 @@
+"""The pages name files, folders and headings that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, broken_links, exists, pages, paths
+
+PAGES = [pytest.param(page, id=page.name) for page in pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    missing = [name for name in paths(page.read_text(encoding="utf-8")) if not exists(name)]
+    assert not missing, f"{page.relative_to(ROOT)} names what is not in the repository: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert not broken_links(page, page.read_text(encoding="utf-8"))
+
+
+def test_a_renamed_file_folder_or_heading_is_noticed() -> None:
+    """What the tests above rely on, on a page that is wrong."""
+    text = (
+        "`settings/`, `plan/planner.py`, `<model>/config.py`, `rooms/`, `plan/gone.py` "
+        "[a](docs/security.md#trust) [b](docs/security.md#gone) [c](docs/gone.md)"
+    )
+    assert [name for name in paths(text) if not exists(name)] == ["rooms/", "plan/gone.py"]
+    assert broken_links(ROOT / "README.md", text) == ["docs/security.md#gone", "docs/gone.md"]
+
+
+def test_where_do_i_find_what_has_ten_questions_and_names_a_room_for_each() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Where do I find what")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "?" in line.split("|")[1]]
+    assert len(rows) >= 10
+    for row in rows:
+        assert any(name.endswith("/") for name in paths(row)), f"no room: {row}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
