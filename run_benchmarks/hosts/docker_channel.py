@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
+import paramiko
 import requests.adapters
 import urllib3
 import urllib3.connection
@@ -19,9 +21,6 @@ from run_benchmarks.errors import LinkLostError
 from run_benchmarks.hosts.docker_client import BoundedAPIClient, BoundedChannel, Check, Limits
 from run_benchmarks.hosts.login_shell import plain_command
 
-if TYPE_CHECKING:
-    from run_benchmarks.hosts.ssh import SshHost
-
 BASE_URL = "http://docker:2375"  # never resolved: requests go through the channel
 CHANNEL_URL = "http+docker://ssh"  # tells the SDK that a streamed answer's socket is a paramiko channel
 MAX_CONNECTIONS = 3
@@ -29,10 +28,24 @@ DIAL = plain_command("exec docker system dial-stdio")
 CONNECT_SECONDS = 10.0  # where a request has no time-out of its own
 
 
+class ChannelHost(Protocol):
+    """What is needed of a host behind SSH: `ssh.SshHost`, which has such a client of its engine."""
+
+    @property
+    def name(self) -> str:
+        """See Host."""
+
+    def cut_off(self, deadline: float) -> AbstractContextManager[None]:
+        """See SshHost."""
+
+    def channel(self, command: str, *, seconds: float) -> AbstractContextManager[paramiko.Channel]:
+        """See SshHost."""
+
+
 class _ChannelConnection(urllib3.connection.HTTPConnection):
     """An HTTP connection whose socket is a channel; it holds one of the host's channel slots as long as it is open."""
 
-    host_ssh: SshHost
+    host_ssh: ChannelHost
     limits: Limits
 
     def connect(self) -> None:
@@ -54,7 +67,7 @@ class _ChannelConnection(urllib3.connection.HTTPConnection):
 
 
 class _ChannelPool(urllib3.HTTPConnectionPool):
-    def __init__(self, host: SshHost, limits: Limits) -> None:
+    def __init__(self, host: ChannelHost, limits: Limits) -> None:
         super().__init__("docker", maxsize=MAX_CONNECTIONS, block=True)
         self._host_ssh, self._limits = host, limits
 
@@ -67,7 +80,7 @@ class _ChannelPool(urllib3.HTTPConnectionPool):
 class _ChannelAdapter(requests.adapters.HTTPAdapter):
     """Sends every request of a session through one host's pool of channels."""
 
-    def __init__(self, host: SshHost, limits: Limits) -> None:
+    def __init__(self, host: ChannelHost, limits: Limits) -> None:
         self._pool = _ChannelPool(host, limits)
         super().__init__()
 
@@ -84,7 +97,7 @@ class _ChannelAdapter(requests.adapters.HTTPAdapter):
 class ChannelAPIClient(BoundedAPIClient):
     """A Docker client of a remote engine; its calls fail with the exceptions of a local one, docker's and requests'."""
 
-    def __init__(self, host: SshHost, *, timeout: int, check: Check | None = None) -> None:
+    def __init__(self, host: ChannelHost, *, timeout: int, check: Check | None = None) -> None:
         self._host_ssh = host
         super().__init__(check=check, base_url=BASE_URL, version="auto", timeout=timeout)
         self.base_url = CHANNEL_URL

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import paramiko
 
@@ -16,9 +15,7 @@ from run_benchmarks.errors import ConnectError
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.login_keys import login_keys
-
-if TYPE_CHECKING:
-    from run_benchmarks.hosts.ways import Connection, Ways
+from run_benchmarks.hosts.ways import Connection, Ways
 
 CONNECT_SECONDS = 10.0
 MIN_SECONDS = 0.1

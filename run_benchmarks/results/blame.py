@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from run_benchmarks.errors import tail
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
 from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.protocol.rank_states import RankState
-
-if TYPE_CHECKING:
-    from run_benchmarks.results.judge import NodeOutcome
 
 # By how much a rank that left with 0 may seem later than a peer's own failure and still be its cause: the clocks of two
 # hosts differ by milliseconds; within a host, the end of a process that said nothing is seen a little late.

@@ -5,79 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
-from monitors.summary import SummaryError, summarize
 from run_benchmarks.errors import tail
-from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.blame import describe, first_failure
-from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
-from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
-from training.benchmarks.driver.protocol import safe_json
-from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
+from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.rank_logs import RankLog
+from run_benchmarks.results.records import FirstFailure, Verdict
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.protocol.rank_states import NodeRanks
 
 TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
-
-
-@dataclass(kw_only=True)
-class NodeOutcome:
-    """One node after a round. `exit_code` is the task's own; None where it never ran or was lost (`error` says why)."""
-
-    node: NodePlan
-    folder: Path
-    exit_code: int | None = None
-    error: str | None = None
-    output: str = ""
-    files: dict[str, CollectedFile] = field(default_factory=dict)
-    left_behind: tuple[str, ...] = ()
-    incomplete: bool = False
-    clock_offset: float = 0.0
-    stopped: bool = False
-
-    def exit_record(self) -> NodeExit | None:
-        """node_exit.json, where it is there and whole."""
-        try:
-            return NodeExit.read(self.folder)
-        except (OSError, ValidationError, safe_json.UnsafeJsonError):
-            return None
-
-    def node_ranks(self) -> NodeRanks | None:
-        """rank_states.json, where it is there and whole."""
-        try:
-            return NodeRanks.read(self.folder)
-        except (OSError, ValidationError, safe_json.UnsafeJsonError):
-            return None
-
-    def rank_logs(self) -> list[RankLog]:
-        """The logs of this node's ranks; of rank 0 alone with its steps."""
-        return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
-
-    def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
-        """The monitor's figures, with those of the measured work where its times are given; None: it left none."""
-        try:
-            found = summarize(self.folder / "monitor.jsonl", phase_ms=phase_ms, load=safe_json.load)
-            figures = safe_json.plain(asdict(found))
-        except (OSError, SummaryError, KeyError, TypeError, ValueError, AttributeError):  # a host may send anything
-            return None
-        return figures if isinstance(figures, dict) else None
-
-    def missing(self) -> list[str]:
-        """Files that every node must have brought and this one did not, and what else its host has of it."""
-        expected = [
-            *(rank_log_name(rank) for rank in self.node.ranks),
-            NODE_EXIT_FILE,
-            "monitor.jsonl",
-            "sys_info.json",
-        ]
-        absent = [name for name in expected if not (self.folder / name).is_file()]
-        return [*absent, *(name for name in self.left_behind if name not in absent)]
 
 
 def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:

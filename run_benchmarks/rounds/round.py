@@ -12,7 +12,7 @@ from run_benchmarks.inspection import code_folder
 from run_benchmarks.inspection.facts import INFINIBAND
 from run_benchmarks.inspection.power_meters import with_power_meters
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_end
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
 from run_benchmarks.results.seal import node_folder

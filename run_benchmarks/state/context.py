@@ -12,7 +12,7 @@ from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.code_bundle import CodeBundle
 from run_benchmarks.plan.plan import NodePlan, Plan
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.runtimes.base import RunningTask, Runtime
 from run_benchmarks.state.interruption import Interruption
 

@@ -12,7 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.results.judge import NodeOutcome, judge
+from run_benchmarks.results.judge import judge
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_name
 from tests.performance.peak import run_measured
 from tests.performance.rows import Row

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from run_benchmarks.plan.plan import NodePlan, Task
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
 from run_benchmarks.settings.container_options import ContainerOptions
 from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure

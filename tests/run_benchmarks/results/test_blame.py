@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.results.judge import NodeOutcome, judge
+from run_benchmarks.results.judge import judge
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, rank_failure
 from training.benchmarks.driver.protocol.perflog import Event

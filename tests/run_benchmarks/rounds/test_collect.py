@@ -11,7 +11,7 @@ from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile
 from run_benchmarks.rounds import collect
 from run_benchmarks.rounds.collect import collect_node

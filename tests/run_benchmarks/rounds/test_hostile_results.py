@@ -22,9 +22,9 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report
-from run_benchmarks.results.judge import NodeOutcome
 from run_benchmarks.results.metrics import combine
 from run_benchmarks.results.network_baseline import measured
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.recording import RoundFacts, write_round

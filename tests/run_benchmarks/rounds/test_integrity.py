@@ -20,7 +20,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.neighbours import look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.report.html import write_report
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Integrity, Remark
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.integrity import MAX_REMARKS, Neighbourhood, integrity

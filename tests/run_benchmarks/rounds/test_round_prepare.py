@@ -15,7 +15,7 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection import master_port
 from run_benchmarks.inspection.master_port import CLAIM_MINUTES, claim_port
 from run_benchmarks.plan.plan import Plan
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.context import RunningNode

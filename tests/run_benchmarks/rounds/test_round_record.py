@@ -8,7 +8,7 @@ import pytest
 
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile, RoundRecord, Verdict
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.runtimes.process import ProcessRuntime

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.results.judge import NodeOutcome
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.rounds.stall import MIN_POLL_SECONDS, StallWatch
 from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.results.rounds import node_plan

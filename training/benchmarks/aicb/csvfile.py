@@ -12,7 +12,6 @@ from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.ops import HEADER, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
-from training.benchmarks.aicb.workload import Workload
 
 RANKS_LINE = "[rank"
 """How the first line of the physical workloads that AICB ships begins: a list of ranks, before the header."""
@@ -23,26 +22,26 @@ def args_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.args.json")
 
 
-def save(workload: Workload, path: Path) -> int:
-    """Writes the workload to `path` (replacing it) and its parameters beside it. Returns the bytes of the CSV."""
+def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path) -> int:
+    """Writes the rows to `path` (replacing it) and the parameters beside it. Returns the bytes of the CSV."""
     encode = encode_once(LogItem.to_csv)
     head = f"{HEADER}\n".encode()
-    size = len(head) + workload.rows.encoded_size(encode)
+    size = len(head) + rows.encoded_size(encode)
 
     def chunks() -> Iterator[bytes]:
         yield head
-        yield from workload.rows.chunks(encode)
+        yield from rows.chunks(encode)
 
     write_whole(path, size, chunks())
-    if workload.args is not None and path.is_file():
-        record = {"workload_bytes": size, "args": workload.args.to_dict()}
+    if args is not None and path.is_file():
+        record = {"workload_bytes": size, "args": args.to_dict()}
         text = (json.dumps(record, indent=1) + "\n").encode()
         write_whole(args_path(path), len(text), iter([text]))
     return size
 
 
-def load(path: Path) -> Workload:
-    """Reads a workload CSV; equal neighbouring iterations are stored once.
+def load(path: Path) -> tuple[Block[LogItem], WorkloadArgs | None]:
+    """Reads a workload CSV with its parameters (None without a record); equal neighbouring iterations are stored once.
 
     Raises:
         WorkloadFileError: the file is no workload of this form.
@@ -50,7 +49,7 @@ def load(path: Path) -> Workload:
     try:
         with path.open(encoding="utf-8") as lines:
             rows = _read_rows(path, lines)
-        return Workload(rows, _read_args(path))
+        return rows, _read_args(path)
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
     except UnicodeDecodeError:

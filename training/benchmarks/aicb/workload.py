@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.benchmarks.aicb import csvfile
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
@@ -93,9 +94,7 @@ class Workload:
 
     def save(self, path: Path | str) -> int:
         """Writes the CSV and, beside it, the parameters. Returns the bytes of the CSV. See `csvfile.save`."""
-        from training.benchmarks.aicb import csvfile
-
-        return csvfile.save(self, Path(path))
+        return csvfile.save(self.rows, self.args, Path(path))
 
     @classmethod
     def load(cls, path: Path | str) -> "tuple[Workload, WorkloadArgs | None]":
@@ -104,10 +103,8 @@ class Workload:
         Raises:
             WorkloadFileError: the file is malformed; the message names file, line and column.
         """
-        from training.benchmarks.aicb import csvfile
-
-        workload = csvfile.load(Path(path))
-        return workload, workload.args
+        rows, args = csvfile.load(Path(path))
+        return cls(rows, args), args
 
 
 _KEYS: dict[str, Callable[[LogItem], str]] = {

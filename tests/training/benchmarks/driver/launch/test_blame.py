@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.results.judge import Judgement, NodeOutcome, judge
+from run_benchmarks.results.judge import Judgement, judge
+from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import RunningNode
