@@ -1,4 +1,4 @@
-"""torchrun's agent in this process: starts the ranks of one node and says exactly how each of them failed."""
+"""Starts the ranks of one node through torchrun's agent in this process, and reports how each failed rank ended."""
 
 import os
 from argparse import Namespace
@@ -22,7 +22,7 @@ TORCH_VERSION = str(torch.__version__)
 
 
 def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
-    """torchrun's own view of its `options`, with `command` (entry module and its arguments) wrapped in `rank`.
+    """`options` as torchrun parses them, with `command` (entry module and its arguments) wrapped in `rank`.
 
     Raises:
         StartError: torchrun refuses the options; the message is torchrun's own.
@@ -42,7 +42,7 @@ def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
 
 
 def local_world_size(arguments: Namespace) -> int:
-    """Number of ranks on this node.
+    """Number of ranks on this node, in processes.
 
     Raises:
         StartError: torchrun does not know this value of --nproc_per_node.
@@ -62,7 +62,7 @@ def master(arguments: Namespace) -> tuple[str, int]:
 
 
 def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailure]:
-    """Start the ranks and wait for all of them; the failures in the order in which they happened, empty for success.
+    """Start the ranks and wait for all of them; returns the failures in order of time, an empty list for success.
 
     `watch` must be open; it is stopped before its times are read. When a rank fails, torchrun ends the others.
 

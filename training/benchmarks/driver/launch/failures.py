@@ -12,10 +12,10 @@ from training.benchmarks.driver.protocol.node_record import RankFailure, signal_
 
 # Seconds between SIGTERM and SIGKILL for the ranks; below Docker's 10 s between its own two, above what gloo needs.
 RANK_GRACE_S = 5
-# How late the watching thread may learn of an end on a busy host (measured here: below 10 ms, rarely more).
+# Largest delay with which the watching thread notices an end on a busy host (measured: below 10 ms, rarely more).
 WATCH_LATENESS_MS = 200
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
-# By these words gloo, NCCL and torch's TCPStore say that the other end of a connection is gone.
+# Messages of gloo, NCCL and torch's TCPStore for a connection that the other end closed.
 _LOST_PEER = (
     "connection closed by peer",
     "connection reset by peer",
@@ -24,7 +24,7 @@ _LOST_PEER = (
     "remote process exited or there was a network error",
     "did the remote server shutdown or crash",
 )
-# By these that a wait for the others was given up: who did not come is not said, but it was not this rank.
+# Their messages for a wait that timed out: they do not name the absent rank, but it was not this one.
 _WAITED_IN_VAIN = (
     "timed out waiting",
     "wait timeout after",
@@ -41,8 +41,10 @@ class StartError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRank:
-    """A rank that did not end with 0: `returncode` (negative: a signal), when its launcher noticed, and its error file
-    (driver.launch.rank writes it), {} where it has left none.
+    """A rank that did not end with 0.
+
+    `returncode` is negative for a signal. Also holds the time when its launcher noticed the end, and the content of its
+    error file, which driver.launch.rank writes ({} without one).
     """
 
     rank: int
@@ -55,7 +57,7 @@ class EndedRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenFailure:
-    """A failure with what orders it: when the process was seen to end (epoch ms), and whether it recorded its error."""
+    """A failure with the keys of its order: the end of the process in epoch ms, and whether it recorded its error."""
 
     failure: RankFailure
     ended_ms: int
@@ -63,11 +65,11 @@ class SeenFailure:
 
 
 def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
-    """The cause first: by time, but effects (a lost peer, one that never came, an end by torchrun) after all else.
+    """The failures, the cause first: by time, with effects (a lost peer, a timed-out wait, an end by torchrun) last.
 
-    A rank that dies without a word is seen to end up to WATCH_LATENESS_MS late, while its peers record their errors at
-    once; so if it ended before any of them did, it comes first, and its time is at the latest theirs. torchrun ends
-    ranks only after a failure: the first one is never `stopped`.
+    The end of a rank that left no error is noticed up to WATCH_LATENESS_MS late, while its peers record their errors at
+    once. If it was noticed before any of them ended, it comes first, and its time is at most theirs. torchrun ends
+    ranks only after a failure, so the first one is never `stopped`.
     """
     first_recorded_end = min((each.ended_ms for each in seen if each.recorded), default=0)
 
@@ -83,7 +85,10 @@ def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
 
 
 def explained(failures: Sequence[RankFailure], group: MemoryGroup, kills: int) -> list[RankFailure]:
-    """The failures, where the first is a SIGKILL and the kernel ended `kills` processes meanwhile, with that reason."""
+    """The failures; the first one names the kernel's out-of-memory killer where it is a SIGKILL and `kills` is above 0.
+
+    `kills` counts the processes of `group` that the kernel ended for lack of memory during the launch.
+    """
     first, *others = failures
     if kills == 0 or first.signal != signal.SIGKILL.name:
         return list(failures)
@@ -94,7 +99,7 @@ def explained(failures: Sequence[RankFailure], group: MemoryGroup, kills: int) -
 
 
 def seen(failure: EndedRank, ended: Mapping[int, int], log_dir: Path) -> SeenFailure:
-    """The failure of a rank, by the time of its end from `ended` (pid to epoch ms), and the error it has recorded."""
+    """The failure of a rank, with the time of its end from `ended` (pid to epoch ms) and the error that it recorded."""
     rank = failure.rank
     signal_number = max(0, -failure.returncode)
     exit_code = max(0, failure.returncode)
@@ -107,7 +112,7 @@ def seen(failure: EndedRank, ended: Mapping[int, int], log_dir: Path) -> SeenFai
         message = extra["py_callstack"]
         time_ms = extra.get("time_ms", time_ms)  # torchrun's own error handler records whole seconds only
         if signal_number in _STOP_SIGNALS:
-            # It had failed by itself and was still leaving when torchrun ended it.
+            # It had failed by itself and was still exiting when torchrun ended it.
             signal_number, exit_code = 0, extra.get("exit_code", 1)
     record = RankFailure(
         rank=rank,

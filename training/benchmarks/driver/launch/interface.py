@@ -7,7 +7,7 @@ import psutil
 
 
 class InterfaceError(Exception):
-    """No interface could be named; the message says what was looked for and what there is."""
+    """No interface could be determined; the message states the address looked for and the interfaces there are."""
 
 
 def interface_to(address: str, port: int) -> str:

@@ -1,15 +1,14 @@
-"""Starts the workload of one node: torchrun's agent, with all that the controller and the monitor rely on.
+"""Starts the workload of one node under torchrun's agent, with the files that the controller and the monitor rely on.
 
     python -m training.benchmarks.driver.launch --log_dir D [--interface auto|NAME] [--max_seconds N] \\
-        [--launcher torchrun|processes] <torchrun options> -- -m <module> <arguments>
+    [--launcher torchrun|processes] <torchrun options> -- -m <module> <arguments>
 
---launcher processes starts the ranks without torch (driver.launch.processes), for frameworks that bring none.
+--launcher processes starts the ranks without torch (driver.launch.processes), for frameworks without torch.
 
-Holds an exclusive flock on D/workload.lock as long as it lives, sends each rank's output to
-D/rank<global rank>.out.log, keeps D/rank_states.json, which says how far each rank is, and writes D/node_exit.json at
-the end, however it comes. Its exit code is 0 or the first failing rank's (128 + signal). On SIGUSR1 every rank writes
-its stacks into its log. After --max_seconds it stops as on SIGTERM: nothing runs for ever on a host that its controller
-has lost.
+It holds an exclusive flock on D/workload.lock while it lives, sends each rank's output to D/rank<global rank>.out.log,
+keeps the progress of the ranks in D/rank_states.json, and writes D/node_exit.json at the end in any case. Its exit code
+is 0 or that of the first failed rank (128 + signal). On SIGUSR1 every rank writes its stacks into its log. After
+--max_seconds it stops as on SIGTERM, so that nothing runs for ever on a host that lost its controller.
 """
 
 import argparse
@@ -49,18 +48,18 @@ from training.benchmarks.driver.protocol.pulse import SOCKET_ENV
 from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE
 
 USAGE_EXIT_CODE = 2
-# A monitor that looks whether the lock is held has it itself for a moment; a workload holds it far longer than this.
+# A monitor that tests the lock holds it for a moment; a workload holds it far longer than this.
 _LOCK_PATIENCE_S = 1.0
 _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class LaunchError(Exception):
-    """The launch cannot begin; the message says what was found and what is needed."""
+    """The launch cannot begin; the message states what was found and what is needed."""
 
 
 @dataclass(kw_only=True)
 class Launch:
-    """One launch: its command and, as it goes on, what becomes of it."""
+    """One launch: its command and, as it proceeds, its outcome."""
 
     log_dir: Path
     interface_option: str
@@ -78,7 +77,7 @@ class Launch:
     stopped_by: int | None = None
 
     def exit_code(self) -> int:
-        """The exit code that tells what happened: to the launch, by a signal, or to the first failing rank."""
+        """The exit code: that of a failed launch, of a signal, or of the first failed rank."""
         if self.error is not None:
             return USAGE_EXIT_CODE
         if self.stopped_by is not None:
@@ -86,7 +85,7 @@ class Launch:
         return self.failures[0].shell_code if self.failures else 0
 
     def record(self) -> NodeExit:
-        """What node_exit.json holds."""
+        """The content of node_exit.json."""
         return NodeExit(
             exit_code=self.exit_code(),
             error=self.error,
@@ -168,7 +167,7 @@ def _seconds(text: str) -> float:
 
 
 def _stop_after(seconds: float) -> None:
-    """Tell this process to stop, in so many seconds; a signal reaches it where it waits inside torch, too."""
+    """Send this process a stop signal after `seconds`; a signal also reaches it while it waits inside torch."""
 
     def stop() -> None:
         _say(f"its --max_seconds {seconds:g} are over")
@@ -180,7 +179,7 @@ def _stop_after(seconds: float) -> None:
 
 
 def _run(launch: Launch) -> None:
-    """Launch and note in `launch` how it ends; raises nothing that belongs into the record."""
+    """Launch and record in `launch` how it ends; every failure that belongs into the record is caught."""
     try:
         _check_module(launch.command[0])
         _run_ranks(launch)
@@ -221,7 +220,7 @@ def _agent(launcher: str) -> ModuleType:
     if launcher == "processes":
         return processes
     try:
-        # torch takes seconds to import: the lock and the signal handlers are there before it.
+        # torch takes seconds to import: the lock and the signal handlers are in place before.
         with held():
             from training.benchmarks.driver.launch import agent
     except ImportError as error:
@@ -231,7 +230,7 @@ def _agent(launcher: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
-    """While the ranks run, SIGUSR1 asks them for their stacks; before and after, it changes nothing."""
+    """SIGUSR1 makes the ranks write their stacks while they run; before and after, it has no effect."""
     signal.signal(signal.SIGUSR1, lambda _number, _frame: watch.request_stacks())
     try:
         yield
@@ -240,7 +239,9 @@ def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
 
 
 def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:
-    """Set what the ranks inherit. A variable that is set already stays as it is; both cases are recorded."""
+    """Set the variables that the ranks inherit. A variable that is already set keeps its value; both cases are
+    recorded.
+    """
     chosen = launch.interface_option
     name = interfaces.interface_to(address, port) if chosen == "auto" else interfaces.check_interface(chosen)
     launch.interface = name
@@ -267,7 +268,7 @@ def _check_module(module: str) -> None:
 
 @contextlib.contextmanager
 def _workload_lock(log_dir: Path) -> Iterator[None]:
-    """Hold D/workload.lock; the kernel frees it with this process, whatever ends that, and the monitor sees it."""
+    """Hold D/workload.lock. The kernel releases it when this process ends for any reason, and the monitor sees that."""
     with (log_dir / LOCK_FILE).open("a") as file:
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while not _try_lock(file):
@@ -286,7 +287,7 @@ def _try_lock(file: TextIO) -> bool:
 
 
 def _leave_stuck(launch: Launch, number: int) -> None:
-    """The main thread waits inside torch and cannot be woken: record and leave; ranks would die with this process."""
+    """Record and exit when the main thread is blocked inside torch; the ranks end with this process."""
     launch.stopped_by = number
     launch.record().write(launch.log_dir)
     if launch.scratch is not None:

@@ -1,7 +1,7 @@
 """Reads from this process's control group how many processes the kernel ended for lack of memory.
 
-Such an end is a SIGKILL like any other to whoever waits for the process; only the control group's counter tells them
-apart (`oom_kill`, linux/Documentation/admin-guide/cgroup-v2.rst; for version 1 in memory.oom_control).
+The parent of such a process sees an ordinary SIGKILL; only the control group's counter identifies it (`oom_kill`,
+linux/Documentation/admin-guide/cgroup-v2.rst; for version 1 in memory.oom_control).
 """
 
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from pathlib import Path
 
 _MOUNT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
-# Version 1 has no word for "no limit" but the largest number of pages in a signed 64-bit count of bytes.
+# Version 1 writes "no limit" as the largest number of whole pages in a signed 64-bit count of bytes.
 _UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryGroup:
-    """A control group of memory: the file with its counter, and the one with its limit in bytes."""
+    """A memory control group: the file with its counter, and the file with its limit in bytes."""
 
     counter: Path
     limit_file: Path
 
     def kills(self) -> int:
-        """How many processes of the group the kernel has ended for lack of memory; 0 where it does not say."""
+        """Number of processes in the group that the kernel ended for lack of memory; 0 where it does not count them."""
         try:
             lines = self.counter.read_text(encoding="ascii").splitlines()
         except OSError:
@@ -40,7 +40,7 @@ class MemoryGroup:
 def own_group(membership: Path = _MEMBERSHIP, mount: Path = _MOUNT) -> MemoryGroup | None:
     """The memory control group of this process, None where the kernel shows none.
 
-    In a container the group's folder is where the host has the root of all groups, whatever its path there.
+    In a container the group's folder is at the root of the mount, independent of its path on the host.
     """
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()

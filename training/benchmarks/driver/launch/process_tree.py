@@ -1,7 +1,7 @@
-"""The processes below one of ours, found through the kernel's lists of children, without a look at any other process.
+"""Finds the descendants of a process through the kernel's lists of children, without reading other processes.
 
-`/proc/<pid>/task/<tid>/children` (proc(5)) costs what the tree is large, whatever else runs on the host. A kernel built
-without it (CONFIG_PROC_CHILDREN) leaves only the walk over all processes.
+Reading `/proc/<pid>/task/<tid>/children` (proc(5)) costs time in proportion to the tree, not to the host's processes.
+On a kernel built without it (CONFIG_PROC_CHILDREN) all processes are read.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def become_reaper() -> None:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot, whatever the clock is set to.
+    """Start time of a process in clock ticks since boot, which clock changes do not affect.
 
     Raises:
         OSError: there is no such process.
@@ -38,9 +38,9 @@ def start_ticks(pid: int) -> int:
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether the process of that number is the one that started then, and no zombie of it.
+    """Whether the process that started at `ticks` (clock ticks since boot) still has this pid and is no zombie.
 
-    In a container whose first process reaps nobody a process stays a zombie for good.
+    In a container whose first process reaps no children, a process stays a zombie for good.
     """
     try:
         fields = _stat(PROC, pid)
@@ -50,12 +50,12 @@ def is_running(pid: int, ticks: int) -> bool:
 
 
 def wait_until_gone(pid: int, ticks: int, seconds: float) -> bool:
-    """Wait until that process has ended, for so long at most; whether it has."""
+    """Wait at most `seconds` until that process (see `is_running`) has ended; returns whether it has."""
     limit = time.monotonic() + seconds
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
-            if is_running(pid, ticks):  # the descriptor is this process's then, no later one's
+            if is_running(pid, ticks):  # so the descriptor belongs to this process, not to a later one
                 poll = select.poll()
                 poll.register(descriptor, select.POLLIN)
                 poll.poll(max(0.0, 1000 * seconds))
@@ -68,9 +68,9 @@ def wait_until_gone(pid: int, ticks: int, seconds: float) -> bool:
 
 
 def descendants(pid: int, proc: Path = PROC) -> list[int]:
-    """Everything below a process, parents before their children; itself not.
+    """Pids of all descendants of a process, parents before their children.
 
-    A process that forks meanwhile may be missed: who kills looks again until there is none.
+    A process that forks meanwhile may be missed; whoever kills them repeats the call until it returns none.
     """
     by_parent = None if _lists_children(proc) else _by_parent(proc)
     found: list[int] = []
@@ -82,7 +82,7 @@ def descendants(pid: int, proc: Path = PROC) -> list[int]:
 
 
 def kill_below(pid: int) -> None:
-    """SIGKILL to everything below a process, once."""
+    """Send SIGKILL to all descendants of a process, once."""
     for victim in descendants(pid):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(victim, signal.SIGKILL)

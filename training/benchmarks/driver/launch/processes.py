@@ -58,17 +58,17 @@ def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
 
 
 def local_world_size(arguments: Namespace) -> int:
-    """Number of ranks on this node."""
+    """Number of ranks on this node, in processes."""
     return int(arguments.nproc_per_node)
 
 
 def master(arguments: Namespace) -> tuple[str, int]:
-    """Address and port at which the ranks may meet."""
+    """Address and port where the ranks may meet."""
     return str(arguments.master_addr), int(arguments.master_port)
 
 
 def environment_of(arguments: Namespace, local_rank: int) -> dict[str, str]:
-    """What one rank finds in its environment, by torchrun's names."""
+    """Environment variables of one rank, with torchrun's names."""
     ranks = arguments.nproc_per_node
     return {
         "RANK": str(arguments.node_rank * ranks + local_rank),
@@ -84,7 +84,7 @@ def environment_of(arguments: Namespace, local_rank: int) -> dict[str, str]:
 
 
 def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailure]:
-    """Start the ranks and wait for all of them; the failures, the cause first, empty for success.
+    """Start the ranks and wait for all of them; returns the failures, the cause first, an empty list for success.
 
     When a rank fails, the others are ended.
 
@@ -111,9 +111,9 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
 
 
 def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Sleep until a child of ours ends, and take note of every rank that has; a signal's handler runs meanwhile.
+    """Sleep until a child process ends, and record every rank that has; signal handlers run meanwhile.
 
-    Where this is the first process of a container, what it adopted ends here, too.
+    Where this is the first process of a container, adopted processes end here, too.
     """
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     if ended is not None and ended.si_pid not in {process.pid for process in processes}:
@@ -124,7 +124,7 @@ def _wait_for_one(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextlib.contextmanager
 def _ranks(arguments: Namespace) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The running ranks; whatever of them is left at the end is told to stop, then killed."""
+    """The running ranks; those that are left at the end are told to stop, then killed."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for local_rank in range(arguments.nproc_per_node):

@@ -2,7 +2,7 @@
 
     python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
 
-Sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and runs the module.
+It sends the rank's output to D/rank<global rank>.out.log and makes crashes and hangs traceable there.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def log_name(rank: int) -> str:
 
 
 def main() -> None:
-    """Entry point; returns or raises as the module does."""
+    """Entry point; returns or fails as the module does."""
     parser = argparse.ArgumentParser(prog="driver.launch.rank", allow_abbrev=False)
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("module")
@@ -41,12 +41,12 @@ def main() -> None:
 
 
 def _end_with_launcher() -> None:
-    """Have the kernel kill this rank when its launcher dies, were it by SIGKILL: a rank must not outlive the round."""
+    """Make the kernel kill this rank when its launcher dies, even by SIGKILL: a rank must not outlive the round."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _redirect(path: Path) -> None:
-    """Append stdout and stderr, also those of native libraries, to `path`; SIGUSR1 dumps all threads' stacks there."""
+    """Append stdout and stderr, also of native libraries, to `path`; SIGUSR1 writes the stacks of all threads there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -82,10 +82,11 @@ def _reason(error: SystemExit) -> str:
 
 
 def _record(report: str, error: BaseException) -> None:
-    """Write torchrun's error file (errors.ErrorHandler defines its form), with time in ms and exit code besides.
+    """Write torchrun's error file (form: errors.ErrorHandler), with the time in epoch ms and the exit code in addition.
 
-    The time counts: peers fail within a millisecond of losing this rank, and leaving may take longer than that. Written
-    beside its place: torchrun may end this rank meanwhile, and gives up all failures where it finds half a file.
+    The time matters: peers fail within a millisecond of losing this rank, and its exit may take longer. The file is
+    written under another name and renamed: torchrun may end this rank meanwhile, and drops all failures if it finds
+    half a file.
     """
     name = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if name is None:

@@ -1,9 +1,9 @@
 """Records when each rank's process ended, to the microsecond, and how far each rank had progressed.
 
 torchrun polls its ranks and stamps failures in whole seconds, too coarse to tell the rank that died from its peers,
-which lose their connections within a millisecond. Here every rank announces itself on a datagram socket and a thread
-waits on its pidfd, which the kernel makes readable the moment the process ends; on the same socket the ranks say how
-far they are (see pulse). A second thread writes it all into rank_states.json, so that a slow disk delays no time.
+which lose their connections within a millisecond. Here every rank announces itself on a datagram socket, and a thread
+waits on its pidfd, which the kernel makes readable when the process ends. On the same socket the ranks report their
+progress (see pulse). A second thread writes rank_states.json, so that a slow disk delays no timestamp.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ _WORD_BYTES = 1 << 16
 
 
 def now_ms() -> int:
-    """Epoch milliseconds."""
+    """The present time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def stamp(error: BaseException) -> int:
-    """Epoch milliseconds of the first call for this very exception: when it began to take its rank down."""
+    """Epoch milliseconds of the first call for this exception object: when it began to end its rank."""
     if not hasattr(error, _STAMP):
         setattr(error, _STAMP, now_ms())
     return int(getattr(error, _STAMP))
@@ -45,7 +45,7 @@ def stamp(error: BaseException) -> int:
 
 @dataclass(kw_only=True)
 class _Rank:
-    """What is known of one process; `said` are fields of RankState in the rank's own words."""
+    """State of one process; `said` holds the fields of RankState that the rank itself reported."""
 
     rank: int
     told_ms: int
@@ -56,10 +56,10 @@ class _Rank:
     state_told_ms: int = 0
 
     def look(self, pid: int) -> None:
-        """Ask the kernel what the process does.
+        """Read the kernel's state of the process.
 
-        One that was stopped and has said nothing since is stopped still: a round with such a rank ends by killing it,
-        and what the kernel calls it then is no news.
+        A stopped process that has reported nothing since counts as stopped: the round kills it in the end, and the
+        kernel's state during that is irrelevant.
         """
         was_stopped = self.state in STOPPED_STATES and self.state_told_ms == self.told_ms
         if self.end or was_stopped or (state := _state(pid)) is None:
@@ -68,9 +68,9 @@ class _Rank:
 
 
 class RankWatch:
-    """Context manager: listens on `folder`/ranks while it is open; `ended_ms` maps a pid to its end (epoch ms).
+    """Context manager that listens on `folder`/ranks while it is open; `ended_ms` maps a pid to its end in epoch ms.
 
-    Where a `log_dir` is given, rank_states.json there is kept up to date.
+    With a `log_dir` it keeps rank_states.json there up to date.
     """
 
     def __init__(self, folder: Path, log_dir: Path | None = None) -> None:
@@ -97,15 +97,15 @@ class RankWatch:
         self.stop()
 
     def request_stacks(self) -> None:
-        """Have every rank that runs write the stacks of its threads into its log (`rank` listens to SIGUSR1).
+        """Make every running rank write the stacks of its threads into its log (`rank` handles SIGUSR1).
 
-        Safe in a signal handler: the thread that owns the pidfds sends, so that no stranger with a reused pid is hit.
+        Safe in a signal handler: the thread that owns the pidfds sends the signals, so that a reused pid is never hit.
         """
         if self._thread.is_alive():
             send_to(self.path, _STACKS)
 
     def stop(self) -> None:
-        """Stop listening and take note of every rank that has ended by now."""
+        """Stop listening, and record every rank that has ended by now."""
         if not self._thread.is_alive():
             return
         send_to(self.path, _STOP)
@@ -125,7 +125,7 @@ class RankWatch:
             pass
 
     def _note_ends(self, timeout: float | None) -> bool:
-        """Handle what is ready, ends before words: their time counts. False once told to stop."""
+        """Handle ready descriptors, ends before messages because their time matters. False once told to stop."""
         ready = [key for key, _ in self._selector.select(timeout)]
         for key in ready:
             if isinstance(key.fileobj, int):
@@ -154,7 +154,7 @@ class RankWatch:
             return
         rank = self._ranks[pid]
         if "left_us" in rank.said:
-            return  # a pulse that was made before and came after
+            return  # a pulse that was sent before and arrived after
         if what == "leaves":
             said |= {"left_us": said.pop("at_us"), "left_code": said.pop("exit_code"), "waits_in": None}
         moved = any(said.get(name) != rank.said.get(name) for name in ("events", "steps", "collectives"))
@@ -202,7 +202,7 @@ class RankWatch:
 
 
 def _how_it_ended(descriptor: int) -> dict[str, Any]:
-    """Exit code or signal of the child behind this pidfd, which is left for its parent to reap; {} where it was."""
+    """Exit code or signal of the child behind this pidfd, without reaping it; {} if its parent has reaped it."""
     try:
         found = os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -215,7 +215,7 @@ def _how_it_ended(descriptor: int) -> dict[str, Any]:
 
 
 def _state(pid: int) -> str | None:
-    """The kernel's letter for what the process does, None where it is over."""
+    """The kernel's letter for the state of the process, None if it has ended."""
     try:
         letter = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2][:1]
     except OSError:

@@ -3,8 +3,8 @@
     python -m training.benchmarks.driver.launch.reach listen --port 29500 --seconds 20
     python -m training.benchmarks.driver.launch.reach connect --host node1 --port 29500 --seconds 10
 
-`listen` answers everybody for its time and leaves with 0. `connect` leaves with 0 once it was answered, else with 1 and
-a line that says what happened. Nothing but Python's own library is used.
+`listen` answers every connection for that time and exits with 0. `connect` exits with 0 once it was answered, else with
+1 and a line that describes the failure. Needs the standard library alone.
 """
 
 import argparse
@@ -18,7 +18,7 @@ RETRY_SECONDS = 0.2
 
 
 def listen(port: int, seconds: float) -> int:
-    """Answer every connection for so many seconds; returns the exit code."""
+    """Answer every connection for `seconds`; returns the exit code."""
     end = time.monotonic() + seconds
     try:
         server = socket.create_server(("", port))
@@ -36,7 +36,7 @@ def listen(port: int, seconds: float) -> int:
 
 
 def connect(host: str, port: int, seconds: float) -> int:
-    """Try to be answered within so many seconds; returns the exit code."""
+    """Wait at most `seconds` for an answer; returns the exit code."""
     end = time.monotonic() + seconds
     problem = "no answer"
     while (left := end - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP as an exception in the main thread, and a way out where the main thread cannot raise it.
+"""Turns SIGTERM, SIGINT and SIGHUP into an exception in the main thread, with an exit for a blocked main thread.
 
 While torch waits for the other nodes it blocks in C++, where no Python handler runs. The kernel's handler still writes
 the signal's number to a socket, and a thread that reads it acts when the main thread does not.
@@ -14,12 +14,12 @@ from types import FrameType
 from training.benchmarks.driver.protocol.node_record import signal_name
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Seconds that the main thread has to run a Python handler; it needs far less unless it is stuck in a foreign call.
+# Seconds for the main thread to run a Python handler; it needs far less unless it is blocked in a foreign call.
 STUCK_AFTER_S = 1.0
 
 
 class Stopped(BaseException):
-    """A signal told this process to stop. No Exception, so that nothing on the way takes it for a failure."""
+    """A signal told this process to stop. It is no Exception, so that no handler on the way takes it for a failure."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -27,7 +27,7 @@ class Stopped(BaseException):
 
 
 class _Hold:
-    """Whether the signal waits, and the number of one that does."""
+    """Whether signals are held back, and the number of one that arrived meanwhile."""
 
     is_on = False
     waiting: int | None = None
@@ -35,7 +35,7 @@ class _Hold:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Around code that may swallow exceptions of any kind, as importing torch does: a signal raises at its end."""
+    """Hold signals back around code that may swallow exceptions of any kind, such as importing torch."""
     _Hold.is_on = True
     try:
         yield

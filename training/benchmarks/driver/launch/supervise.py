@@ -1,16 +1,16 @@
-"""A process tree that outlives the connection which started it and can be stopped whole: `container` without Docker.
+"""Runs a process tree that outlives the connection which started it and can be stopped whole, without Docker.
 
     SUPERVISE="python -m training.benchmarks.driver.launch.supervise"
     $SUPERVISE start --state S < {"argv": [...], "environment": {...}, "cwd": "..."}
     $SUPERVISE stop --state S --grace 10
     $SUPERVISE trace --state S
 
-`start` returns once the command runs. A supervisor stays behind as the reaper of everything the command starts (Linux's
-child subreaper), collects its output in S/output.log and writes S/exit.json when it ends, having killed what was left.
-It sleeps until a signal wakes it: what it costs depends neither on time nor on what else runs on the host.
-S/supervisor.json names the supervisor by pid and start time, so that a later `stop` never signals a stranger.
-S/alive is a FIFO that it alone holds open for writing: who reads it waits for the supervisor's end, whatever ends that.
-`trace` hands SIGUSR1 to the command, which is asked to write down where it stands.
+`start` returns once the command runs. A supervisor stays behind as the reaper of all descendants of the command
+(Linux's child subreaper), collects their output in S/output.log and, at the end, kills what is left and writes
+S/exit.json. It sleeps until a signal wakes it, so that its cost depends neither on time nor on other processes of the
+host. S/supervisor.json holds the supervisor's pid and start time, so that a later `stop` never signals another process.
+S/alive is a FIFO that only the supervisor holds open for writing: a reader of it waits for the supervisor's end.
+`trace` sends SIGUSR1 to the command, which writes its stacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from training.benchmarks.driver.launch.process_tree import (
 
 ALIVE = "alive"
 DEFAULT_GRACE = 10.0
-KILL_SECONDS = 5.0  # what a supervisor gets beyond the grace to kill the rest of its tree
+KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
 
 
@@ -51,7 +51,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 class _Signals:
-    """The signals of a supervisor as something to wait for; made in the main thread, once."""
+    """The signals of a supervisor as an object to wait for; made in the main thread, once."""
 
     def __init__(self) -> None:
         self._reader, writer = os.pipe()
@@ -61,13 +61,13 @@ class _Signals:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def wait(self, seconds: float | None) -> bytes:
-        """The numbers of those that came, at once or within so many seconds (None: however long it takes)."""
+        """The numbers of the signals that arrived, at once or within `seconds` (None: without a limit)."""
         ready, _, _ = select.select([self._reader], [], [], seconds)
         return os.read(self._reader, 4096) if ready else b""
 
 
 class Supervisor:
-    """Runs one command and owns every process that comes of it."""
+    """Runs one command and owns all of its descendants."""
 
     def __init__(self, state: Path, request: dict[str, Any]) -> None:
         self._state = state
@@ -77,7 +77,9 @@ class Supervisor:
         self._status: int | None = None  # of the command once it has ended, in waitpid's form
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Run the command to its end, or until a signal, and record the exit code; `on_ready`: it can be found now."""
+        """Run the command to its end, or until a signal, and record the exit code; calls `on_ready` once it can be
+        found.
+        """
         become_reaper()
         self._signals = _Signals()
         _hold_open(self._state / ALIVE)
@@ -110,7 +112,7 @@ class Supervisor:
         return code if code >= 0 else 128 - code
 
     def _take(self, numbers: bytes, command: int) -> None:
-        """Act on the signals that came. The command's pid is its own until it is reaped here, last."""
+        """Act on the signals that arrived. The command is reaped last, here, so that its pid stays valid until then."""
         if signal.SIGUSR1 in numbers:
             os.kill(command, signal.SIGUSR1)
         if signal.SIGTERM in numbers and not self._stopping:
@@ -128,7 +130,7 @@ class Supervisor:
             return DEFAULT_GRACE
 
     def _reap(self, command: int) -> bool:
-        """Take note of every child that has ended, born or adopted; whether any is left."""
+        """Reap every child that has ended, own or adopted; returns whether any is left."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == command:
@@ -138,21 +140,21 @@ class Supervisor:
         return True
 
     def _kill_descendants(self) -> None:
-        """End what is left; whose parent is killed becomes a child of ours and wakes us when it ends."""
+        """Kill what is left; a process whose parent is killed becomes our child and wakes us when it ends."""
         while self._reap(0):
             kill_below(os.getpid())
             self._signals.wait(KILL_AGAIN_SECONDS)
 
 
 def _hold_open(path: Path) -> None:
-    """Make a FIFO and hold its writing end until this process ends; without one where the file system has none."""
+    """Make a FIFO and hold its writing end until this process ends; does nothing where the file system has no FIFOs."""
     with contextlib.suppress(OSError):
         os.mkfifo(path, 0o640)
         os.open(path, os.O_RDWR)
 
 
 def start(state: Path) -> None:
-    """Read the request from stdin, leave a supervisor behind, return when it has taken over."""
+    """Read the request from stdin, leave a supervisor behind, and return when it has taken over."""
     request = json.load(sys.stdin)
     state.mkdir(mode=0o750, parents=True)
     ready, told = os.pipe()
@@ -177,7 +179,9 @@ def _tell(pipe: int) -> None:
 
 
 def find(state: Path) -> tuple[int, int] | None:
-    """Pid and start time (ticks) of the supervisor, where it still runs; what got its pid later is not it."""
+    """Pid and start time (clock ticks since boot) of the running supervisor; None if it ended, even if its pid is in
+    use.
+    """
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
         pid, ticks = int(record["pid"]), int(record["start_ticks"])
@@ -187,7 +191,7 @@ def find(state: Path) -> tuple[int, int] | None:
 
 
 def stop(state: Path, grace: float) -> None:
-    """Stop the supervised tree and wait until it is gone; nothing where it has ended."""
+    """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone."""
     found = find(state)
     if found is None:
         return
@@ -202,7 +206,7 @@ def stop(state: Path, grace: float) -> None:
 
 
 def trace(state: Path) -> None:
-    """Send SIGUSR1 to the supervised command; nothing where it has ended."""
+    """Send SIGUSR1 to the supervised command; does nothing if it has ended."""
     found = find(state)
     if found is not None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The command line of every workload, whatever its framework. Needs no torch.
+"""Parses the command line that every workload of any framework has. Needs no torch.
 
 `--config_file F --vendor V --case C --data_dir D --set key=value ...`, all optional.
 """
@@ -13,7 +13,7 @@ from training.benchmarks.driver.protocol.case_config import parse_override
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadArguments:
-    """What a workload is told; `overrides` are the settings given by --set."""
+    """Arguments of a workload; `overrides` are the settings given by --set."""
 
     config_file: Path | None
     vendor: str | None
@@ -30,7 +30,7 @@ def parse_arguments(model: str, argv: Sequence[str]) -> WorkloadArguments:
     parser.add_argument("--case", help="name of the case, for the record")
     parser.add_argument("--data_dir", type=Path, help="folder of the case's data")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="a setting")
-    # torchrun leaves the `--` between its options and the workload's in place.
+    # torchrun does not remove the `--` between its options and the workload's.
     options = parser.parse_args(argv[1:] if argv and argv[0] == "--" else argv)
     try:
         overrides = dict(parse_override(text) for text in options.overrides)

@@ -20,9 +20,9 @@ KEYS_OF_THE_CASE = ("nnodes", "nproc", "repeat", "hosts")
 
 
 class CaseConfig(BaseModel):
-    """What every benchmark's settings have in common; a benchmark's `Config` adds its own fields.
+    """Settings that all benchmarks share; a benchmark's `Config` adds its own fields.
 
-    Types are strict (an int is no bool and no string), unknown keys are errors, and an instance does not change.
+    Types are strict (an int is no bool and no string), unknown keys are errors, and instances are immutable.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
@@ -32,7 +32,7 @@ class CaseConfig(BaseModel):
     timeout_s: float = Field(600.0, gt=0, description="seconds after which a collective that hangs fails")
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """Why these settings cannot run on `nnodes` hosts of `nproc` ranks, in words; None if nothing is against it.
+        """The reason why these settings cannot run on `nnodes` hosts with `nproc` ranks each; None if they can.
 
         The controller asks before any host is touched.
         """
@@ -193,7 +193,7 @@ def _allowed(model_class: type[CaseConfig], key: str) -> str:
 
 
 def type_in_words(schema: Mapping[str, Any]) -> str:
-    """What a value may be, for people, from its JSON schema: `words` in it, else its type and bounds."""
+    """Allowed values in words, from their JSON schema: its `words`, else its type and bounds."""
     if "words" in schema:
         return str(schema["words"])
     if "anyOf" in schema:

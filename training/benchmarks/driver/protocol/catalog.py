@@ -9,14 +9,14 @@ from training.benchmarks.driver.protocol.case_config import CaseConfig
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGE = "training.benchmarks"
-_DRIVER = "driver"  # what all benchmarks share; none itself
+_DRIVER = "driver"  # shared by all benchmarks, not a benchmark itself
 
-# Who starts the ranks of a framework, the LAUNCHER in its config.py: torch's agent, or launch.processes without it.
+# What starts the ranks of a framework, the LAUNCHER in its config.py: torch's agent, or launch.processes.
 LAUNCHERS = ("torchrun", "processes")
 
 
 class UnknownBenchmarkError(LookupError):
-    """No such model or framework; the message lists what there is and the nearest name."""
+    """No such model or framework; the message lists the available ones and the nearest name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ def available() -> list[tuple[str, str]]:
 
 
 def benchmark(model: str, framework: str) -> Benchmark:
-    """The benchmark of `model` and `framework`; the latter may carry a version, as in pytorch_2.0.1.
+    """The benchmark of `model` and `framework`; a framework may have a version, as in pytorch_2.0.1.
 
     Raises:
         UnknownBenchmarkError: there is no such model or framework.

@@ -1,7 +1,7 @@
 """Peak rates of devices from their datasheets, for comparison with measurements. Needs no torch.
 
-Tensor-core figures are dense: half of those that the H100's and H200's datasheets print with sparsity. fp64 is that of
-the tensor cores, which matrix products use; fp32 that of the other cores. Each row names its document.
+Tensor-core rates are dense: half of those that the H100's and H200's datasheets print with sparsity. fp64 is the rate
+of the tensor cores, which matrix products use; fp32 that of the other cores. Each row names its document.
 """
 
 import re
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Datasheet:
-    """Peaks of one device: `tflops` by type (1e12 operations a second), memory bandwidth and host link in 1e9 B/s.
+    """Peak rates of one device: `tflops` by type (1e12 operations/s), memory bandwidth and host link in 1e9 bytes/s.
 
-    `host_link_GBps` is one direction of the PCIe link; the documents print both together. `source`: the document.
+    `host_link_GBps` is one direction of the PCIe link; the documents print the sum of both. `source` is the document.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _sheet(name: str, tflops: Mapping[str, float], memory: float, host_link: flo
     return Datasheet(name=name, source=source, tflops=tflops, memory_GBps=memory, host_link_GBps=host_link)
 
 
-# Words of the name that torch.cuda.get_device_name gives; the first row whose words all occur counts.
+# Words of the name from torch.cuda.get_device_name; the first row whose words all occur is taken.
 _SHEETS: tuple[tuple[tuple[str, ...], Datasheet], ...] = (
     (("H200", "NVL"), _sheet("H200 NVL", _HOPPER_NVL, 4800, 64, source=_H200)),
     (("H200",), _sheet("H200 SXM", _HOPPER_SXM, 4800, 64, source=f"{_H200}; rates to 4 digits: {_HOPPER}")),
@@ -55,12 +55,12 @@ _SHEETS: tuple[tuple[tuple[str, ...], Datasheet], ...] = (
     (("A100", "80GB"), _sheet("A100 SXM 80GB", _AMPERE, 2039, 32, source=_A100)),
     (("A100", "40GB"), _sheet("A100 40GB", _AMPERE, 1555, 32, source=_A100)),
 )
-# A slice or a share of a device does not reach its figures.
+# A slice or a share of a device does not reach its peak rates.
 _PARTS_OF_DEVICES = {"mig", "grid"}
 
 
 def datasheet(device_name: str) -> Datasheet | None:
-    """The datasheet of the device that calls itself `device_name`, or None where there is none here."""
+    """The datasheet for the device name `device_name`, None if the table has none."""
     words = set(re.findall(r"[a-z0-9.]+", device_name.lower()))
     if words & _PARTS_OF_DEVICES:
         return None

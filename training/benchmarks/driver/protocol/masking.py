@@ -1,4 +1,4 @@
-"""Keeps tokens, passwords and keys out of what is written down: records, logs of launches, output of workloads."""
+"""Masks tokens, passwords and keys in everything that is written: records, launch logs, output of workloads."""
 
 import json
 import re
@@ -6,32 +6,32 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 MASK = "***"
-# Of environment variables: their names hold words in any order, and too much masked is better than too little.
+# For environment variables: names hold words in any order; masking too much is better than too little.
 SECRET_VARIABLE = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|(?:^|_)PASS(?:_|$)|_PWD$|CREDENTIAL|AUTH|(?:API|ACCESS)_?KEY|(?:^|_)KEY$|PRIVATE",
     re.IGNORECASE,
 )
-# Of settings and options: the last word counts, since `tokenizer` and `max_tokens` are none.
+# For settings and options: the last word counts, since `tokenizer` and `max_tokens` are no secrets.
 _WORDS = r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key)"
 SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
-# In text that may be JSON: the value ends where a JSON string or a list of arguments would.
+# In text that may be JSON: the value ends at the end of a JSON string or of a list item.
 SECRET_ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9])({_WORDS}=\\?[\"']?)[^\s\"'&,;)\]}}\\]+", re.IGNORECASE)
-# In small letters, one of these is in every text that the pattern matches; that it has none is found far faster so.
+# Every text that the pattern matches has one of these in lower case; searching for them first is far faster.
 ASSIGNED = ("token=", "secret=", "passwd=", "password=", "passphrase=", "credential=", "credentials=", "key=")
-# Shorter values of telling names are words such as `false` (TOKENIZERS_PARALLELISM), which logs are full of.
+# Shorter values of such names are words like `false` (TOKENIZERS_PARALLELISM), which are frequent in logs.
 SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
-URL_TOKEN = re.compile(rf"(https?://)[^/\s:@]{{{SHORTEST_SECRET},}}@")  # in the place of a user's name
+URL_TOKEN = re.compile(rf"(https?://)[^/\s:@]{{{SHORTEST_SECRET},}}@")  # in place of the user name
 ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=.*", re.DOTALL)
 
 
 def mask_text(text: str) -> str:
-    """The text with the passwords in its URLs masked, and tokens that stand there alone."""
+    """The text with passwords in URLs and bare tokens masked."""
     return URL_TOKEN.sub(rf"\1{MASK}@", URL_PASSWORD.sub(rf"\1:{MASK}@", text))
 
 
 def secret_values(environment: Mapping[str, str], argv: Sequence[str] = ()) -> frozenset[str]:
-    """The values of telling names in an environment and among `name=value` words, line by line, as text and in JSON."""
+    """Values of secret names in an environment and in `name=value` words, line by line, as text and as JSON."""
     values = [value for name, value in environment.items() if SECRET_VARIABLE.search(name)]
     assignments = [match for word in argv if (match := ASSIGNMENT.fullmatch(word))]
     values += [match[0][match.end(1) + 1 :].strip("\"'") for match in assignments if SECRET_SETTING.search(match[1])]
@@ -41,7 +41,7 @@ def secret_values(environment: Mapping[str, str], argv: Sequence[str] = ()) -> f
 
 
 def mask_output(text: str, secrets: Collection[str]) -> str:
-    """Output of a program with these values masked, those after `token=` and the like, and passwords in URLs."""
+    """Output of a program with these values masked, values after `token=` and the like, and passwords in URLs."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     if _may_assign(text):
@@ -52,7 +52,9 @@ def mask_output(text: str, secrets: Collection[str]) -> str:
 
 
 def secret_spans(text: str) -> list[tuple[int, int]]:
-    """Where that stands which is masked in every output, whatever the known values are; with what tells it."""
+    """Spans (first, end) of what is masked in any output without knowledge of the values, including the name before
+    it.
+    """
     patterns = [URL_PASSWORD, URL_TOKEN, *([SECRET_ASSIGNMENT] if _may_assign(text) else [])]
     return [match.span() for pattern in patterns for match in pattern.finditer(text)]
 
@@ -65,12 +67,12 @@ def _may_assign(text: str) -> bool:
 
 
 def mask_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the values of telling names masked, and passwords in URLs."""
+    """The environment with the values of secret names and passwords in URLs masked."""
     return {name: MASK if SECRET_VARIABLE.search(name) else mask_text(value) for name, value in environment.items()}
 
 
 def mask_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object, nested as it may be, with the values of telling names masked, and passwords in URLs."""
+    """A JSON object of any depth with the values of secret names and passwords in URLs masked."""
     return {
         key: MASK if SECRET_SETTING.search(key) and item is not None else _mask_value(item)
         for key, item in config.items()
@@ -86,7 +88,7 @@ def _mask_value(value: Any) -> Any:
 
 
 def mask_argv(argv: Sequence[str]) -> list[str]:
-    """The command with the values of telling options masked, as `--api_key X`, `--api_key=X` and `--set api_key=X`."""
+    """The command with the values of secret options masked: `--api_key X`, `--api_key=X` and `--set api_key=X`."""
     masked: list[str] = []
     is_secret = False
     for word in argv:

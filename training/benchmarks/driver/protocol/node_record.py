@@ -1,4 +1,4 @@
-"""node_exit.json: how the workload ended on one node; `launch` writes it, the controller reads it."""
+"""Record of how the workload ended on one node: `launch` writes node_exit.json, the controller reads it."""
 
 import os
 import signal
@@ -14,12 +14,12 @@ SCHEMA_VERSION = 1
 
 
 class RankFailure(BaseModel):
-    """One rank that did not end with exit code 0: it left with `exit_code`, or `signal` (a name, SIGKILL) ended it.
+    """One rank that did not end with exit code 0: it exited with `exit_code`, or `signal` (a name, SIGKILL) ended it.
 
     `message` is the traceback of an exception, otherwise a sentence. `time_ms` is epoch milliseconds: of the exception,
-    otherwise of the end of the process. `stopped` tells that the launcher ended it because another rank had failed,
-    `lost_peer` that its exception says that the connection to another rank broke, `waited` that it gave up waiting for
-    others: all three are rather effects than causes.
+    otherwise of the end of the process. `stopped`: the launcher ended it because another rank had failed; `lost_peer`:
+    its exception reports a broken connection to another rank; `waited`: its wait for others timed out. These three
+    indicate an effect rather than a cause.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,7 +37,7 @@ class RankFailure(BaseModel):
 
     @property
     def shell_code(self) -> int:
-        """The exit code by which a shell would report this end: 1 to 255, 128 + number for a signal."""
+        """The exit code that a shell would report: 1 to 255, 128 + number for a signal."""
         if self.signal is not None:
             return 128 + _signal_number(self.signal)
         return self.exit_code or 0
@@ -47,10 +47,10 @@ class NodeExit(BaseModel):
     """The end of `launch` on one node.
 
     `exit_code` is that of `launch`: 0, or of the first failure its exit code or 128 + signal, or 2 for a launch that
-    could not begin. `failures` are ordered by time, so the first is the cause. `error` says why the launch itself
-    failed; `signal` names the signal that told `launch` to stop. `interface` reaches the master; `environment` is what
-    the ranks got (a value that was set before wins). Times are epoch milliseconds; `cpu_s` is the CPU time, in seconds,
-    of the launch and of all its processes that have ended.
+    could not begin. `failures` are ordered, the cause first. `error` is the failure of the launch itself; `signal`
+    names the signal that stopped `launch`. `interface` reaches the master; `environment` is what the ranks inherited (a
+    value that was set before wins). Times are epoch milliseconds; `cpu_s` is the CPU time, in seconds, of the launch
+    and of all its processes that have ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +69,7 @@ class NodeExit(BaseModel):
     cpu_s: float | None = None
 
     def write(self, log_dir: Path) -> Path:
-        """Write node_exit.json in `log_dir` whole or not at all; returns its path."""
+        """Write node_exit.json in `log_dir` atomically; returns its path."""
         path = log_dir / NODE_EXIT_FILE
         unfinished = path.with_suffix(f".{os.getpid()}.tmp")
         unfinished.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -88,7 +88,7 @@ class NodeExit(BaseModel):
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; signals without a name of their own (real-time ones) as SIG<number>."""
+    """SIGKILL for 9; SIG<number> for signals without a name of their own (real-time ones)."""
     try:
         return signal.Signals(number).name
     except ValueError:

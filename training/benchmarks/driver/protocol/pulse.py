@@ -1,8 +1,8 @@
 """Reports a rank's progress to its launcher: its start, its counts every two seconds, and its exit.
 
-A line in a log proves nothing of a rank: a thread may print on while the rank stands still. These counts do. They need
-no torch; where it is loaded, the collectives that each process group has begun are among them, and where torch's flight
-recorder is on (TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE of NCCL alone) those that have not ended.
+A log line proves no progress: a thread may print while the rank stands still. These counts do. They need no torch; if
+torch is loaded, they include the collectives that each process group has begun, and if torch's flight recorder is on
+(TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE for NCCL alone), the collectives that have not ended.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from typing import Any
 
 SOCKET_ENV = "CLUSTERDYNO_RANK_SOCKET"
 PULSE_SECONDS = 2.0
-SEND_SECONDS = 1.0  # what a launcher that is frozen may cost a rank that begins or leaves
-MAX_GROUPS = 64  # of which counts are told, so that a word stays short
+SEND_SECONDS = 1.0  # limit of the delay that a frozen launcher causes to a rank that starts or exits
+MAX_GROUPS = 64  # whose counts are sent, so that a message stays short
 MAX_IN_FLIGHT = 4
 MAX_WORD = 200
 _C10D = "torch.distributed.distributed_c10d"
@@ -31,7 +31,7 @@ _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 
 
 class _Progress:
-    """How far this process has come; its own threads write, the pulse reads."""
+    """Progress of this process; its own threads write, the pulse reads."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -45,7 +45,7 @@ _PROGRESS = _Progress()
 
 
 def note_event(name: str) -> None:
-    """Count a PerfLog record of that event."""
+    """Count a PerfLog record of this event."""
     _PROGRESS.events += 1
     _PROGRESS.last_event = name
     if name in ("TRAIN_START", "TRAIN_END"):
@@ -58,7 +58,7 @@ def step() -> None:
 
 
 def begin(rank: int) -> None:
-    """Tell the launcher of this process, and go on telling it; nothing happens when no launcher listens."""
+    """Announce this process to the launcher, and keep reporting; does nothing if no launcher listens."""
     if not os.environ.get(SOCKET_ENV):
         return
     send({"what": "here", "rank": rank}, patience_s=SEND_SECONDS)
@@ -66,7 +66,7 @@ def begin(rank: int) -> None:
 
 
 def leave(exit_code: int) -> None:
-    """Tell the launcher that this rank leaves by itself, before its peers can notice; only the first word counts."""
+    """Report to the launcher that this rank exits by itself, before its peers notice; only the first call counts."""
     if not _PROGRESS.has_left:
         _PROGRESS.has_left = True
         at_us = time.time_ns() // 1000
@@ -74,7 +74,7 @@ def leave(exit_code: int) -> None:
 
 
 def exit_code_of(error: BaseException | None) -> int:
-    """The exit code with which Python leaves for this exception; 0 for None."""
+    """The exit code with which Python exits for this exception; 0 for None."""
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
@@ -85,7 +85,7 @@ def exit_code_of(error: BaseException | None) -> int:
 
 
 def send(word: Mapping[str, Any], patience_s: float) -> None:
-    """Send one word of this process to the launcher, if there is one and it listens; 0 s: now or not at all."""
+    """Send one message of this process to the launcher, if one listens, waiting at most `patience_s` seconds."""
     path = os.environ.get(SOCKET_ENV)
     if path:
         with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ def send(word: Mapping[str, Any], patience_s: float) -> None:
 
 
 def send_to(path: Path, message: bytes, patience_s: float | None = None) -> None:
-    """Send a datagram to the socket of that path.
+    """Send a datagram to the socket at that path, waiting at most `patience_s` seconds (None: without a limit).
 
     Raises:
         OSError: nobody takes the datagram in time.
@@ -123,11 +123,11 @@ def _counts() -> dict[str, Any]:
 
 
 def _collectives(c10d: ModuleType | None) -> dict[str, int]:
-    """How many collectives each process group of this rank has begun, by the group's name, which all ranks share."""
+    """Number of collectives begun by each process group of this rank, by the group's name, which all ranks share."""
     if c10d is None:
         return {}
     counts = {}
-    # It belongs to torch and to the main thread, which may be opening or closing a group.
+    # The table belongs to torch and to the main thread, which may be opening or closing a group.
     with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):
         for group in list(c10d._world.pg_map)[:MAX_GROUPS]:
             counts[str(group.group_name)] = int(group._get_sequence_number_for_group())
@@ -135,16 +135,16 @@ def _collectives(c10d: ModuleType | None) -> dict[str, int]:
 
 
 def _in_flight(recorder: ModuleType | None) -> list[str]:
-    """The collectives that torch's flight recorder has as begun and not ended, at most the latest MAX_IN_FLIGHT.
+    """The collectives that torch's flight recorder holds as begun and not ended, at most the latest MAX_IN_FLIGHT.
 
-    Such as "gloo:all_reduce 7 of default_pg"; empty where the recorder is off.
+    Such as "gloo:all_reduce 7 of default_pg"; empty if the recorder is off.
     """
     if recorder is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _RECORDER_SIZES):
         return []
     found = []
     with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError, KeyError, IndexError):
         recorded = json.loads(recorder._dump_fr_trace_json(includeCollectives=True, onlyActive=True))
-        # gloo's entries stay "scheduled" when they have ended; they are retired then, as NCCL's are.
+        # gloo's entries stay "scheduled" after their end, but are marked retired, as NCCL's are.
         for entry in [each for each in recorded.get("entries", []) if not each["retired"]][-MAX_IN_FLIGHT:]:
             number = int(entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"])
             group = entry["process_group"]
@@ -153,9 +153,9 @@ def _in_flight(recorder: ModuleType | None) -> list[str]:
 
 
 def where_it_waits(frame: FrameType | None) -> str | None:
-    """The function of torch.distributed that this innermost frame is in, None where it is in anything else.
+    """The function of torch.distributed that this innermost frame is in, None if it is elsewhere.
 
-    A backward pass is one, too, where gradients are averaged in it: there torch waits for the peers.
+    A backward pass that averages gradients counts: torch waits for the peers in it.
     """
     if frame is not None and frame.f_code.co_filename.endswith(_BACKWARD[0]) and frame.f_code.co_name == _BACKWARD[1]:
         return "backward" if _collectives(sys.modules.get(_C10D)) else None

@@ -1,7 +1,7 @@
-"""rank_states.json: how far each rank of a node has come and how it ended; `launch` writes it, the controller reads it.
+"""Progress and end of each rank of a node: `launch` writes rank_states.json, the controller reads it.
 
-It says what the logs cannot: which rank waits in a collective and which has not come to it, which process is stopped,
-which rank left first.
+It holds what the logs cannot show: which rank waits in a collective and which has not reached it, which process is
+stopped, which rank exited first.
 """
 
 import os
@@ -20,13 +20,12 @@ STOPPED_STATES = ("T", "t")  # of /proc/<pid>/stat: by a signal, by a debugger
 class RankState(BaseModel):
     """One rank. Times are by its host's clock, `*_us` epoch microseconds, `*_ms` epoch milliseconds.
 
-    `told_ms` is when it last said anything (it does every two seconds, by a thread of its own), `moved_ms` when one of
-    its counts last changed: `events` (PerfLog records, `last_event`), `steps`, `collectives` (by group, how many it has
-    begun). `in_flight` has the collectives that torch's flight recorder, where it is on, holds as not ended. `waits_in`
-    is the function of torch.distributed in which its main thread was then, null elsewhere. `is_training`: between
-    TRAIN_START and TRAIN_END. `state` is the kernel's letter, as long as there is a process. `left_us` is when it began
-    to leave, by itself and with `left_code`; `ended_us` when its process was gone, with `exit_code` or `signal` where
-    the kernel still told.
+    `told_ms` is its last report (a thread of its own sends one every two seconds), `moved_ms` the last change of its
+    counts: `events` (PerfLog records, `last_event`), `steps`, `collectives` (begun, by group). `in_flight` holds the
+    collectives that torch's flight recorder, if on, has as not ended. `waits_in` is the function of torch.distributed
+    in which its main thread was then, null elsewhere. `is_training`: between TRAIN_START and TRAIN_END. `state` is the
+    kernel's letter while the process exists. `left_us` is when it began to exit by itself, with `left_code`; `ended_us`
+    when its process was gone, with `exit_code` or `signal` if the kernel still reported them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,12 +50,12 @@ class RankState(BaseModel):
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """What grows while the rank gets on: events, steps, collectives of all groups."""
+        """The counts that grow while the rank progresses: events, steps, collectives of all groups."""
         return self.events, self.steps, sum(self.collectives.values())
 
 
 class NodeRanks(BaseModel):
-    """The ranks of one node as they were at `written_ms`, in the order of their numbers."""
+    """The ranks of one node at `written_ms` (epoch ms), in the order of their numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +64,7 @@ class NodeRanks(BaseModel):
     ranks: list[RankState]
 
     def write(self, log_dir: Path) -> None:
-        """Write rank_states.json in `log_dir` whole or not at all.
+        """Write rank_states.json in `log_dir` atomically.
 
         Raises:
             OSError: the file cannot be written.

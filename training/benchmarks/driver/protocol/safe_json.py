@@ -1,8 +1,7 @@
-"""Reads JSON that a host sent: bounded in size, depth and numbers, and without text that no file can hold.
+"""Reads JSON from a host: bounded in size, depth and numbers, and without text that no file can hold.
 
-The one reader for every JSON byte that comes from a host. What it returns can be compared, validated, written as JSON
-and as UTF-8, put in a database and shown; what it refuses, it refuses with one kind of error. Needs the standard
-library and pydantic's type alone.
+All JSON from hosts is read here. The result can be compared, validated, written as JSON and UTF-8, stored in a database
+and displayed; everything else is refused with one kind of error. Needs the standard library and pydantic's type alone.
 """
 
 import json
@@ -16,19 +15,19 @@ from pydantic import JsonValue
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 64
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
-# More digits than any number has that is written for a float; int() and float() of millions of them take long.
+# More digits than any written float has; int() and float() of millions of digits take long.
 _MAX_DIGITS = 1000
 
 
 class UnsafeJsonError(ValueError):
-    """Text that is no JSON, or JSON outside the bounds; the message says which bound."""
+    """Text that is no JSON, or JSON outside the bounds; the message names the bound."""
 
 
 def load(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> JsonValue:
-    """The value that `data` (UTF-8; bytes that are none become U+FFFD) stands for.
+    """The JSON value of `data` (UTF-8; invalid bytes become U+FFFD).
 
-    NaN, Infinity, -Infinity and numbers beyond a float's range become the strings "NaN", "Infinity" and "-Infinity";
-    a surrogate without its other half becomes U+FFFD.
+    NaN, Infinity, -Infinity and numbers beyond a float's range become the strings "NaN", "Infinity" and "-Infinity"; an
+    unpaired surrogate becomes U+FFFD.
 
     Raises:
         UnsafeJsonError: no JSON, more than `max_bytes`, more than MAX_DEPTH lists and objects within one another, an
@@ -45,7 +44,7 @@ def load(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> JsonValue:
         raise
     except ValueError as error:
         raise UnsafeJsonError(f"no JSON: {error}") from error
-    # Neither is possible in most lines, and the walk costs as much as the reading.
+    # Most lines can hold neither, and the walk costs as much as the parsing.
     if "\\u" not in text and text.count("[") + text.count("{") <= MAX_DEPTH:
         return value
     return plain(value)
@@ -58,13 +57,13 @@ def read(path: Path, *, max_bytes: int = MAX_BYTES) -> JsonValue:
         OSError: the file cannot be read.
         UnsafeJsonError: as for `load`; at most `max_bytes` are read.
     """
-    # A FIFO in the file's place would be waited for.
+    # Opening a FIFO in place of the file would block.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         return load(file.read(max_bytes + 1), max_bytes=max_bytes)
 
 
 def plain(value: object, depth: int = 0) -> JsonValue:
-    """`value`, of dicts, lists and scalars, as `load` would return it.
+    """`value`, made of dicts, lists and scalars, as `load` would return it.
 
     Raises:
         UnsafeJsonError: the value is outside the bounds.

@@ -1,7 +1,7 @@
 """Reads PerfLog lines, from a file of many gigabytes or from a log that grows.
 
-Only what may be a record is kept, and of it a bounded part: ordinary output costs one search for the prefix, whatever
-the length of its lines.
+Only possible records are kept, up to a limit each: ordinary output costs one search for the prefix, independent of the
+length of its lines.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def parse_line(line: str) -> PerfLogRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line from its PerfLog prefix on, without its end; `cut_bytes` more of it were left out."""
+    """A line from its PerfLog prefix on, without its end; `cut_bytes` bytes beyond the limit were dropped."""
 
     data: bytes
     cut_bytes: int = 0
@@ -58,18 +58,18 @@ class FoundLine:
 class LineFinder:
     """Takes a log in pieces, cut anywhere, and gives its PerfLog lines (what parse_line takes for one).
 
-    Time is linear in the bytes taken; of a line no more than `max_bytes` from its prefix on are kept.
+    Time is linear in the bytes taken; at most `max_bytes` of a line, from its prefix on, are kept.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES + len(_MARK)) -> None:
         self._max_bytes = max_bytes
-        self._held = b""  # the end of an ordinary line that may be the beginning of a prefix
+        self._held = b""  # end of an ordinary line that may begin a prefix
         self._at_line_start = True  # whether what is held, or comes next, begins a line
         self._record: bytearray | None = None
         self._cut = 0
 
     def feed(self, chunk: bytes) -> Iterator[FoundLine]:
-        """The PerfLog lines that end in this piece. To be exhausted before the next piece comes."""
+        """The PerfLog lines that end in this piece. Exhaust the iterator before the next piece is fed."""
         data, start = self._held + chunk, 0
         self._held = b""
         while True:
@@ -86,7 +86,7 @@ class LineFinder:
             start = end + 1
 
     def rest(self) -> FoundLine | None:
-        """At the end of the log: its last line where that has no line end and holds the prefix, or nearly so."""
+        """At the end of the log: its last line if that has no line end and holds the prefix or a part of it."""
         if self._record is not None:
             return FoundLine(bytes(self._record), self._cut)
         last = self._held.rpartition(b"\n")[2]
@@ -94,7 +94,7 @@ class LineFinder:
         return FoundLine(last[place:]) if place >= 0 else None
 
     def _search(self, data: bytes, start: int) -> int:
-        """Where a record begins, from when on it is kept; without one the end that may begin one is held."""
+        """Position where a record begins, kept from there on; without one, the end that may begin one is held."""
         place = data.find(_MARK, start)
         while place >= 0:
             after = data[place + len(_MARK) : place + len(_MARK) + 1]
@@ -110,7 +110,7 @@ class LineFinder:
         return keep
 
     def _begins_line(self, data: bytes, start: int, place: int) -> bool:
-        """Whether `place` begins a line; at `start` that is known."""
+        """Whether `place` begins a line; for `start` that is known."""
         return self._at_line_start if place == start else data[place - 1 : place] == b"\n"
 
     def _keep(self, data: bytes, start: int, end: int) -> None:
@@ -121,6 +121,6 @@ class LineFinder:
 
 
 def find_lines(file: BinaryIO, finder: LineFinder) -> Iterator[FoundLine]:
-    """The PerfLog lines of an open file, from where it stands to its end; `finder` has the rest then."""
+    """The PerfLog lines of an open file, from its position to its end; `finder` holds the rest afterwards."""
     while chunk := file.read(CHUNK_BYTES):
         yield from finder.feed(chunk)

@@ -1,4 +1,4 @@
-"""The rules that the PerfLog of one rank keeps: which events stand how often, in which order and within which others.
+"""Checks that the PerfLog of one rank holds its events in the right number, order and nesting.
 
 Rules: SUBMIT_INFO exactly once, first, and with a known schema version; INIT_START, INIT_END, TRAIN_START, TRAIN_END
 and FINISHED exactly once each, in this order, FINISHED last; epochs and steps begin and end in turn, steps inside
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from training.benchmarks.driver.protocol.perflog.record import SCHEMA_VERSION, Event, PerfLogRecord
 
-# Of each kind of broken rule so many are told: a log of millions of lines may break one in each.
+# Number of reported violations per rule: a log of millions of lines may break one in each.
 MAX_TOLD = 20
 # Each exactly once and in this order.
 _PHASES = (Event.INIT_START, Event.INIT_END, Event.TRAIN_START, Event.TRAIN_END, Event.FINISHED)
@@ -19,7 +19,7 @@ _STEPS = (Event.STEP_BEGIN, Event.STEP_END)
 
 
 def check_sequence(records: Iterable[PerfLogRecord], *, strict: bool = True) -> list[str]:
-    """The broken rules of one rank's log in words; empty when all hold. `strict` as for SequenceCheck."""
+    """The rule violations in one rank's log, in words; empty if there are none. `strict` as for SequenceCheck."""
     check = SequenceCheck(strict=strict)
     for record in records:
         check.add(record)
@@ -27,9 +27,9 @@ def check_sequence(records: Iterable[PerfLogRecord], *, strict: bool = True) -> 
 
 
 class SequenceCheck:
-    """Checks the records of one rank's log as they come; what it keeps does not grow with their number.
+    """Checks the records of one rank's log as they arrive, in constant memory.
 
-    `strict=False` is for FlagPerf's own logs: they may lack SUBMIT_INFO or its value, and FINISHED on every rank but
+    `strict=False` is for FlagPerf's own logs: they may lack SUBMIT_INFO or its value, and FINISHED on every rank except
     the first of each node; every other rule holds for them too.
     """
 
@@ -66,7 +66,7 @@ class SequenceCheck:
         self._number += 1
 
     def broken(self) -> list[str]:
-        """The broken rules in words, of each kind no more than MAX_TOLD; empty when all hold."""
+        """The violations in words, at most MAX_TOLD per rule; empty if all rules hold."""
         if self._last is None:
             return ["there are no PerfLog records"]
         found = [*self._submit_info(), *self._phases()]
@@ -114,7 +114,7 @@ class SequenceCheck:
         elif event in (Event.EPOCH_BEGIN, Event.EPOCH_END):
             self._epoch = event is Event.EPOCH_BEGIN
         elif event in _STEPS and not self._epoch:
-            # A broken rule only where there are epochs, which may come later.
+            # A violation only if there are epochs, which may come later.
             self._outside_epochs.add(f"record {position}: {event} must stand between EPOCH_BEGIN and EPOCH_END")
         elif event is Event.LAUNCH_TRAINING and self._counts[Event.INIT_START]:
             self._nesting.add(f"record {position}: LAUNCH_TRAINING must come before INIT_START")
@@ -132,7 +132,7 @@ class SequenceCheck:
 
 
 class _Told:
-    """Sentences of one kind: the first MAX_TOLD, and how many more there were."""
+    """Sentences of one kind: the first MAX_TOLD, and the number of further ones."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -149,7 +149,7 @@ class _Told:
 
 
 class _Pair:
-    """Two events that come in turn."""
+    """Two events that alternate."""
 
     def __init__(self, begin: Event, end: Event) -> None:
         self.begin, self.end = begin, end
