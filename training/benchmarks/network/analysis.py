@@ -1,8 +1,8 @@
 """Finds the host, pair, rail or batch that slows the others down, and its symptom: stalls, latency or bandwidth.
 
-Pure functions over the steps of a PerfLog. The largest size tells the bandwidth and the smallest the latency, each by
-its median time; `outliers` says who differs, `stalls` whose operations stall. One that differs in several ways is named
-once, with all of them, and the cause that they suggest.
+Pure functions over the steps of a PerfLog. The largest size measures bandwidth and the smallest latency, each by its
+median time. `outliers` finds the outliers, `stalls` the stalled operations. A host, pair or group with several symptoms
+is named once, with all symptoms and their probable cause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from training.benchmarks.network.stalls import MIN_REPEATS_WITH_STALLS, STALL_US
 from training.benchmarks.network.symptoms import LATE_PERCENT, Symptom, find_symptoms
 
 MIN_REPEATS = 3
-# Stalled operations, in percent, above which a network is called lossy though nobody stands out.
+# Stalled operations, in percent, above which a network is called lossy although there is no outlier.
 _STALLS_EVERYWHERE_PERCENT = 1.0
 
 _CAUSES = {
@@ -38,8 +38,8 @@ _ACROSS_THE_CUT = "one of the two hosts or the path across the cut"
 class NetworkFinding:
     """What stands out: `kind` host, pair, rail, batch or half, the hosts meant, in what, and the sentence.
 
-    `symptoms` holds what of stalls, latency and bandwidth is bad; `slow_percent` how much slower the
-    largest size is, 0 where that is not bad.
+    `symptoms` names those of stalls, latency and bandwidth that are bad; `slow_percent` is how much slower the largest
+    size is, 0 if its bandwidth is normal.
     """
 
     kind: str
@@ -51,9 +51,9 @@ class NetworkFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """A pattern's result: findings, the groups at the largest size, noise in percent, and why nothing could be said.
+    """Result of a pattern: findings, groups at the largest size, noise in percent, and why no statement is possible.
 
-    `bisection_gbps` is the sum over the pairs across the cut of the pattern halves, GB/s in each direction.
+    `bisection_gbps` is the sum over the pairs across the cut of the pattern halves, in GB/s for each direction.
     """
 
     pattern: str
@@ -67,7 +67,7 @@ class Analysis:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The findings in words, or that there is none, or why none could be looked for."""
+        """The findings in words, or that there are none, or why none could be searched for."""
         return tuple(finding.sentence for finding in self.findings) or (self.note,)
 
     def pair(self, first: str, second: str) -> Cell | None:
@@ -82,7 +82,10 @@ def analyse(
     late_percent: float = LATE_PERCENT,
     names: Mapping[int, str] | None = None,
 ) -> Analysis | None:
-    """Analyse the values of rank 0's STEP_END; None for a run without groups to compare (pattern all)."""
+    """Analyse the values of rank 0's STEP_END; None for a run without groups to compare (pattern all).
+
+    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time.
+    """
     samples = read_samples(steps, names)
     patterns = {sample.pattern for sample in samples}
     if len(patterns) != 1 or patterns == {"all"}:
@@ -130,7 +133,7 @@ def _findings(
 
 
 def _without_echoes(symptoms: Sequence[Symptom]) -> list[Symptom]:
-    """Leave out what a named host explains: a pair of it that is bad in another way than the host as a whole."""
+    """Leave out what a named host explains: a pair of that host with another symptom than the host itself."""
     hosts = [each for each in symptoms if each.kind == "host"]
     result = []
     for each in symptoms:

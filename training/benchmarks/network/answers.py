@@ -1,4 +1,4 @@
-"""The questions of ml-engineering's network tools, answered in words from what was measured."""
+"""Answers the questions of ml-engineering's network tools in words from measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from training.benchmarks.network.links import judge_share, link
 from training.benchmarks.network.sizes import format_size
 
-# Gbit/s between hosts for training with ZeRO stage 3 on 64 GPUs and more, as ml-engineering's network/README has them:
+# Gbit/s between hosts for training with ZeRO stage 3 on 64 GPUs and more, from ml-engineering's network/README:
 # 100 is not enough, 200 to 400 is acceptable, 800 to 1000 is ideal. Highest first.
 _SCALE = ((800, "ideal"), (200, "acceptable"), (100.001, "less than acceptable"), (0, "not enough"))
 _CLAIM = 23
 
 
 def between_hosts(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The steps that a link between hosts is judged by: of the pattern halves, those across the cut.
+    """The steps that measure links between hosts: of the pattern halves, only the groups across the cut.
 
     A half may be one host, whose NVLink or memory is faster than any link between hosts.
     """
@@ -21,7 +21,7 @@ def between_hosts(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 
 def expectation(busbw_gbps: float, expected_link: str | float, count: int) -> tuple[float, str]:
-    """(measured / advertised, sentence) of the best busbw, GB/s, against `count` links in one direction."""
+    """(measured / advertised, sentence) of the best busbw, in GB/s, against `count` links in one direction."""
     wanted = link(expected_link)
     advertised = wanted.gbps * count
     share = busbw_gbps / advertised
@@ -34,9 +34,11 @@ def expectation(busbw_gbps: float, expected_link: str | float, count: int) -> tu
 
 
 def training_at_scale(busbw_gbps: float, nnodes: int) -> tuple[str | None, str]:
-    """(verdict, sentence) for ZeRO-3 on 64 GPUs and more, from the best all_reduce busbw, GB/s.
+    """(verdict, sentence) for ZeRO-3 on 64 GPUs and more, from the best all_reduce busbw in GB/s.
 
-    One host says nothing of the network between hosts: verdict None.
+    With one host the verdict is None: nothing was measured between hosts.
+
+    Source: ml-engineering, network/README, for the bounds in Gbit/s.
     """
     if nnodes < 2:
         return None, "training at scale: 1 host was measured, which says nothing of the network between hosts"
@@ -49,7 +51,9 @@ def training_at_scale(busbw_gbps: float, nnodes: int) -> tuple[str | None, str]:
 
 
 def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the first step, all_gather_object, over that of the second, a tensor collective."""
+    """(ratio, sentence): p50 of the first step, all_gather_object, over that of the second, a tensor collective. The
+    ratio is dimensionless.
+    """
     slow, fast = (float(step["time_us"]["p50"]) for step in steps)
     ratio = slow / fast
     return ratio, (
@@ -60,7 +64,9 @@ def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> t
 
 
 def one_against_many(steps: Sequence[Mapping[str, Any]], parts: int) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the second step, `parts` small messages, over that of the first, one message of all."""
+    """(ratio, sentence): p50 of the second step, `parts` small messages, over that of the first, one message of all
+    bytes.
+    """
     whole, many = (float(step["time_us"]["p50"]) / 1e6 for step in steps)
     size = int(steps[0]["size_bytes"])
     total = f"{size / 1e9:.3g} GB" if size % (1 << 20) else format_size(size)

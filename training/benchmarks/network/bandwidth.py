@@ -1,7 +1,9 @@
-"""Bandwidth as nccl-tests defines it (its doc/PERFORMANCE.md): one convention for every record of this project.
+"""Computes bandwidth as nccl-tests defines it: one convention for all records of this project.
 
 S is the size of a message in bytes, t the time of one operation in seconds, n the number of ranks, GB = 1e9 bytes.
-algbw = S / t. busbw = algbw * factor(n) compares with the speed of the hardware's links whatever n is.
+algbw = S / t. busbw = algbw * factor(n) is comparable with the speed of the hardware's links for any n.
+
+Source: nccl-tests, doc/PERFORMANCE.md.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,7 @@ def _nothing(world_size: int) -> float:
     return 0.0
 
 
-# S is: all_reduce, broadcast, reduce: one rank's buffer; send_recv: one message, in one direction; all_gather: the
+# S means: all_reduce, broadcast, reduce: one rank's buffer; send_recv: one message, in one direction; all_gather: the
 # whole output; reduce_scatter: the whole input; all_to_all: one rank's input, all chunks; gather, scatter: all chunks
 # at the root. A barrier has no S.
 _FACTORS: dict[str, Callable[[int], float]] = {
@@ -49,7 +51,9 @@ _FACTORS: dict[str, Callable[[int], float]] = {
 
 
 def bus_factor(collective: str, world_size: int) -> float:
-    """busbw / algbw of `collective` among `world_size` ranks; 0 for one rank, which moves nothing over any link.
+    """busbw / algbw (dimensionless) of `collective` among `world_size` ranks; 0 for one rank, which uses no link.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
 
     Raises:
         ValueError: the collective is unknown, or the world size is below 1.
@@ -62,7 +66,9 @@ def bus_factor(collective: str, world_size: int) -> float:
 
 
 def algbw_gbps(size_bytes: int, seconds: float) -> float:
-    """GB/s (1e9 bytes) of a message of `size_bytes` in `seconds`.
+    """Algorithm bandwidth S / t in GB/s (1e9 bytes) of a message of `size_bytes` in `seconds`.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
 
     Raises:
         ValueError: `seconds` is not above 0.
@@ -73,7 +79,9 @@ def algbw_gbps(size_bytes: int, seconds: float) -> float:
 
 
 def busbw_gbps(collective: str, size_bytes: int, seconds: float, world_size: int) -> float:
-    """Bus bandwidth in GB/s (1e9 bytes); see the module.
+    """Bus bandwidth in GB/s (1e9 bytes): `algbw_gbps` times `bus_factor`.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
 
     Raises:
         ValueError: as for `bus_factor` and `algbw_gbps`.

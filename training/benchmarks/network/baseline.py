@@ -25,14 +25,14 @@ from training.benchmarks.network.sizes import format_size
 MODEL = "network"
 SCHEMA_VERSION = 2
 USAGE_EXIT_CODE = 2
-# No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
+# No operation takes less than a clock tick or more than 30 years; ratios of such times are finite.
 _MIN_US, _MAX_US = 1e-3, 1e15
 _LOG = "rank0.out.log"
 _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
 
 
 class BaselineError(Exception):
-    """A run or a baseline file that cannot be used; the message names it and says what is expected."""
+    """A run or a baseline file cannot be used; the message names it and states what is expected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A measurement against its baseline. `percent` is how much longer it takes, below 0: how much less."""
+    """A measurement and its baseline. `percent` is the increase of its time, below 0 for a decrease."""
 
     key: str
     now: Entry
@@ -80,10 +80,10 @@ def read_run(folder: Path) -> dict[str, Entry]:
 
 
 def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
-    """The measurements in (case, value of a STEP_END of rank 0), by a key that says what was measured.
+    """The measurements in (case, value of a STEP_END of rank 0), by a key that identifies what was measured.
 
-    Where `hosts` were renamed, `own_hosts` are their own names. Values of another form (a host may send anything) give
-    none.
+    Where `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped: a host may send
+    anything.
     """
     found: dict[str, list[_Times]] = {}
     rows: dict[str, Mapping[str, Any]] = {}
@@ -104,7 +104,9 @@ def entries(steps: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Entry]:
 
 
 def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured. A pair is its two hosts, in whichever round and order: other hosts shift both."""
+    """The keys that identify a measurement. A pair is identified by its two hosts in any round and order, since other
+    hosts change both.
+    """
     found = {name: row[name] for name in _KEY_FIELDS if name in row}
     hosts = row.get("own_hosts", row.get("hosts"))
     if row.get("pattern") == "pairs" and isinstance(hosts, list):
@@ -115,7 +117,7 @@ def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Times:
-    """One repeat: of its iterations p50, minimum and p95 in microseconds, and busbw in GB/s."""
+    """One repeat: p50, minimum and p95 of its iterations in microseconds, and busbw in GB/s."""
 
     p50: float
     low: float
@@ -124,7 +126,7 @@ class _Times:
 
     @classmethod
     def read(cls, time_us: Any, busbw: Any) -> Self:
-        """The measurement that `save` wrote.
+        """The times of one value of STEP_END: `time_us` in microseconds, `busbw` in GB/s.
 
         Raises:
             KeyError, TypeError, ValueError: the value is no measurement.
@@ -154,7 +156,7 @@ def _entry(values: Sequence[_Times], row: Mapping[str, Any]) -> Entry:
 
 
 def _steps(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(case, value) of each STEP_END in the log of a network case that finished with right data."""
+    """(case, value) of each STEP_END in the log of a network case that finished with correct data."""
     try:
         with log.open("rb") as file:
             records = [parse_line(line.text) for line in find_lines(file, LineFinder())]
@@ -170,7 +172,7 @@ def _steps(log: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def save(run: str, found: Mapping[str, Entry], file: Path) -> None:
-    """Write the measurements of the run of that name to `file`, whole or not at all.
+    """Write the measurements of the run of that name to `file` atomically.
 
     Raises:
         BaselineError: the file cannot be written.
@@ -203,7 +205,7 @@ def load(file: Path) -> dict[str, Entry]:
 
 
 def compare(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: float) -> list[Change]:
-    """Every measurement that both hold, the worst first.
+    """Every measurement that both hold, the largest increase first; `percent` is the bound of a regression.
 
     A regression is slower in the median by more than `percent`, and its range lies above the baseline's: overlapping
     ranges prove nothing.
@@ -219,7 +221,7 @@ def compare(found: Mapping[str, Entry], known: Mapping[str, Entry], percent: flo
 
 
 def regressions_in_words(changes: Sequence[Change]) -> list[str]:
-    """What became slower: first the hosts all of whose pairs did, while other pairs did not; then the rest."""
+    """The regressions in words: first hosts all of whose pairs regressed while other pairs did not; then the rest."""
     pairs = [change for change in changes if len(set(change.now.hosts)) == 2]
     slower = [change for change in changes if change.regression]
     sentences, told = [], set()

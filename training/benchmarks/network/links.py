@@ -8,17 +8,17 @@ from pathlib import Path
 
 TABLE = Path(__file__).with_name("links.json")
 
-# Shares of the advertised speed in one direction (ml-engineering, network/README: about 80 % is what large messages
-# reach; about 40 % means that the advertised number counted both directions; over 100 % is reduction in the network).
+# Fractions of the advertised speed in one direction (ml-engineering, network/README: large messages reach about 80 %;
+# about 40 % means that the advertised number counts both directions; over 100 % is reduction in the network).
 FINE_SHARE = 0.8
 DUPLEX_SHARES = (0.35, 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """One kind of link: GB/s (1e9 bytes) in one direction, and where the number is from.
+    """One kind of link: GB/s (1e9 bytes) in one direction, and the source of the number.
 
-    `verified`: whether the number was read in that document when it was entered.
+    `verified`: the number was read in that document when it was entered.
     """
 
     name: str
@@ -39,7 +39,7 @@ def links() -> dict[str, Link]:
 
 
 def link(wanted: str | float) -> Link:
-    """The link of that name, or one of that many GB/s in one direction.
+    """The link of that name, or one with that many GB/s in one direction.
 
     Raises:
         ValueError: the name is not in the table (the message names the nearest), or the speed is not above 0.
@@ -57,12 +57,17 @@ def link(wanted: str | float) -> Link:
 
 
 def advertised_gbps(expected_link: str | float | None, count: int) -> float | None:
-    """GB/s in one direction of `count` links that a case expects; None where it expects none."""
+    """Advertised speed in GB/s (1e9 bytes), in one direction, of the `count` links that a case expects; None without
+    any.
+    """
     return None if expected_link is None else link(expected_link).gbps * count
 
 
 def judge_share(share: float) -> tuple[str, str]:
-    """A class and what it means, for measured / advertised speed in one direction."""
+    """Class and meaning of `share`, the fraction measured / advertised speed in one direction.
+
+    Source: ml-engineering, network/README, for the bounds.
+    """
     if share > 1:
         return (
             "above",

@@ -1,7 +1,8 @@
-"""nccl-tests beside our own measurement: finds its program, runs it for the same sizes on one host, reads its output.
+"""Runs nccl-tests beside our own measurement: finds its program, runs it for the same sizes on one host, parses its
+output.
 
-Both outputs that it offers are read: the table on stdout, and the JSON file of versions that know -J. Its time is a
-mean over the iterations, waited for one by one (-z 1); ours is a median of the slowest rank's time.
+It parses both forms of output: the table on stdout, and the JSON file of versions that have -J. nccl-tests reports a
+mean over iterations that are awaited one by one (-z 1); our time is the median of the slowest rank's time.
 """
 
 import json
@@ -44,12 +45,14 @@ _HELP_SECONDS = 60
 
 
 class NcclTestsError(Exception):
-    """nccl-tests is not there, failed, or printed something else than expected; the message says what to do."""
+    """nccl-tests is missing, failed, or printed something unexpected; the message states what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two forms at one size: microseconds and GB/s (1e9 bytes); `wrong` None where it was not checked."""
+    """One of the two forms at one size: time in microseconds, bandwidth in GB/s (1e9 bytes); `wrong` is None if
+    unchecked.
+    """
 
     time_us: float
     busbw_gbps: float
@@ -58,7 +61,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Theirs:
-    """One size of nccl-tests; a form that did not run is None."""
+    """One size of nccl-tests; a form that was not run is None."""
 
     size_bytes: int
     out_of_place: Side | None
@@ -85,7 +88,7 @@ def find(collective: str, folder: str | None) -> Path:
 def run(
     program: Path, sizes: Sequence[int], *, gpus: int, dtype: str, warmup: int, iterations: int, timeout_s: float
 ) -> list[Theirs]:
-    """Measure the sizes with one call a range, all within `timeout_s`.
+    """Measure `sizes`, in bytes, with one call per range, all within `timeout_s`.
 
     Raises:
         NcclTestsError: a call fails, takes too long or prints no results.
@@ -109,7 +112,9 @@ def run(
 
 
 def ranges(sizes: Sequence[int]) -> list[list[str]]:
-    """Options for the sizes: one range where each is the same whole factor of the one before, else a call a size."""
+    """Options for `sizes`, in bytes: one range if each is the same integer multiple of the one before, else a call per
+    size.
+    """
     ordered = sorted(set(sizes))
     factors = {after / before for before, after in pairwise(ordered)}
     if len(factors) == 1 and (factor := factors.pop()).is_integer():
@@ -129,7 +134,7 @@ def _call(argv: Sequence[str], timeout_s: float, *, check: bool = True) -> str:
 
 
 def parse_table(text: str) -> list[Theirs]:
-    """The rows of the table on stdout, whatever columns stand left of the two forms' four."""
+    """The rows of the table on stdout, for any columns to the left of the two forms' four."""
     found = []
     for line in text.splitlines():
         cells = line.split()
@@ -152,7 +157,7 @@ def _side(cells: Sequence[str]) -> Side | None:
 
 
 def parse_json(text: str) -> list[Theirs]:
-    """The results of the file that -J writes.
+    """The results in the file that -J writes.
 
     Raises:
         NcclTestsError: the text has another form.
@@ -179,7 +184,9 @@ def _json_side(side: Mapping[str, Any] | None) -> Side | None:
 
 
 def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple[dict[int, float], list[str]]:
-    """({size: our busbw / theirs}, sentences) for the values of our STEP_END and what nccl-tests found."""
+    """({size in bytes: our busbw / theirs, dimensionless}, sentences) for the values of our STEP_END and nccl-tests'
+    results.
+    """
     by_size = {each.size_bytes: each for each in theirs}
     ratios: dict[int, float] = {}
     sentences = []

@@ -1,15 +1,18 @@
 """Finds hosts, pairs and groups that are outliers among their peers in a figure that is measured repeatedly.
 
-A figure is the logarithm of a time: larger is worse, and differences are shares. Pairs are explained by what each host
-can do, its best pair. A host all of whose pairs are bad has a bad best pair and is compared with the other hosts; a
-pair that falls short of what both its hosts reach elsewhere is a matter of the path between them. Named is only who is
-beyond the user's bound and beyond noise twice: in the median over the repeats, and in the fastest iteration of all,
-against the others' fastest. A wire that is slow is so always, while the traffic and the programs of others come and go.
+A figure is the logarithm of a time: larger is worse, and differences are relative. Pairs are modelled by the best
+figure of each host, that of its best pair. A host all of whose pairs are bad has a bad best pair and is compared with
+the other hosts; a pair that is worse than both its hosts achieve elsewhere points to the path between them. An outlier
+is beyond the user's bound and beyond noise twice: in the median over the repeats, and in the fastest iteration of all,
+against the others' fastest. A slow wire is always slow, while traffic and programs of others come and go.
 
-The noise is the larger of the scatter from repeat to repeat and of 1.4826 * MAD of what is left unexplained; the limit
-is Student's t for a small chance over all comparisons. A drift that all groups share from repeat to repeat is taken out
-where that lowers the limit. Repeats that are wild beside the others do not count as scatter if they are so rare that no
-group is likely to have nothing else.
+The noise is the larger of the scatter from repeat to repeat and of 1.4826 * MAD of the unexplained residuals; the limit
+is a quantile of Student's t for a small probability over all comparisons. A drift that all groups share from repeat to
+repeat is removed if that lowers the limit. Extreme repeats do not count as scatter if they are so rare that no group is
+likely to have nothing else.
+
+Sources: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for 1.4826 * MAD; Abramowitz and
+Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile of Student's t.
 """
 
 import math
@@ -22,13 +25,13 @@ ALPHA = 0.001
 _FASTEST_ALPHA = 0.01
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
 _MAD_SCALE = 1.4826
-# A repeat that lies so many robust standard deviations off is wild: one in two million would by chance.
+# A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
 _WILD = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """A group's figure in each repeat: of the median iteration, and of the fastest."""
+    """A group's figure (logarithm of a time) in each repeat: of the median iteration, and of the fastest."""
 
     group: str
     hosts: tuple[str, ...]
@@ -38,7 +41,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlier:
-    """A host, a pair or a group, and the figure that its peers have."""
+    """A host, a pair or a group, and the figure of its peers."""
 
     kind: str
     group: str
@@ -47,10 +50,10 @@ class Outlier:
 
 
 def pair_outliers(found: Sequence[Level], bound: float, *, adds_up: bool = False) -> list[Outlier]:
-    """Bad hosts and bad pairs among pairs of hosts; with one pair or two there is nothing to compare.
+    """Outlying hosts and pairs among pairs of hosts; with fewer than three pairs there is no comparison.
 
-    `bound` is how much worse, as a logarithm, one must be. `adds_up`: what two bad hosts add to a time adds up, as
-    delays do; else the worse one decides, as with bandwidths.
+    `bound` is the smallest deviation to report, as a logarithm. `adds_up`: the deviations of two bad hosts add up in a
+    time, as delays do; else the worse host determines it, as with bandwidths.
     """
     if len(found) < 3:
         return []
@@ -58,7 +61,7 @@ def pair_outliers(found: Sequence[Level], bound: float, *, adds_up: bool = False
     own = {host: [place for place, level in enumerate(found) if host in level.hosts] for host in hosts}
 
     def model(values: Sequence[float]) -> tuple[dict[str, float], float, list[float]]:
-        """What each host can do, what hosts usually can, and what each pair should reach."""
+        """The best figure of each host, the usual best figure, and the expected figure of each pair."""
         able = {host: min(values[place] for place in places) for host, places in own.items()}
         usual = median_low(able.values())
         return able, usual, [_together([able[host] for host in level.hosts], usual, adds_up) for level in found]
@@ -84,7 +87,10 @@ def pair_outliers(found: Sequence[Level], bound: float, *, adds_up: bool = False
 
 
 def group_outliers(kind: str, found: Sequence[Level], bound: float) -> list[Outlier]:
-    """Bad ones among groups of the same size; two are compared with the better, more with their median."""
+    """Outliers among groups of the same size; two are compared with the better one, more with their median.
+
+    `bound` is the smallest deviation to report, as a logarithm.
+    """
     if len(found) < 2:
         return []
 
@@ -103,7 +109,7 @@ def group_outliers(kind: str, found: Sequence[Level], bound: float) -> list[Outl
 
 
 def _together(able: Sequence[float], reference: float, adds_up: bool) -> float:
-    """What a pair of hosts should reach that each reach `able` with a host that reaches `reference`."""
+    """Expected figure of a pair of hosts that achieve `able` with a host whose own figure is `reference`."""
     if not adds_up:
         return max(able)
     base = math.exp(reference)
@@ -112,7 +118,7 @@ def _together(able: Sequence[float], reference: float, adds_up: bool) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Settled:
-    """A value for each group, and how far beyond its reference one must lie to be named."""
+    """A value for each group, and the limit beyond its reference for an outlier."""
 
     values: list[float]
     limit: float
@@ -121,12 +127,12 @@ class _Settled:
 def _settle(
     found: Sequence[Level], unexplained: Callable[[Sequence[float]], list[float]], bound: float, *, comparisons: int
 ) -> tuple[_Settled, _Settled]:
-    """The groups' medians over the repeats, and their fastest."""
+    """The medians of the groups over the repeats, and their fastest values."""
 
     def settled(
         every: Sequence[Sequence[float]], choose: Callable[[Sequence[float]], float], alpha: float, share: float
     ) -> _Settled:
-        """`share`: the standard deviation of what `choose` chooses in those of a single value."""
+        """`share` is the ratio of the standard deviation of what `choose` selects to that of a single value."""
         chance, values = alpha / comparisons, [choose(each) for each in every]
         limit = _noise_limit(every, unexplained(values), chance, share)
         if len({len(each) for each in every}) == 1:  # a host's record may lack a repeat
@@ -145,14 +151,16 @@ def _settle(
 
 
 def _without_drift(every: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The groups' values less what a repeat adds to the median group."""
+    """The groups' values minus what a repeat adds to the median group."""
     scatter = [[value - median(values) for value in values] for values in every]
     drift = [median(of_repeat) for of_repeat in zip(*scatter, strict=True)]
     return [[value - each for value, each in zip(values, drift, strict=True)] for values in every]
 
 
 def repeat_noise(found: Sequence[Sequence[float]]) -> float:
-    """Standard deviation from repeat to repeat, pooled over groups of distances from their median."""
+    """Standard deviation from repeat to repeat, in the unit of the values (logarithms), pooled over the groups'
+    distances from their medians.
+    """
     degrees = sum(len(scatter) - 1 for scatter in found)
     return math.sqrt(sum(value**2 for scatter in found for value in scatter) / degrees) if degrees > 0 else 0.0
 
@@ -165,7 +173,7 @@ def _noise_limit(
     *,
     lost_degrees: int = 0,
 ) -> float:
-    """How far beyond its reference a group must lie for noise not to explain it."""
+    """Largest distance of a group beyond its reference that noise explains."""
     scatter = [[value - median(values) for value in values] for values in every]
     degrees = sum(len(each) - 1 for each in scatter)
     free = degrees - lost_degrees
@@ -178,7 +186,7 @@ def _noise_limit(
 
 
 def _tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
-    """repeat_noise, without the wild repeats where the chance that a given group has no others is smaller."""
+    """repeat_noise without the extreme repeats if the probability that a given group has no others is smaller."""
     distances = [abs(value) for each in scatter for value in each if value]
     usual = _MAD_SCALE * median(distances) if distances else 0.0
     wild = sum(value > _WILD * usual for value in distances)
@@ -189,9 +197,11 @@ def _tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
 
 
 def _student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t by its expansion from the normal one (Abramowitz and Stegun, 26.7.5).
+    """Quantile of Student's t by its expansion from the normal quantile.
 
-    A noise that was itself estimated from few repeats may be far too small by chance; this allows for it.
+    A noise that was estimated from few repeats may be far too small by chance; this allows for it.
+
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
     """
     z = NormalDist().inv_cdf(probability)
     return (

@@ -1,4 +1,4 @@
-"""A sweep as a picture: bandwidth over message size, as SVG text that needs no library to draw or show."""
+"""Draws a sweep: bandwidth over message size, as SVG text that needs no library to draw or show."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ _TICKS = 8
 
 
 def sweep_svg(series: Mapping[str, Sequence[tuple[int, float]]], title: str, *, advertised: float | None = None) -> str:
-    """An SVG document of lines over sizes (bytes, logarithmic) and GB/s (linear from 0), one a name in `series`.
+    """An SVG document of lines over sizes (bytes, logarithmic) and GB/s (linear from 0), one line per name in `series`.
 
-    `advertised`, GB/s, is drawn across. Points without a size (a barrier) are left out; a picture without points says
-    so.
+    `advertised`, in GB/s, is drawn as a horizontal line. Points without a size (a barrier) are left out; a picture
+    without points says so.
     """
     lines = {name: sorted(point for point in points if point[0] > 0) for name, points in series.items()}
     every = [point for points in lines.values() for point in points]

@@ -1,4 +1,4 @@
-"""Measurements of groups of hosts, read from the steps of a PerfLog, and their medians over the repeats."""
+"""Reads measurements of groups of hosts from the steps of a PerfLog, and takes their medians over the repeats."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ CONFIDENCE = 0.95
 class Sample:
     """One group's result for one size in one repeat.
 
-    `size_bytes` is the size that was asked for: chunks round it to the number of ranks. `rate` is 1 / p50, per second,
-    and orders barriers, too. `peak` is the rate of the fastest iteration; `stalled` of the `iterations` stalled.
+    `size_bytes` is the requested size: chunks round it to the number of ranks. `rate` is 1 / p50, per second, and also
+    orders barriers. `peak` is the rate of the fastest iteration; `stalled` of the `iterations` stalled.
     """
 
     pattern: str
@@ -34,10 +34,10 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Median:
-    """The median of repeated values, and the interval of order statistics that holds the true one.
+    """The median of repeated values, and the interval of order statistics that holds the true median.
 
-    `confidence` is the interval's coverage, whatever the distribution: 0.95 where the repeats suffice (6), else what
-    minimum and maximum give, 1 - 2**(1 - n) of n values.
+    `confidence` is the interval's coverage for any distribution: 0.95 where the repeats suffice (6), else that of
+    minimum and maximum, 1 - 2**(1 - n) for n values.
     """
 
     value: float
@@ -49,7 +49,9 @@ class Median:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One group at one size over the repeats: its rate and busbw in GB/s, and of each repeat the rate and the peak."""
+    """One group at one size over the repeats: its rate (1/s) and busbw (GB/s), and the rate and the peak of each
+    repeat.
+    """
 
     group: str
     hosts: tuple[str, ...]
@@ -61,14 +63,14 @@ class Cell:
 
     @property
     def scatter(self) -> tuple[float, ...]:
-        """The distances of the rates' logarithms from the median's."""
+        """Distances of the rates' logarithms from their median."""
         return tuple(math.log(rate / self.rate.value) for rate in self.rates)
 
 
 def read_samples(steps: Sequence[Mapping[str, Any]], names: Mapping[int, str] | None = None) -> list[Sample]:
-    """The samples in values of STEP_END; steps of other shapes (another workload's) give none.
+    """The samples in values of STEP_END; steps of another form (another workload's) are skipped.
 
-    `names` replaces the hosts' own names by node rank: those that the user's cluster config has.
+    `names` replaces the hosts' own names by node rank with those in the user's cluster config.
     """
     found = []
     for step in steps:
@@ -104,7 +106,9 @@ def _sample(step: Mapping[str, Any], group: Mapping[str, Any], names: Mapping[in
 
 
 def median_of(values: Sequence[float]) -> Median:
-    """Median and distribution-free interval (binomial order statistics).
+    """Median and distribution-free confidence interval, in the unit of `values`.
+
+    Source: binomial order statistics, as in David and Nagaraja, "Order Statistics" (2003), section 7.1.
 
     Raises:
         ValueError: there are no values.
@@ -112,7 +116,7 @@ def median_of(values: Sequence[float]) -> Median:
     if not values:
         raise ValueError("values: none given; a median needs 1 or more")
     ordered, n = sorted(values), len(values)
-    # Of 2**n equally likely outcomes, so many lie beyond one end. Whole numbers: 0.5**n is 0 from 1075 values on.
+    # Number of the 2**n equally likely outcomes beyond one end. Integers: 0.5**n is 0 from 1075 values on.
     place, below, term = 1, 1, n
     while place < n // 2 and 1 - (below + term) / 2 ** (n - 1) >= CONFIDENCE:
         below += term
@@ -124,7 +128,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def cells(samples: Sequence[Sample], size_bytes: int, *, rounds: str = "") -> list[Cell]:
-    """The groups at one size, of the rounds whose name begins with `rounds`, in the order they were measured."""
+    """The groups at one size, of the rounds whose name begins with `rounds`, in the order of measurement."""
     chosen: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.size_bytes == size_bytes and sample.round.startswith(rounds):

@@ -17,7 +17,7 @@ class HostRanks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Ranks that form one team, ascending, and the hosts they are on."""
+    """Ranks that form one team, in ascending order, and their hosts."""
 
     hosts: tuple[HostRanks, ...]
     ranks: tuple[int, ...]
@@ -37,10 +37,10 @@ def rounds(
 ) -> tuple[ConcurrentGroups, ...]:
     """The rounds of a pattern.
 
-    all: everybody. each: every host alone, all at once. pairs: every pair of hosts exactly once, those of a round at
-    once. halves: first each half of the hosts among itself, then each host of the first with its counterpart in the
-    second (the bisection). k_batch: `batch_hosts` hosts at a time; fewer that are left form a batch of their own, a
-    single one joins the batch before. rail: the ranks of the same local rank on all hosts.
+    all: all ranks. each: every host alone, all at once. pairs: every pair of hosts exactly once, those of a round at
+    once. halves: first each half of the hosts within itself, then each host of the first with its counterpart in the
+    second (the bisection). k_batch: `batch_hosts` hosts at a time; a smaller rest forms a batch of its own, a single
+    host joins the previous batch. rail: the ranks of the same local rank on all hosts.
 
     Raises:
         ValueError: there are too few hosts, or rails need equal rank counts on all hosts.

@@ -1,4 +1,4 @@
-"""Message sizes as a person writes them: `8..256M x2`, `1M`, `4K, 1M..64M x4`, `1M..8M +1M`."""
+"""Parses message sizes: `8..256M x2`, `1M`, `4K, 1M..64M x4`, `1M..8M +1M`."""
 
 import re
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
 """Finds hosts whose operations stall: lost packets make a transport wait for a time-out before it sends again.
 
-TCP waits 200 ms at least (Linux's TCP_RTO_MIN; RFC 6298 allows 1 s), RDMA's reliable connection seconds. The fastest
-iteration stays as fast as ever, and often the median, too: so stalls are counted. A measurement (one group, size and
-repeat) counts once, however many of its iterations stalled: what stalls in a burst has one cause.
+TCP waits at least 200 ms (Linux's TCP_RTO_MIN; RFC 6298 recommends 1 s), RDMA's reliable connection seconds. The
+fastest iteration stays fast, and often the median, too: therefore stalls are counted. A measurement (one group, size
+and repeat) counts once, however many of its iterations stalled, because the stalls of a burst have one cause.
 
 A host or pair is named if its share of such measurements is not explained by the share among the others: the binomial
-probability lies below ALPHA over all comparisons, and there are stalls in two repeats or more. The others' share is
-taken as (k + 1) / (n + 2), the rule of succession: few measurements without a stall do not prove that none comes. A
-host must stall significantly without its worst pair, too; a pair is named only if its hosts hardly stall elsewhere.
+p-value is below ALPHA over all comparisons, and there are stalls in at least two repeats. The others' share is (k + 1)
+/ (n + 2), Laplace's rule of succession: few measurements without a stall do not prove a rate of 0. A host must stall
+significantly even without its worst pair; a pair is named only if its hosts hardly stall elsewhere.
 """
 
 import math
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from training.benchmarks.network.outliers import ALPHA
 from training.benchmarks.network.samples import Sample
 
-# A little below 200 ms, since an operation may begin after the packet that is lost was sent.
+# A little below 200 ms, since an operation may begin after the lost packet was sent.
 STALL_US = 190_000.0
-# An operation of a second varies by 200 ms without a stall: it must also take this many times the fastest.
+# The time of a one-second operation varies by 200 ms without a stall: it must also exceed the fastest this many times.
 STALL_FACTOR = 2.0
 MIN_REPEATS_WITH_STALLS = 2
-# Of a host without its worst pair: the rest need not carry the whole proof.
+# For a host without its worst pair: the rest need not be as significant.
 _REST_ALPHA = 0.01
-# Of a pair's hosts, elsewhere: the share of measurements with stalls up to which the pair alone is to blame.
+# For a pair's hosts elsewhere: largest share of measurements with stalls at which the pair alone is the cause.
 _ELSEWHERE_SHARE = 0.05
 
 
@@ -55,7 +55,7 @@ class Stalling:
 
 
 def tally(samples: Iterable[Sample]) -> Tally:
-    """Count them."""
+    """Count the samples."""
     chosen = list(samples)
     bad = [sample for sample in chosen if sample.stalled]
     return Tally(
@@ -68,7 +68,7 @@ def tally(samples: Iterable[Sample]) -> Tally:
 
 
 def stalling_pairs(samples: Sequence[Sample]) -> list[Stalling]:
-    """Hosts and pairs whose operations stall, of a pattern of pairs. With one pair or two nothing can be compared."""
+    """Hosts and pairs whose operations stall, in a pattern of pairs. Fewer than three pairs cannot be compared."""
     pairs = _by_group(samples)
     if len(pairs) < 3 or not any(sample.stalled for sample in samples):
         return []
@@ -82,7 +82,7 @@ def stalling_pairs(samples: Sequence[Sample]) -> list[Stalling]:
 
 
 def stalling_groups(kind: str, samples: Sequence[Sample]) -> list[Stalling]:
-    """Groups whose operations stall, of a pattern whose groups are alike."""
+    """Groups whose operations stall, in a pattern of similar groups."""
     groups = _by_group(samples)
     return _stalling(kind, groups, ALPHA / max(1, len(groups)))
 
@@ -136,7 +136,10 @@ def _stalling(kind: str, groups: Mapping[str, list[Sample]], limit: float) -> li
 
 
 def chance(mine: Tally, others: Tally) -> float:
-    """Probability of as many measurements with stalls or more, if they are as frequent as among the others."""
+    """p-value: probability (0 to 1) of at least as many measurements with stalls as in `mine`, at the rate of `others`.
+
+    Source: the binomial distribution, with Laplace's rule of succession (k + 1) / (n + 2) for the rate.
+    """
     share = (others.with_stalls + 1) / (others.measured + 2)
     n, terms = mine.measured, range(mine.with_stalls, mine.measured + 1)
     return min(

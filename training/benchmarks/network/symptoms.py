@@ -1,7 +1,7 @@
 """Describes the fault of a host, a pair or a group of hosts: stalls, latency or bandwidth, and its degree.
 
-Each is looked at by itself: late small messages and slow large ones have different causes, and lost packets leave the
-fastest operation as fast as it was.
+Each symptom is tested separately: high latency of small messages and low bandwidth of large ones have different causes,
+and lost packets leave the fastest operation unchanged.
 """
 
 import math
@@ -22,7 +22,9 @@ KINDS = {"pairs": "pair", "each": "host", "rail": "rail", "k_batch": "batch", "h
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symptom:
-    """One way in which one is bad: `name` stalls, latency or bandwidth; `percent` slower, where it is."""
+    """One symptom of a host, pair or group: `name` is stalls, latency or bandwidth; `percent` the increase of time, if
+    any.
+    """
 
     name: str
     kind: str
@@ -33,7 +35,10 @@ class Symptom:
 
 
 def find_symptoms(pattern: str, samples: Sequence[Sample], slow_percent: float, late_percent: float) -> list[Symptom]:
-    """Every symptom of one pattern's groups; what suggests a cause best comes first. `across` is a pattern here."""
+    """Every symptom of one pattern's groups, the most telling first. `across` is a pattern here.
+
+    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time.
+    """
     stalling = stalling_pairs(samples) if pattern == "pairs" else stalling_groups(KINDS[pattern], samples)
     found = [_stalls(pattern, each) for each in stalling]
     sizes = sorted({sample.size_bytes for sample in samples})
@@ -54,7 +59,7 @@ def _outliers(pattern: str, levels: Sequence[Level], bound: float, *, adds_up: b
 
 
 def _alike(found: Sequence[Cell]) -> list[Cell]:
-    """The groups that have as many ranks as most: only those can be compared."""
+    """The groups with the most frequent number of ranks: only those can be compared."""
     widths = [cell.world_size for cell in found]
     return [cell for cell in found if cell.world_size == max(widths, key=widths.count)]
 
@@ -72,7 +77,7 @@ def _times(found: Sequence[Cell]) -> list[Level]:
 
 
 def _own(outlier: Outlier, found: Sequence[Cell]) -> list[Cell]:
-    """A host's pairs, or the one group that is meant."""
+    """The pairs of a host, or the one group of the outlier."""
     own = [cell for cell in found if cell.group == outlier.group]
     return own or [cell for cell in found if outlier.hosts[0] in cell.hosts]
 

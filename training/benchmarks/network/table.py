@@ -1,4 +1,4 @@
-"""The sweep as a table for people and parsers: the columns and lines that nccl-tests prints."""
+"""Formats the sweep as a table for people and parsers: the columns and lines that nccl-tests prints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 # nccl-tests' names of element types.
 _TYPES = {"float64": "double", "float32": "float", "float16": "half"}
 _SUMS = ("all_reduce", "reduce", "reduce_scatter")
-# Collectives of chunks: nccl-tests' count is that of one rank's chunk, its size that of all.
+# Collectives of chunks: nccl-tests' count is of one rank's chunk, its size of all chunks.
 _CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _SIDE = ("time", "algbw", "busbw", "#wrong")
@@ -29,7 +29,7 @@ def header(collective: str, world_size: int, device: str, convention: str) -> st
 
 
 def row(result: Mapping[str, Any]) -> str:
-    """The line of one size; `result` is the value of its STEP_END. The form that did not run shows N/A."""
+    """The line of one size; `result` is the value of its STEP_END. A form that was not run shows N/A."""
     wrong = result["wrong_elements"]
     ran = (
         f"{result['time_us']['p50']:.2f}",

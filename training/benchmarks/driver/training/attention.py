@@ -1,4 +1,4 @@
-"""Attention by torch's kernels, by flash-attn, or by plain matrix products, as the setting `attention` has it."""
+"""Attention by torch's kernels, by flash-attn, or by plain matrix products, as the setting `attention` selects."""
 
 import importlib
 import math
@@ -12,15 +12,17 @@ from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
 
 class Packing(NamedTuple):
-    """Where the tokens of a padded batch (batch, seq) lie, for kernels that leave the padding out."""
+    """Positions of the tokens of a padded batch (batch, seq), for kernels that skip the padding."""
 
-    places: Tensor  # (tokens,) int64: numbers in the flattened batch
-    boundaries: Tensor  # (batch + 1,) int32: sample i has the places boundaries[i] to boundaries[i + 1]
+    places: Tensor  # (tokens,) int64: indices in the flattened batch
+    boundaries: Tensor  # (batch + 1,) int32: sample i has the positions boundaries[i] to boundaries[i + 1]
     longest: int  # no sample has more tokens
 
 
 def packing(is_there: Tensor) -> Packing:
-    """The packing of a batch, from (batch, seq) bool. Waits for the device: its number of tokens is a shape."""
+    """The packing of a batch from its mask (batch, seq), bool. Waits for the device: the number of tokens is a
+    shape.
+    """
     boundaries = nn.functional.pad(is_there.sum(1).cumsum(0), (1, 0)).to(torch.int32)
     return Packing(is_there.flatten().nonzero().flatten(), boundaries, is_there.shape[1])
 
@@ -35,11 +37,14 @@ def attend(
     is_causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(head_size)) V, of the shape of `query`.
+    """softmax(Q K^T / sqrt(head_size)) V, with the shape of `query`.
 
-    query (batch, heads, seq, head_size); key and value may have fewer heads, each for as many of the query's. `mask` is
-    boolean, broadcast to (batch, heads, seq, seq) and True where a query may look; for flash-attn it is a Packing, and
-    the result is 0 for padding. `is_causal` stands for a causal mask; not both. `dropout` is that of the weights.
+    query (batch, heads, seq, head_size); key and value may have fewer heads, each shared by a group of query heads.
+    `mask` is boolean, broadcast to (batch, heads, seq, seq) and True where a query may look; for flash-attn it is a
+    Packing, and the result is 0 for padding. `is_causal` applies a causal mask instead of `mask`. `dropout` is the
+    probability with which an attention weight is dropped.
+
+    Source: Vaswani et al., "Attention Is All You Need" (2017), equation 1.
     """
     if implementation == FLASH_ATTENTION:
         assert not isinstance(mask, Tensor), "flash-attn takes no dense mask"

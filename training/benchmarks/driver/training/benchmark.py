@@ -21,8 +21,8 @@ from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
-# What DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose functions
-# numpy 1 kept in another module.
+# Types that DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose
+# functions numpy 1 kept in another module.
 _BESIDE_WEIGHTS: list[Any] = [
     argparse.Namespace,
     np.ndarray,
@@ -37,27 +37,27 @@ _BESIDE_WEIGHTS: list[Any] = [
 
 
 class DataError(UnusableSettingsError):
-    """A data file is missing or broken; the message names it, what is wrong and what is expected."""
+    """A data file is missing or broken; the message names the file, the mistake and what is expected."""
 
     def __init__(self, path: Path | str, problem: str | None = None) -> None:
-        # A DataLoader makes its worker's error anew, of nothing but the text of its traceback.
+        # A DataLoader rebuilds its worker's error from the text of its traceback alone.
         super().__init__(str(path).rpartition("DataError: ")[2].strip() if problem is None else f"{path}: {problem}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSets:
-    """What a run trains on and what it is judged by."""
+    """The training set and the evaluation set of a run."""
 
     train: SampleSet
     evaluation: SampleSet
 
 
 class TrainingBenchmark(ABC, Generic[ConfigT]):
-    """A model, its data and its metric; everything else is the trainer's.
+    """A model, its data and its metric; the trainer provides everything else.
 
-    `throughput_unit` stands in the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
-    `attentions` are the implementations of attention that the model can use, the best first. `step_names` maps further
-    names in STEP_END, which FlagPerf's readers know, to the metric that they stand for.
+    `throughput_unit` is part of the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
+    `attentions` lists the implementations of attention that the model can use, the best first. `step_names` maps
+    additional names in STEP_END, which FlagPerf's readers know, to the metric that they stand for.
     """
 
     name: ClassVar[str]
@@ -67,22 +67,24 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:
-        """The model; called on the meta device."""
+        """The model; called in the context of the meta device."""
 
     @abstractmethod
     def synthetic_data(self, config: ConfigT) -> DataSets:
-        """Data with a structure that the model can learn, made from config.seed alone."""
+        """Data with a structure that the model can learn, generated from config.seed alone."""
 
     @abstractmethod
     def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
-        """The true data. Touches every file and its headers, reads samples when they are needed.
+        """The real data. Opens every file and reads its headers; samples are read when they are needed.
 
         Raises:
             DataError: a file is missing or broken.
         """
 
     def weights_of(self, config: ConfigT, state: Any) -> Any:
-        """The weights by our names in what torch.load found in a file; the default opens a dict around them."""
+        """The weights, by this model's names, in what torch.load found in a file; the default unpacks a dict around
+        them.
+        """
         nested = [state[key] for key in ("module", "model", "state_dict") if isinstance(state.get(key), dict)]
         return nested[0] if nested else state
 
@@ -133,14 +135,14 @@ def prepare(
 def _weights(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, model: BenchmarkModel, path: Path
 ) -> dict[str, Tensor]:
-    """The file's tensors, after a look at names and shapes."""
+    """The file's tensors, after a check of names and shapes."""
     if not path.is_file():
         raise DataError(path, "no such file (init_checkpoint)")
     try:
         state = benchmark.weights_of(config, _saved(path))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        # Torch's message on a class that is not allowed is a page; what matters is which.
+        # Torch's message about a class that is not allowed fills a page; only the class matters.
         why = str(error).partition("WeightsUnpickler error: ")[2].partition(". Please")[0] or repr(error)
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {why}") from error
     wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
@@ -157,9 +159,9 @@ def _weights(
 
 
 def _saved(path: Path) -> Any:
-    """What torch.save wrote to a file, on the CPU; nothing in the file is executed.
+    """The content of a file from torch.save, on the CPU; nothing in the file is executed.
 
-    Mapped into memory; what torch before 1.6 wrote, as was published in 2020, is no archive and is read.
+    The file is mapped into memory; files of torch before 1.6, as published in 2020, are no archives and are read.
     """
     with safe_globals(_BESIDE_WEIGHTS):
         return torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True)

@@ -1,4 +1,4 @@
-"""Checkpoints by torch.distributed.checkpoint: every rank writes its part, a folder gets its name when it is whole."""
+"""Checkpoints by torch.distributed.checkpoint: every rank writes its part; a complete folder gets its final name."""
 
 import json
 import os
@@ -26,9 +26,9 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 class Checkpoints:
-    """The checkpoints of one folder: step-00000100/ holds the state after step 100 and run.json, what it belongs to.
+    """The checkpoints of one folder: step-00000100/ holds the state after step 100 and run.json, the run's identity.
 
-    `identity` is what must be equal for a run to go on from it: the model's sizes and what decides the data's order.
+    `identity` must be equal in a run that resumes from it: the model's sizes and what determines the order of the data.
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Checkpoints:
         self._identity = identity
 
     def open(self, *, resume: bool) -> Path | None:
-        """The checkpoint to go on from, or None to begin anew.
+        """The checkpoint to resume from, or None to start from step 0.
 
         Raises:
             UnusableSettingsError: the folder cannot be written, or holds checkpoints of another run, whose names a new
@@ -57,7 +57,7 @@ class Checkpoints:
         return latest
 
     def check_shared(self) -> None:
-        """Make sure that all ranks see the same folder, in which rank 0 leaves a mark for a moment; all ranks call it.
+        """Check that all ranks see the same folder by a file that rank 0 writes for a moment; all ranks call it.
 
         Raises:
             UnusableSettingsError: some ranks see another folder; the message names them.
@@ -85,7 +85,7 @@ class Checkpoints:
         return max(found, default=None, key=lambda path: path.name)
 
     def save(self, step: int, model: ParallelModel, optimizer: Optimizer, precision: Precision) -> Path:
-        """Write the state after `step`; all ranks call it. The folder gets its name when everything is in it."""
+        """Write the state after `step`; all ranks call it. The folder gets its final name once it is complete."""
         final = self._folder / f"step-{step:08d}"
         partial = final.with_name(final.name + ".partial")
         save(_state(model, optimizer, precision), checkpoint_id=partial)
@@ -141,7 +141,7 @@ def _state(model: ParallelModel, optimizer: Optimizer, precision: Precision) -> 
 
 
 def _random_key() -> str:
-    """Every rank's generator has its own state."""
+    """Key of this rank's generator state: every rank has its own."""
     return f"random.rank{dist.get_rank()}"
 
 

@@ -13,7 +13,7 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 
 
 class Evaluator:
-    """Runs the model over this rank's share of the evaluation set and adds up over the ranks."""
+    """Runs the model over this rank's share of the evaluation set and sums over the ranks."""
 
     def __init__(self, samples: SampleSet, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
         self._sampler = EvaluationBatches(

@@ -20,14 +20,14 @@ from training.benchmarks.driver.workload.run_context import UnusableSettingsErro
 
 Array = NDArray[Any]
 
-# Shards that a rank keeps: the one it reads from, and the next, into which a batch reaches.
+# Shards that a rank keeps in memory: the one it reads from, and the next one, for a batch that spans both.
 _SHARDS_IN_MEMORY = 2
 _SPARSE_PARTS = ("data", "indices", "indptr")
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The h5py file at `path`, for reading.
+    """The h5py file at `path`, opened for reading.
 
     Raises:
         DataError: the file is missing or no HDF5, or reading from it fails inside the block.
@@ -63,8 +63,9 @@ def shape_of(path: Path, file: Any, key: str) -> tuple[int, ...]:
 
 
 def dense(path: Path, file: Any, key: str) -> Array:
-    """The whole of `key` as an array of integers; an h5sparse group (compressed sparse rows) is filled up with zeros,
-    in the smallest type that holds it.
+    """The whole of `key` as an array of integers with the shape of the dataset, in the smallest type that holds it.
+
+    An h5sparse group (compressed sparse rows) is filled up with zeros.
 
     Raises:
         DataError: values are no whole numbers, or a group is broken.
@@ -102,7 +103,7 @@ def _integers(path: Path, key: str, array: Array) -> Array:
 
 
 def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
-    """Training files of a few GB would fill a host's memory, once a rank, in the int64 that they are stored in."""
+    """The smallest type that holds the values: files of a few GB in int64 would fill a host's memory, once per rank."""
     for kind in (np.int8, np.int16, np.int32):
         limits = np.iinfo(kind)
         if not len(values) or (values.min() >= limits.min and values.max() <= limits.max):
@@ -111,7 +112,8 @@ def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
 
 
 def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
-    """Check that all values are at least 0 and below `limit`; `setting` names the origin of the limit.
+    """Check that all values of `array` (any shape) are at least 0 and below `limit`; `setting` names the limit's
+    origin.
 
     Raises:
         DataError: a value is outside; the message names row and value.
@@ -124,9 +126,9 @@ def check_values(path: Path, key: str, array: Array, limit: int, setting: str = 
 
 
 class ShardedSet(SampleSet):
-    """Samples in several files. An epoch goes through the files in random order, and through each in random order.
+    """Samples in several files. An epoch visits the files in random order, and the samples of each in random order.
 
-    The first file is read at once: what is wrong with the values of all of them is found there.
+    The first file is read at once, so that mistakes in the values, which usually affect all files, are found early.
     """
 
     def __init__(self, paths: Sequence[Path], lengths: Sequence[int]) -> None:
@@ -140,7 +142,7 @@ class ShardedSet(SampleSet):
 
     @abstractmethod
     def load(self, path: Path) -> dict[str, Array]:
-        """Everything that one file holds, by name.
+        """All arrays of one file by name, each of shape (samples, ...).
 
         Raises:
             DataError: the file is missing or broken.
@@ -148,14 +150,16 @@ class ShardedSet(SampleSet):
 
     @abstractmethod
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """The batch of these samples, each given as its file's content and its number in it."""
+        """The batch of these samples, each given as the content of its file and its index there; tensors of shape
+        (len(rows), ...).
+        """
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def __getitem__(self, indices: Indices) -> Batch:
         shards = np.searchsorted(self._starts, indices, side="right") - 1
-        # Shard by shard, so that a batch that reaches over several loads each once.
+        # Shard by shard, so that a batch that spans several loads each once.
         rows: dict[int, tuple[dict[str, Array], int]] = {}
         for place in np.argsort(shards, kind="stable").tolist():
             shard = int(shards[place])
@@ -171,7 +175,7 @@ class ShardedSet(SampleSet):
         return torch.cat(parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a worker process gets: everything but the shards in memory."""
+        """State for a worker process: everything except the shards in memory."""
         return {key: value for key, value in self.__dict__.items() if key != "_shard"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

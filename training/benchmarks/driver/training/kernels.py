@@ -18,7 +18,7 @@ _FLASH_HEAD_SIZE = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """What was asked for, what is used, and why."""
+    """The requested value, the value in use, and the reason."""
 
     asked: str
     used: str
@@ -33,12 +33,12 @@ class Kernels:
     optimizer: Choice
 
     def record(self) -> dict[str, Any]:
-        """For LAUNCH_TRAINING."""
+        """The value for LAUNCH_TRAINING."""
         return asdict(self)
 
 
 class Libraries:
-    """What libraries and device offer to this rank; each is looked at once, when it is asked for."""
+    """Libraries and device of this rank; each is looked up once, when it is needed."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -51,7 +51,7 @@ class Libraries:
         return self._found[name]
 
     def all(self) -> dict[str, str | None]:
-        """Every library, for the record."""
+        """Versions of all libraries, for the record."""
         return {name: self.version(name) for name in fused.LIBRARIES}
 
     def capability(self) -> tuple[int, int]:
@@ -60,14 +60,14 @@ class Libraries:
 
 
 def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Libraries) -> Kernels:
-    """The kernels of a run on this rank's device. `attentions`: those that the model can use, the best first.
+    """The kernels of a run on this rank's device. `attentions` are those that the model can use, the best first.
 
     Raises:
         UnusableSettingsError: a wish cannot be met; the message names setting, value and what was found.
     """
     obstacles = {FLASH_ATTENTION: lambda: _against_flash_attention(config, libraries)}
     attention = _first_usable("attention", config.attention, attentions, obstacles)
-    # Torch's own fused Adam is one kernel for many tensors as apex's is; LAMB has only apex.
+    # Torch's own fused Adam is one kernel for many tensors, like apex's; for LAMB there is only apex.
     ranking = ("apex", "foreach") if config.optimizer == "lamb" else ("fused", "apex", "foreach")
     obstacles = {"apex": lambda: _against_apex(config, libraries)}
     return Kernels(
@@ -94,7 +94,7 @@ def _first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: M
 
 
 def _against_flash_attention(config: TrainingConfig, libraries: Libraries) -> str | None:
-    """Why flash-attn 2 cannot be used; its README, "CUDA support", lists what it needs."""
+    """The reason why flash-attn 2 cannot be used; its README, "CUDA support", lists the requirements."""
     head_size = config.hidden_size // config.num_attention_heads
     if libraries.device.type != "cuda":
         return f"needs a CUDA device, this rank has {libraries.device}"
@@ -130,7 +130,7 @@ def _against_library(name: str, libraries: Libraries) -> str | None:
 
 
 def agree(kernels: Kernels) -> None:
-    """Make sure that all ranks use the same.
+    """Check that all ranks use the same kernels.
 
     Raises:
         UnusableSettingsError: ranks differ; the message names them.

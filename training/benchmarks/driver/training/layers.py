@@ -1,4 +1,4 @@
-"""Layers that several models are made of. Names are Megatron's, whose checkpoints load as they are."""
+"""Layers that several models share. Names are Megatron's, whose checkpoints load unchanged."""
 
 import math
 
@@ -9,7 +9,7 @@ from training.benchmarks.driver.training.attention import attend
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention, its three projections in one matrix; `attention`: see attention.attend."""
+    """Multi-head self-attention, its three projections in one matrix; for `attention` see attention.attend."""
 
     def __init__(
         self, hidden_size: int, num_heads: int, *, attention: str, dropout: float, output_dropout: float
@@ -23,8 +23,8 @@ class SelfAttention(nn.Module):
         self.output_dropout = nn.Dropout(output_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """`hidden` (batch, seq, hidden_size); `mask` boolean (batch, 1, seq, seq), True where a query may look, or None
-        for a causal one.
+        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` is boolean, (batch, 1, seq, seq), True
+        where a query may look, or None for a causal mask.
         """
         batch, seq, size = hidden.shape
         heads = self.query_key_value(hidden).view(batch, seq, 3, self.num_heads, size // self.num_heads)
@@ -45,14 +45,14 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., hidden_size) to the same."""
+        """Takes and returns shape (..., hidden_size)."""
         inner = nn.functional.gelu(self.dense_h_to_4h(hidden), approximate="tanh")
         result: Tensor = self.dropout(self.dense_4h_to_h(inner))
         return result
 
 
 class PreNormBlock(nn.Module):
-    """A transformer layer that normalises what goes into attention and feed-forward (GPT-2, GLM)."""
+    """A transformer layer that normalizes the input of attention and of feed-forward (GPT-2, GLM)."""
 
     def __init__(
         self,
@@ -73,12 +73,16 @@ class PreNormBlock(nn.Module):
         self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """See SelfAttention."""
+        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` as in SelfAttention."""
         hidden = hidden + self.attention(self.input_layernorm(hidden), mask)
         result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return result
 
 
 def initialize_residual(parameter: Tensor, std: float, num_layers: int, generator: torch.Generator) -> None:
-    """Normal with std / sqrt(2 * layers): GPT-2's rule for the matrices that write into the residual stream."""
+    """Fill `parameter`, of any shape, from a normal distribution with standard deviation std / sqrt(2 * num_layers).
+
+    Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with two
+    residual layers per block as in Megatron-LM.
+    """
     parameter.normal_(0.0, std / math.sqrt(2 * num_layers), generator=generator)

@@ -18,23 +18,25 @@ Indices = Numbers | Sequence[int]
 
 
 class SampleSet(Dataset[Batch], ABC):
-    """Samples by number: set[[3, 1, 2]] is the batch of these three."""
+    """Samples by index: set[[3, 1, 2]] is the batch of these three."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Samples in the set."""
+        """Number of samples in the set."""
 
     @abstractmethod
     def __getitem__(self, indices: Indices) -> Batch:
-        """The batch of these samples, in this order."""
+        """The batch of these samples in this order: tensors of shape (len(indices), ...)."""
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """A shuffled order of all samples, int64, shape (len,). Sets in large files keep a file's samples together."""
+        """A shuffled order of all samples, int64, shape (len,). Sets in large files keep the samples of a file
+        together.
+        """
         return torch.randperm(len(self), generator=generator)
 
 
 class TensorSet(SampleSet):
-    """Samples that lie in memory: named tensors of equal first dimension; integers of any width come out as int64."""
+    """Samples in memory: named tensors of equal first dimension; integers of any width become int64."""
 
     def __init__(self, tensors: Batch) -> None:
         lengths = {len(tensor) for tensor in tensors.values()}
@@ -56,10 +58,10 @@ def _widened(tensor: Tensor) -> Tensor:
 
 
 class MicroBatches(Sampler[Numbers]):
-    """This rank's micro-batches of one epoch from `first_step` (0-based) on, one after the other.
+    """This rank's micro-batches of one epoch from `first_step` (0-based) on, in order.
 
-    Step s of an epoch takes the samples s * global batch ... of the epoch's order. Micro-batch m of rank r takes the
-    (m * dp_size + r)-th slice of these: which samples make a step does not depend on the number of ranks.
+    Step s of an epoch takes the samples s * global batch ... of the epoch's order. Micro-batch m of rank r takes the (m
+    * dp_size + r)-th slice of these, so that the samples of a step do not depend on the number of ranks.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class MicroBatches(Sampler[Numbers]):
         self._first_step = 0
 
     def start(self, epoch: int, first_step: int) -> None:
-        """Choose the epoch (from 0) and the step in it with which the next iteration begins."""
+        """Select the epoch (from 0) and the step in it with which the next iteration begins."""
         self._epoch, self._first_step = epoch, first_step
 
     def __iter__(self) -> Iterator[Numbers]:
@@ -90,9 +92,9 @@ class MicroBatches(Sampler[Numbers]):
 
 
 class EvaluationBatches(Sampler[Numbers]):
-    """This rank's share of the evaluation batches. All ranks get equally many, sharded models need that.
+    """This rank's share of the evaluation batches. All ranks get the same number, which sharded models need.
 
-    A rank for which no batch is left repeats the first one; `counts(i)` tells that its i-th is to be left out.
+    A rank that runs out of batches repeats its first one; `counts(i)` is False where the i-th is such a repetition.
     """
 
     def __init__(self, length: int, *, batch_size: int, dp_rank: int, dp_size: int) -> None:
@@ -106,7 +108,7 @@ class EvaluationBatches(Sampler[Numbers]):
         return -(-self._batches // self._dp_size)
 
     def counts(self, position: int) -> bool:
-        """Whether the batch at `position` of this rank's iteration is one of the set's own."""
+        """Whether the batch at `position` of this rank's iteration belongs to the set and is no repetition."""
         return position * self._dp_size + self._dp_rank < self._batches
 
     def __iter__(self) -> Iterator[Numbers]:
@@ -116,9 +118,10 @@ class EvaluationBatches(Sampler[Numbers]):
 
 
 def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, device: torch.device) -> Iterable[Batch]:
-    """Whole batches on `device`: torch's DataLoader with `workers` processes, in pinned memory for a CUDA device.
+    """Batches on `device`, as dicts of tensors of shape (samples, ...): torch's DataLoader with `workers` processes.
 
-    It has a generator of its own: each pass draws a seed for the workers, which must not shift the model's dropout.
+    Memory is pinned for a CUDA device. The loader has a generator of its own: each pass draws a seed for the workers,
+    which must not change the model's dropout.
     """
     if workers == 0 and device.type == "cpu":
         return _InPlace(samples, sampler)
@@ -134,7 +137,7 @@ def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, devi
 
 
 class _InPlace(Iterable[Batch]):
-    """Batches made when they are asked for, where there is nothing for a DataLoader to do."""
+    """Batches made in this process when they are asked for, where no DataLoader is needed."""
 
     def __init__(self, samples: SampleSet, sampler: Iterable[Indices]) -> None:
         self._samples = samples
@@ -145,7 +148,7 @@ class _InPlace(Iterable[Batch]):
 
 
 class _OnDevice(Iterable[Batch]):
-    """Batches copied to a device; copies from pinned memory go on while the host works."""
+    """Batches copied to a device; copies from pinned memory continue while the host works."""
 
     def __init__(self, batches: Iterable[Batch], device: torch.device) -> None:
         self._batches = batches

@@ -1,4 +1,4 @@
-"""Times of a run (all of it, without evaluation, the computation alone), and what follows: MFU, memory."""
+"""Measures the times of a run (total, without evaluation, computation alone), and derives MFU and memory."""
 
 import contextlib
 import resource
@@ -16,7 +16,9 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """Seconds since the training began: all, all but evaluations and checkpoints, and forward to update alone."""
+    """Seconds since the training began: `raw` in total, then without evaluations and checkpoints, then forward to
+    update alone.
+    """
 
     raw: float
     no_eval: float
@@ -24,10 +26,11 @@ class Times:
 
 
 class Meter:
-    """Clocks of the training loop. On CUDA the computation is timed by events, which wait for nothing.
+    """Clocks of the training loop. On CUDA the computation is timed by events, which do not block.
 
-    raw and no_eval are host times; their ends lie behind a synchronisation with the device. pure_compute is the time
-    between begin and end of each step's computation on the device (gradients' communication included).
+    raw and no_eval are host times that end after a synchronization with the device. pure_compute is the sum over the
+    steps of the time between begin and end of the computation on the device (communication of gradients included). All
+    are in seconds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,12 +42,12 @@ class Meter:
         self._begin = self._step_begin = time.perf_counter()
 
     def start(self) -> None:
-        """The training begins."""
+        """Start the clock of the training."""
         self.synchronize()
         self._begin = time.perf_counter()
 
     def begin_compute(self) -> None:
-        """The step's data is there."""
+        """Mark that the step's data is on the device."""
         if self._is_cuda:
             begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             begin.record()
@@ -53,7 +56,7 @@ class Meter:
             self._step_begin = time.perf_counter()
 
     def end_compute(self) -> None:
-        """The step's update is done, or queued."""
+        """Mark that the step's update is done, or queued."""
         if self._is_cuda:
             self._pending[-1][1].record()
         else:
@@ -61,7 +64,7 @@ class Meter:
 
     @contextlib.contextmanager
     def excluded(self) -> Iterator[None]:
-        """Around evaluations and checkpoints."""
+        """Exclude evaluations and checkpoints inside this context."""
         self.synchronize()
         begin = time.perf_counter()
         yield
@@ -69,7 +72,7 @@ class Meter:
         self._excluded += time.perf_counter() - begin
 
     def read(self) -> Times:
-        """The times so far; waits for the device."""
+        """The times so far, in seconds; waits for the device."""
         self.synchronize()
         raw = time.perf_counter() - self._begin
         milliseconds = sum(begin.elapsed_time(end) for begin, end in self._pending)
@@ -84,7 +87,7 @@ class Meter:
 
 
 def peak_tflops(config: TrainingConfig, device: torch.device) -> float | None:
-    """Peak of one device in 1e12 operations a second for the run's precision; None where it is not known."""
+    """Peak rate of one device in 1e12 operations/s for the run's precision; None if it is unknown."""
     if config.peak_tflops is not None or device.type != "cuda":
         return config.peak_tflops
     sheet = datasheet(torch.cuda.get_device_name(device))
@@ -95,14 +98,19 @@ def peak_tflops(config: TrainingConfig, device: torch.device) -> float | None:
 def model_flops_utilization(
     config: TrainingConfig, *, samples: int, seconds: float, world_size: int, peak: float | None
 ) -> float | None:
-    """Part of all devices' peak (in 1e12/s each) that the model's own operations take up, 0 to 1."""
+    """MFU: fraction (0 to 1) of the peak of all devices that the model's own operations achieve; None without a peak.
+
+    `seconds` is the time for `samples` samples of all ranks; `peak` is the peak of one device in 1e12 operations/s.
+
+    Source: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B.
+    """
     if peak is None or not samples:
         return None
     return config.flops_per_sample() * samples / seconds / (world_size * peak * _TERA)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Most memory this rank has held: allocated on the CUDA device, else resident on the host."""
+    """Largest memory of this rank so far, in bytes: allocated on the CUDA device, else resident on the host."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts KiB

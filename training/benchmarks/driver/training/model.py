@@ -17,7 +17,7 @@ LOSS = "loss"
 
 
 class BenchmarkModel(nn.Module):
-    """A model that is made without storage (on the meta device), cut up for parallelism, and filled afterwards.
+    """A model that is created without storage (on the meta device), divided for parallelism, and then filled.
 
     `forward(batch)` returns {"loss": 0-d} while training. In evaluation mode it also returns for each metric a tensor
     (sum, count) of this batch, float32, shape (2,): the metric is the sum of all sums over the sum of all counts.
@@ -30,12 +30,12 @@ class BenchmarkModel(nn.Module):
         self.activation_checkpointing = False
 
     def blocks(self) -> Sequence[nn.Module]:
-        """The repeated layers: units of sharding, recomputation and compilation."""
+        """The repeated layers: the units of sharding, recomputation and compilation."""
         raise NotImplementedError
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Fill one whole parameter in place. The default is the rule of BERT and GPT-2: normal with `init_std`
-        for matrices, ones for the weights of norms, zeros for biases.
+        """Fill one whole parameter of any shape in place. The default is the rule of BERT and GPT-2: normal with
+        standard deviation `init_std` for matrices, ones for the weights of norms, zeros for biases.
         """
         if parameter.ndim > 1:
             parameter.normal_(0.0, self.init_std, generator=generator)
@@ -45,16 +45,18 @@ class BenchmarkModel(nn.Module):
             parameter.fill_(1.0)
 
     def make_constants(self, device: torch.device) -> None:
-        """Compute tensors that are neither learned nor saved, such as tables of angles, on `device`: plain attributes,
-        not buffers, which DDP would send around.
+        """Compute tensors that are neither learned nor saved, such as tables of angles, on `device`, as plain
+        attributes: DDP would broadcast buffers.
         """
 
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
-        """Module name to style, for torch's parallelize_module; for models that can be cut inside a layer."""
+        """Styles by module name for torch's parallelize_module, for models whose layers can be divided."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
 
     def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | Packing | None) -> Tensor:
-        """block(*inputs), its activations dropped and computed again in the backward pass where that was asked for."""
+        """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
+        the block's own.
+        """
         if self.activation_checkpointing and self.training:
             result: Tensor = checkpoint(block, *inputs, use_reentrant=False)
             return result
@@ -62,11 +64,11 @@ class BenchmarkModel(nn.Module):
 
 
 def metric(total: Tensor, count: Tensor | int) -> Tensor:
-    """The (sum, count) pair of one metric, shape (2,), float32."""
+    """The pair (sum, count) of one metric, shape (2,), float32."""
     counted = torch.as_tensor(count, dtype=torch.float32, device=total.device)
     return torch.stack([total.float(), counted])
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Parameters, shared ones once."""
+    """Number of parameters in elements, shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())

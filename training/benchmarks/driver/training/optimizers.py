@@ -1,4 +1,4 @@
-"""The optimizer of a run, LAMB, and gradient clipping, for plain and for sharded (DTensor) parameters alike."""
+"""Builds the optimizer of a run, LAMB, and gradient clipping, for plain and for sharded (DTensor) parameters."""
 
 import importlib
 import math
@@ -15,9 +15,9 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 
 
 def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Optimizer:
-    """The optimizer that `config` names over all parameters of `model`; matrices are decayed, biases and norms not.
+    """The optimizer that `config` names over all parameters of `model`; weight decay applies to matrices only.
 
-    `implementation`: apex, fused or foreach, what the setting optimizer_impl has come to.
+    `implementation` is apex, fused or foreach, the resolved value of the setting optimizer_impl.
     """
     groups = [
         {"params": parameters, "weight_decay": config.weight_decay if decayed else 0.0}
@@ -33,9 +33,9 @@ def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Opti
 
 
 def _of_apex(groups: list[dict[str, Any]], config: TrainingConfig, betas: tuple[float, float]) -> Optimizer:
-    """NVIDIA apex's FusedLAMB or FusedAdam, which do what Lamb here and torch's Adam do.
+    """NVIDIA apex's FusedLAMB or FusedAdam, equivalent to Lamb here and to torch's Adam.
 
-    FusedLAMB would scale the gradients to a norm of its own, too: that is left to GradientClipper.
+    FusedLAMB would also scale the gradients to a norm of its own, which is left to GradientClipper.
     """
     library = importlib.import_module("apex.optimizers")
     is_lamb = config.optimizer == "lamb"
@@ -53,7 +53,7 @@ def _of_apex(groups: list[dict[str, Any]], config: TrainingConfig, betas: tuple[
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Use `rate` for all parameters."""
+    """Set the learning rate of all parameters to `rate` (dimensionless)."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -72,7 +72,7 @@ class GradientClipper:
         self._groups = [*meshes.values()]
 
     def clip(self) -> Tensor:
-        """Do it; returns the norm before, 0-d."""
+        """Scale the gradients; returns the norm before it, 0-d."""
         if len(self._groups) == 1:
             return _whole(nn.utils.clip_grad_norm_(self._groups[0], self._max_norm))
         norms = [nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in self._groups]
@@ -91,7 +91,7 @@ def _mesh_of(parameter: nn.Parameter) -> object:
 
 
 def _alike(parameters: Iterable[nn.Parameter]) -> dict[tuple[bool, object], list[nn.Parameter]]:
-    """Parameters by (is a matrix, device mesh): torch's multi-tensor operations take no mixture of meshes."""
+    """Parameters by (is a matrix, device mesh): torch's multi-tensor operations accept one mesh per call."""
     groups: dict[tuple[bool, object], list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault((parameter.ndim > 1, _mesh_of(parameter)), []).append(parameter)
@@ -101,10 +101,11 @@ def _alike(parameters: Iterable[nn.Parameter]) -> dict[tuple[bool, object], list
 class Lamb(Optimizer):
     """LAMB: Adam's update with decoupled weight decay, scaled for each parameter by |parameter| / |update|.
 
-    You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020), algorithm 2, with phi
-    the identity, and bias correction. As apex's FusedLAMB of the published BERT runs documents it: gradients enter the
-    first moment with 1 - beta1 (grad_averaging), decay is decoupled (adam_w_mode), the ratio is 1 for parameters that
-    are not decayed (no use_nvlamb). Its scaling of the gradients to a global norm is the setting max_grad_norm.
+    Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020), algorithm 2,
+    with phi the identity, and bias correction. As the documentation of apex's FusedLAMB in the published BERT runs
+    states: gradients enter the first moment with 1 - beta1 (grad_averaging), decay is decoupled (adam_w_mode), the
+    ratio is 1 for parameters without decay (no use_nvlamb). Its scaling of the gradients to a global norm is the
+    setting max_grad_norm.
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -151,16 +152,19 @@ class Lamb(Optimizer):
 
 
 def scale_by_ratio(updates: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-    """Multiply each update by |parameter| / |update|, or by 1 where either is 0."""
+    """Multiply each update by |parameter| / |update|, or by 1 where either is 0; both lists have equal shapes.
+
+    Source: You et al. (2020), algorithm 2: the trust ratio of LAMB.
+    """
     sizes, lengths = norms(parameters), norms(updates)
     ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
     torch._foreach_mul_([_local(update) for update in updates], [*ratios.unbind()])
 
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
-    """The 2-norm of each tensor, shape (n,); of sharded ones the whole, by one all-reduce for each mesh dimension.
+    """The 2-norm of each tensor, shape (n,); for sharded tensors of the whole, with one all-reduce per mesh dimension.
 
-    All are of one mesh, or none is sharded.
+    All tensors are on one mesh, or none is sharded.
     """
     result = torch.stack(torch._foreach_norm([_local(tensor) for tensor in tensors]))
     placements = [tensor.placements for tensor in tensors if isinstance(tensor, DTensor)]

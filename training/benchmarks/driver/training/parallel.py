@@ -21,7 +21,7 @@ from training.benchmarks.driver.workload.run_context import UnusableSettingsErro
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; neighbours share a tp group."""
+    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group."""
 
     dp_rank: int
     dp_size: int
@@ -33,7 +33,7 @@ class Layout:
     def of(
         cls, group: ProcessGroup, config: TrainingConfig, *, tp_size: int = 1, sequence_parallel: bool = False
     ) -> "Layout":
-        """The layout of all ranks.
+        """The layout of all ranks; `tp_size` is in ranks.
 
         Raises:
             UnusableSettingsError: tp_size does not divide the number of ranks.
@@ -58,7 +58,7 @@ class Layout:
 
 
 class ParallelModel:
-    """A model spread over the ranks. Call it for the loss of a micro-batch; `module` is the model itself."""
+    """A model distributed over the ranks. Call it for the loss of a micro-batch; `module` is the model itself."""
 
     def __init__(self, module: BenchmarkModel, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
         self.module = module
@@ -71,12 +71,12 @@ class ParallelModel:
             )
 
     def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What the model's forward gives."""
+        """The result of the model's forward."""
         result: dict[str, Tensor] = self._wrapper(batch)
         return result
 
     def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
-        """Around each micro-batch: gradients add up, and are averaged over the ranks in the last one only."""
+        """Context of each micro-batch: gradients accumulate, and are averaged over the ranks in the last one only."""
         if isinstance(self.module, FSDPModule):
             self.module.set_requires_gradient_sync(is_last)
         elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
@@ -91,10 +91,10 @@ def spread(
     device: torch.device,
     weights: Mapping[str, Tensor] | None = None,
 ) -> ParallelModel:
-    """Cut up `model`, which lies on the meta device, and fill it on `device`.
+    """Divide `model`, which is on the meta device, over the ranks and fill it on `device`.
 
-    Its weights are `weights` (all of them, by name, on the CPU), or follow from config.seed; either way they are the
-    same whatever the layout.
+    The weights are `weights` (all of them by name, in the shapes of the whole model, on the CPU), or follow from
+    config.seed; either way they do not depend on the layout.
     """
     if layout.tp_size > 1:
         parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
@@ -110,7 +110,7 @@ def spread(
 
 
 def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> None:
-    # fp16 is left to autocast: its gradients need the scaler's float32.
+    # fp16 is left to autocast: the scaler needs gradients in float32.
     is_bf16 = config.precision == "bf16"
     policy = (
         MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -132,7 +132,7 @@ def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mappi
         else:
             whole.copy_(weights[name])
         if isinstance(parameter, DTensor):
-            # Every rank has the whole and keeps its part: nothing is sent.
+            # Every rank has all weights and keeps its part: nothing is sent.
             part = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
             parameter.to_local().copy_(part.to_local())
         else:
@@ -141,7 +141,7 @@ def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mappi
 
 
 def average(values: Tensor) -> Tensor:
-    """The mean over all ranks, in place."""
+    """Replace `values`, of any shape, by the mean over all ranks, in place."""
     if dist.get_world_size() == 1:
         return values
     dist.all_reduce(values)

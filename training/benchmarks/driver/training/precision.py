@@ -15,11 +15,10 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 
 
 class _Scaler(GradScaler):
-    """Torch's, for gradients that are sharded, sharded in another way, and whole.
+    """Torch's GradScaler for parameters that are sharded, sharded differently, and whole.
 
-    Torch takes no mixture of these at once, and asks the other ranks for the overflows of their shards as the first
-    gradient of all is laid out: ranks would differ in which steps they leave out. Each parameter group of the optimizer
-    is of one kind (optimizers.build).
+    Torch accepts no mixture of these in one call, and reduces the overflow flag over the ranks according to the first
+    gradient: ranks would skip different steps. Each parameter group of the optimizer is of one kind (optimizers.build).
     """
 
     def _unscale_grads_(
@@ -37,7 +36,7 @@ class _Scaler(GradScaler):
 
 
 class Precision:
-    """What a step does differently in fp32, bf16 and fp16."""
+    """The parts of a step that differ between fp32, bf16 and fp16."""
 
     def __init__(self, config: TrainingConfig, device: torch.device) -> None:
         self._device = device
@@ -48,25 +47,25 @@ class Precision:
             torch.backends.cudnn.allow_tf32 = config.tf32
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Around every forward pass."""
+        """Context of every forward pass."""
         if self._dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Backward pass of the loss, scaled in fp16."""
+        """Backward pass of `loss`, 0-d, scaled in fp16."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """Bring the gradients back to their true size, for clipping."""
+        """Remove the loss scale from the gradients, for clipping."""
         self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
-        """The update; in fp16 left out when a gradient overflowed, and the scale adapted."""
+        """Update the parameters; in fp16 the update is skipped after an overflow, and the scale is adapted."""
         self.scaler.step(optimizer)
         self.scaler.update()
 
     @property
     def loss_scale(self) -> float | None:
-        """The present scale of fp16, else None. Waits for the device."""
+        """The present scale of fp16 (dimensionless), else None. Waits for the device."""
         return float(self.scaler.get_scale()) if self.scaler.is_enabled() else None

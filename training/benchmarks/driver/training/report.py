@@ -18,7 +18,7 @@ from training.benchmarks.driver.training.schedule import TrainingSchedule, learn
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 
-# What may differ between a run and the one that goes on from its checkpoint.
+# Settings that may differ between a run and the one that resumes from its checkpoint.
 _FREE = {
     "activation_checkpointing", "attention", "backend", "checkpoint_dir", "checkpoint_interval_steps",
     "compile_backend", "data", "eval_batch_size", "eval_interval_samples", "eval_samples", "eval_start_samples",
@@ -39,7 +39,7 @@ class TrainingProgress:
 
     @property
     def samples(self) -> int:
-        """Samples of all ranks that the times belong to."""
+        """Samples of all ranks in the times."""
         return self.steps_done * self.global_batch_size
 
 
@@ -55,7 +55,7 @@ def identity(
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": config.lr_decay_steps or schedule.total_steps,
-        # Torch's implementations keep the same state, apex another.
+        # Torch's implementations share one form of state, apex has another.
         "optimizer_state": "apex" if prepared.kernels.optimizer.used == "apex" else "torch",
         "train_samples": len(prepared.data.train),
         "world_size": world_size,
@@ -65,7 +65,10 @@ def identity(
 def step_end(
     progress: TrainingProgress, config: TrainingConfig, loss: float, epoch: int, metrics: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The value of STEP_END; rates are those of all ranks since the training began, evaluations left out."""
+    """The value of STEP_END. Rates are samples/s of all ranks since the training began, without evaluations.
+
+    `loss` and `metrics` are dimensionless or in the units of the model.
+    """
     rate = progress.samples / progress.times.no_eval
     return {
         "step": progress.step,
@@ -86,7 +89,10 @@ def step_end(
 def finished(
     progress: TrainingProgress, run: WorkloadContext[TrainingConfig], unit: str, metrics: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The value of FINISHED but for its times since the process began; all ranks call it."""
+    """The value of FINISHED except its times since the process began; all ranks call it.
+
+    Times are in seconds, rates in samples/s of all ranks; `metrics` are in the units of the model.
+    """
     config, device, world_size = run.config, run.group.device, run.group.placement.world_size
     times, samples = progress.times, progress.samples
     targets = config.targets()
@@ -117,7 +123,7 @@ def finished(
 
 
 def _largest(value: int, device: torch.device) -> int:
-    """The largest of all ranks' values."""
+    """The largest value of all ranks."""
     tensor = torch.tensor(value, dtype=torch.int64, device=device)
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     return int(tensor)

@@ -1,4 +1,4 @@
-"""Arithmetic of a run: how many steps, when to evaluate, and the learning rate of each step. Needs no torch."""
+"""Computes the schedule of a run: number of steps, evaluations, and the learning rate of each step. Needs no torch."""
 
 import math
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 
 
 class ScheduleError(ValueError):
-    """The settings and the size of the data allow no step; the message names both."""
+    """Settings and size of the data allow no step; the message states both."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSchedule:
     """Steps of a run. `global_batch_size` is in samples over all ranks; `eval_interval` is in steps, None: at the end.
 
-    A last incomplete global batch of an epoch is left out, so that every step has the same size.
+    An incomplete last global batch of an epoch is dropped, so that every step has the same size.
     """
 
     global_batch_size: int
@@ -58,18 +58,18 @@ class TrainingSchedule:
         )
 
     def evaluates_after(self, step: int) -> bool:
-        """Whether the model is evaluated after `step` (from 1); after the last one it always is."""
+        """Whether the model is evaluated after `step` (from 1); it always is after the last one."""
         if step == self.total_steps:
             return True
         return self.eval_interval is not None and step >= self.eval_start and step % self.eval_interval == 0
 
 
 def learning_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
-    """Rate of `step`, counted from 1.
+    """Learning rate (dimensionless) of `step`, counted from 1.
 
-    It rises linearly over the first warmup * lr_decay_steps steps. Then it falls, the first step of the decline having
-    the full rate, to min_lr_ratio * learning_rate, which it has from step lr_decay_steps + 1 on (linear: polynomial of
-    degree 1; cosine: half a period).
+    It rises linearly over the first warmup * lr_decay_steps steps. Then it falls, with the full rate in the first step
+    of the decline, to min_lr_ratio * learning_rate, reached at step lr_decay_steps + 1 (linear: polynomial of degree 1;
+    cosine: half a period).
     """
     decay_steps = config.lr_decay_steps or total_steps
     warmup_steps = config.warmup * decay_steps

@@ -1,4 +1,4 @@
-"""Settings that all training benchmarks share. Imports no torch: the controller validates case configs with them."""
+"""Settings that all training benchmarks share. Needs no torch: the controller validates case configs with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ FLASH_ATTENTION = "flash_attention_2"
 
 
 class TrainingConfig(CaseConfig):
-    """What the shared trainer needs to know; a model's `Config` adds its sizes, its targets and its data.
+    """Settings of the shared trainer; a model's `Config` adds its sizes, its targets and its data.
 
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
-    data-parallel rank. The run ends at the first limit it meets, or as soon as an evaluation meets all targets.
+    data-parallel rank. The run ends at the first limit it reaches, or once an evaluation meets all targets.
     """
 
     num_layers: int = Field(24, ge=1, description="transformer layers")
@@ -126,7 +126,9 @@ class TrainingConfig(CaseConfig):
         return self
 
     def targets(self) -> tuple["Target", ...]:
-        """What an evaluation must find for the run to have converged; none: the run measures speed alone."""
+        """Bounds that an evaluation must reach for the run to have converged; without any the run measures speed
+        alone.
+        """
         return ()
 
     def tokens_per_sample(self) -> int:
@@ -134,28 +136,30 @@ class TrainingConfig(CaseConfig):
         raise NotImplementedError
 
     def flops_per_sample(self) -> int:
-        """Floating-point operations of matrix products (a multiply-add is two) of one sample, forward and backward.
+        """Floating-point operations of the matrix products for one sample, forward and backward; a multiply-add counts
+        as two.
 
-        Without recomputed activations, and the attention matrix counted whole also where it is causal, as PaLM's MFU
-        (Chowdhery et al. 2022, appendix B) has it.
+        Recomputed activations do not count, and the attention matrix counts in full even if it is causal.
+
+        Source: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B.
         """
         raise NotImplementedError
 
     def tensor_parallelism(self) -> tuple[int, bool]:
-        """Ranks that share each layer, and whether they share the sequence between layers, too."""
+        """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A bound that an evaluation's metric must reach: from below (`at_least`) or from above."""
+    """A bound for an evaluation's metric: a lower bound (`at_least`) or an upper one."""
 
     metric: str
     bound: float
     at_least: bool
 
     def met(self, metrics: Mapping[str, float]) -> bool:
-        """Whether these metrics reach it; NaN reaches nothing."""
+        """Whether these metrics, in the units of the model, meet the bound; NaN never does."""
         value = metrics[self.metric]
         return value >= self.bound if self.at_least else value <= self.bound
 
@@ -166,10 +170,15 @@ class Target:
 def transformer_flops(
     *, seq_length: int, num_layers: int, hidden_size: int, kv_size: int, ffn_size: int, ffn_matrices: int
 ) -> int:
-    """Operations of the forward pass of `num_layers` layers on one sequence.
+    """Floating-point operations of the forward pass of `num_layers` layers on one sequence.
 
-    For each token: query and output projections, keys and values of `kv_size`, `ffn_matrices` between hidden_size and
-    ffn_size, and the two products with the seq_length keys and values, 2 operations for each multiply-add.
+    Sizes are in elements, `seq_length` in tokens. For each token: query and output projections, keys and values of
+    `kv_size`, `ffn_matrices` matrices between hidden_size and ffn_size, and the two products with the seq_length keys
+    and values; a multiply-add counts as two operations.
+
+    Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021),
+    appendix, whose 24 s h^2 + 4 s^2 h per layer is the case kv_size = h with two matrices of h x 4 h (equation 3 adds
+    the backward pass, recomputation and the logits).
     """
     projections = 2 * hidden_size * hidden_size + 2 * hidden_size * kv_size
     feed_forward = ffn_matrices * hidden_size * ffn_size

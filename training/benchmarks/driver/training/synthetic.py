@@ -1,4 +1,4 @@
-"""Token sequences with a structure that a small model learns in a minute: each token has one successor."""
+"""Generates token sequences with a structure that a small model learns in a minute: each token has one successor."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ Tokens = NDArray[np.int64]
 class Chain:
     """A random cycle through `count` tokens, numbered from `first` on: the successor of a token is always the same.
 
-    One cycle through all, so that no sequence is shorter than others and none can be guessed by its frequency.
+    It is a single cycle, so that no sequence is shorter than others and none can be guessed by its frequency.
     """
 
     def __init__(self, seed: int, *, first: int, count: int) -> None:
@@ -25,13 +25,13 @@ class Chain:
         return self._successor[tokens - self._first] + self._first
 
     def random(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tokens:
-        """Tokens of the chain, each equally likely."""
+        """Tokens of the chain with uniform probability, in the given shape."""
         return generator.integers(self._first, self._first + self.count, size=shape)
 
     def sequences(self, generator: np.random.Generator, start: Tokens, length: int, *, noise: float = 0.0) -> Tokens:
         """For each token of `start`, shape (n,), the `length` tokens from it on, shape (n, length).
 
-        With probability `noise` a token is a random one, and the sequence goes on from there.
+        With probability `noise` a token is random, and the sequence continues from there.
         """
         result = np.empty((len(start), length), dtype=np.int64)
         result[:, 0] = start

@@ -1,4 +1,4 @@
-"""The training loop of every training benchmark, with its PerfLog events, and the entry of every rank."""
+"""Runs the training loop of every training benchmark with its PerfLog events; the entry of every rank."""
 
 import math
 import time
@@ -28,7 +28,7 @@ from training.benchmarks.driver.workload.run_context import UnusableSettingsErro
 def run_training(
     benchmark: TrainingBenchmark[Any], config_class: type[TrainingConfig], argv: Sequence[str] | None = None
 ) -> None:
-    """Entry of every rank. Leaves with exit code 1 when a target is missed, 2 for unusable settings or data."""
+    """Entry of every rank. Exits with code 1 if a target is missed, with 2 for unusable settings or data."""
     begin = time.perf_counter()
     prepared: list[PreparedTraining] = []
 
@@ -36,7 +36,7 @@ def run_training(
         local_rank = Placement.from_environment().local_rank
         libraries = kernels.Libraries(device_for(config.backend or default_backend(), local_rank))
         chosen = kernels.choose(config, benchmark.attentions, libraries)
-        # Its node's other ranks have the same libraries.
+        # The other ranks of the node have the same libraries.
         found = {"fused": libraries.all()} if local_rank == 0 else {}
         logger.log(Event.LAUNCH_TRAINING, found | {"kernels": chosen.record()})
         prepared.append(prepare(benchmark, config, data_dir, chosen))
@@ -81,7 +81,7 @@ class Trainer:
         self.optimizer = optimizers.build(self.model.module, config, prepared.kernels.optimizer.used)
         bound = config.max_grad_norm
         self._clipper = None if bound is None else optimizers.GradientClipper(self.model.module, bound)
-        torch.manual_seed((config.seed << 20) + self.layout.dp_rank)  # dropout: alike in a tensor-parallel group
+        torch.manual_seed((config.seed << 20) + self.layout.dp_rank)  # dropout: the same in a tensor-parallel group
         self._sampler = MicroBatches(
             prepared.data.train,
             self.schedule,
@@ -129,7 +129,9 @@ class Trainer:
             pass
 
     def steps(self) -> Iterator[int]:
-        """The loop of `train`, one step at a time: yields its number once it and what falls due after it are done."""
+        """The loop of `train`, one step at a time: yields the step's number after the step and everything due after
+        it.
+        """
         self.meter = Meter(self._device)
         start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
         if self._first_step:
@@ -152,7 +154,7 @@ class Trainer:
         )
 
     def _is_over(self) -> bool:
-        """After the last step, or once an evaluation after a step has met all targets."""
+        """Whether the last step is done, or an evaluation after a step has met all targets."""
         if self.step >= self.schedule.total_steps:
             return True
         return self._evaluated and bool(self._targets) and all(target.met(self.metrics) for target in self._targets)
@@ -168,7 +170,7 @@ class Trainer:
         self._logger.log(Event.EPOCH_END, {"epoch": epoch})
 
     def _logged_step(self, epoch: int, batches: Iterator[Batch]) -> None:
-        """One step and what falls due after it: evaluation, log lines, checkpoint."""
+        """One step and everything due after it: evaluation, log lines, checkpoint."""
         step = self.step + 1
         evaluates = self.schedule.evaluates_after(step)
         logged = step == 1 or step % self.config.log_freq == 0 or evaluates
@@ -195,7 +197,9 @@ class Trainer:
                 self.checkpoints.save(step, self.model, self.optimizer, self.precision)
 
     def batches(self) -> Iterator[Batch]:
-        """This rank's micro-batches from the next step to the end of its epoch."""
+        """This rank's micro-batches, dicts of tensors of shape (samples, ...), from the next step to the end of its
+        epoch.
+        """
         epoch, done = divmod(self.step, self.schedule.steps_per_epoch)
         self._sampler.start(epoch, done)
         return iter(self._loader)
@@ -205,7 +209,7 @@ class Trainer:
         config, precision = self.config, self.precision
         first = next(batches)
         self.meter.begin_compute()
-        # Not after the update: the C library would give the memory back, to be mapped again by the forward pass.
+        # Not after the update: the C library would return the memory, and the forward pass would map it again.
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(first) if config.gradient_accumulation_steps == 1 else self._accumulate(first, batches)
         if self._clipper is not None:
@@ -219,7 +223,7 @@ class Trainer:
         return loss
 
     def _backward(self, micro_batch: Batch) -> torch.Tensor:
-        """Add the gradients of one micro-batch to those there; returns its part of the step's mean loss."""
+        """Add the gradients of one micro-batch; returns its contribution to the step's mean loss."""
         with self.precision.autocast():
             loss = self.model(micro_batch)[LOSS]
         if self.config.gradient_accumulation_steps > 1:

@@ -1,4 +1,4 @@
-"""torch.distributed's process group as every workload opens and leaves it."""
+"""Opens and closes torch.distributed's process group for every workload."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ class ProcessGroupError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Where this process stands among all: what torchrun sets in the environment."""
+    """This process's place among all processes, as torchrun sets it in the environment."""
 
     rank: int
     world_size: int
@@ -30,7 +30,7 @@ class Placement:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """As torchrun's variables say.
+        """The placement in torchrun's environment variables.
 
         Raises:
             ProcessGroupError: a variable is missing or no number.
@@ -46,7 +46,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessGroup:
-    """The open default group: this process's place, its device and the backend's name."""
+    """The open default group: the placement, the device and the backend's name."""
 
     placement: Placement
     device: torch.device
@@ -54,7 +54,7 @@ class ProcessGroup:
 
 
 def default_backend() -> str:
-    """nccl where there is a CUDA device to use it with, else gloo."""
+    """nccl if there is a CUDA device, else gloo."""
     return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
 
 
@@ -82,7 +82,7 @@ def device_for(backend: str, local_rank: int) -> torch.device:
 def init(
     backend: str, *, timeout_s: float, device: torch.device | None = None, placement: Placement | None = None
 ) -> Iterator[ProcessGroup]:
-    """Open the default process group, and leave it on the way out: write results before the block ends.
+    """Open the default process group, and close it at the end of the block: write results before that.
 
     Collectives that hang longer than `timeout_s` fail. `device` and `placement` are derived from backend and
     environment unless given.
@@ -109,7 +109,7 @@ def init(
         # Before the peers notice.
         stamp(error)
         pulse.leave(pulse.exit_code_of(error))
-        # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL exits without, and
+        # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL needs no destruction, and
         # destroying would wait for kernels whose peers may never come.
         if not is_cuda:
             dist.destroy_process_group()

@@ -23,7 +23,7 @@ USAGE_EXIT_CODE = 2
 
 
 class UnusableSettingsError(Exception):
-    """Raised by a workload for settings that are valid and yet cannot be run here; the message names them."""
+    """Settings are valid but cannot be run here; the message names them. Workloads fail with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,11 +46,10 @@ def open_run(
 ) -> Iterator[WorkloadContext[ConfigT]]:
     """Parse the arguments (sys.argv unless given), log SUBMIT_INFO and INIT_START, and open the process group.
 
-    `before_devices` gets settings, PerfLog and data folder between SUBMIT_INFO and INIT_START, when neither a device
-    nor a peer is held yet: the place to find out that data is missing.
-    The workload logs from INIT_END on. What is wrong with arguments, config or devices is printed and ends the process
-    with exit code 2, as does an UnusableSettingsError in the block or in `before_devices`. The group is left when the
-    block ends.
+    `before_devices` receives settings, PerfLog and data folder between SUBMIT_INFO and INIT_START, before a device or a
+    peer is held: the place to check for missing data. The workload logs from INIT_END on. Mistakes in arguments, config
+    or devices are printed and end the process with exit code 2, as does an UnusableSettingsError in the block or in
+    `before_devices`. The group is closed when the block ends.
     """
     arguments = parse_arguments(model, sys.argv[1:] if argv is None else argv)
     try:

@@ -10,44 +10,46 @@ import torch.distributed as dist
 from training.benchmarks.network.pytorch import pattern
 from training.benchmarks.network.pytorch.team import Team
 
-# Elements compared at a time: the comparison's memory stays at 16 MiB, and each step is long against its overhead.
+# Elements per comparison: its memory stays at 16 MiB, and a step takes long compared with its overhead.
 CHECK_CHUNK_ELEMENTS = 1 << 24
 
 
 class Collective(Protocol):
-    """One operation of one team: `prepare` a size, `refill`, `run`, and look for `wrong_elements`."""
+    """One operation of one team: `prepare` a size, `refill`, `run`, and count `wrong_elements`."""
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """Device memory that one rank needs to measure and check messages of `size_bytes`."""
+        """Device memory, in bytes, that one rank needs to measure and check messages of `size_bytes`."""
         ...
 
     def prepare(self, size_bytes: int) -> int:
-        """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), those of the size before freed.
+        """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), after those of the previous size
+        are freed.
 
-        Returns the exact S: a collective of chunks rounds to whole elements a rank, at least one.
+        Returns the exact S in bytes: a collective of chunks rounds to whole elements per rank, at least one.
         """
         ...
 
     def refill(self) -> None:
-        """Write into the buffers what this rank sends, and something else where it receives."""
+        """Write what this rank sends into its buffers, and other values where it receives."""
         ...
 
     def run(self) -> None:
-        """The one operation that is timed; on CUDA it is queued on the current stream."""
+        """Run the operation that is timed, once; on CUDA it is queued on the current stream."""
         ...
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """How many elements differ from what the first run after `refill` must deliver: 0-d int64 on the device.
+        """Number of elements that differ from the correct result of the first run after `refill`: 0-d int64 on the
+        device.
 
-        None where nothing is delivered.
+        None if nothing is delivered.
         """
         ...
 
 
 class Buffered:
-    """What the collectives share: team, element type, seed, and flat buffers that hold one size at a time."""
+    """State that the collectives share: team, element type, seed, and flat buffers that hold one size at a time."""
 
-    # Whether S is made of one equal chunk a rank, and how many times S the buffers of one rank take.
+    # Whether S consists of one equal chunk per rank, and the size of one rank's buffers in multiples of S.
     chunked = False
     buffers = 1.0
 
@@ -56,12 +58,12 @@ class Buffered:
         self.count = 0
 
     def elements(self, size_bytes: int) -> int:
-        """Elements of S: whole ones, and of chunks the same number for each rank."""
+        """Number of elements of S: integers, and for chunks the same number for each rank."""
         count = size_bytes // self.dtype.itemsize
         return max(1, count // self.team.size) * self.team.size if self.chunked else max(1, count)
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """The buffers and the comparison's one byte an element; see Collective."""
+        """Bytes of the buffers and of the comparison, one byte per element; see Collective."""
         count = self.elements(size_bytes)
         return int(self.buffers * count * self.dtype.itemsize) + min(count, CHECK_CHUNK_ELEMENTS)
 
@@ -73,7 +75,7 @@ class Buffered:
         return self.count * self.dtype.itemsize
 
     def release(self) -> None:
-        """Drop the buffers, so that those of the next size find their memory free."""
+        """Drop the buffers, so that the memory is free for those of the next size."""
         raise NotImplementedError
 
     def allocate(self) -> None:
@@ -81,24 +83,26 @@ class Buffered:
         raise NotImplementedError
 
     def empty(self, count: int) -> torch.Tensor:
-        """A flat buffer."""
+        """A flat buffer of `count` elements."""
         return torch.empty(count, dtype=self.dtype, device=self.team.device)
 
     def moved(self, source: int, destination: int) -> torch.Tensor:
-        """One period of what `source` sends to `destination`, on the device."""
+        """One period of what `source` sends to `destination`, shape (PERIOD,), on the device."""
         return pattern.moved(source, destination, self.dtype, self.seed).to(self.team.device)
 
     def wrong_in(self, buffer: torch.Tensor, period: torch.Tensor) -> torch.Tensor:
-        """Elements of `buffer` that differ from the repeated `period`."""
+        """Number of elements of the flat `buffer` that differ from the repeated `period`, 0-d int64."""
         return pattern.count_wrong(buffer, period, CHECK_CHUNK_ELEMENTS)
 
     def none_wrong(self) -> torch.Tensor:
-        """The count of a rank that receives nothing."""
+        """The count, 0-d, of a rank that receives nothing."""
         return torch.zeros((), dtype=torch.int64, device=self.team.device)
 
 
 def renamed(name: str, former: str) -> Callable[..., object]:
-    """torch.distributed's function of that name or its former one: torch renamed some in 2.13 and warns of those."""
+    """torch.distributed's function of that name or of its former one: torch renamed some in 2.13 and warns about
+    those.
+    """
     found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
     return found
 

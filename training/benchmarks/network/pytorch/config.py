@@ -49,7 +49,7 @@ Tool = Literal[
 ]
 Pattern = Literal["all", "each", "pairs", "halves", "k_batch", "rail"]
 DEFAULT_SIZES = "8..64M x2"
-# Messages of the tool all_reduce_latency_comp.
+# Number of messages of the tool all_reduce_latency_comp.
 PARTS = 1000
 SWEEPS = ("sweep", "all_reduce_bench", "nccl_tests")
 OWN_COLLECTIVE = ("sweep", "nccl_tests")
@@ -61,7 +61,7 @@ _TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "gather", "scatter", *_PAIRWI
 
 
 class Config(CaseConfig):
-    """One sweep of one collective over message sizes, by all ranks or by groups of them; or one of the seed's tools."""
+    """One sweep of one collective over message sizes, by all ranks or by groups; or one of ml-engineering's tools."""
 
     tool: Tool = Field("sweep", description="what runs: the sweep, or a question of ml-engineering's network tools")
     collective: CollectiveName = Field("all_reduce", description="the collective that is measured")
@@ -100,7 +100,7 @@ class Config(CaseConfig):
     @field_validator("sizes", mode="before")
     @classmethod
     def _numbers_are_sizes(cls, value: Any) -> Any:
-        """A number or a list is read as if written in a string: `--set sizes=1024,4096` comes here as numbers."""
+        """Read numbers as if they were written in a string: `--set sizes=1024,4096` arrives here as numbers."""
         parts = value if isinstance(value, list | tuple) else [value] if isinstance(value, int) else None
         if not parts or any(isinstance(part, bool) or not isinstance(part, int | str) for part in parts):
             return value

@@ -98,13 +98,13 @@ class AllToAllUneven(AllToAll):
     """all_to_all in parts of 1 to n shares: S is one rank's input; each rank still sends and receives S in total.
 
     Source i sends destination j 1 + (i + j) mod n shares of S / (1 + 2 + ... + n): a Latin square, so that every row
-    and column adds up to the same; what does not divide goes to the largest part.
+    and column has the same sum; the remainder of the division goes to the largest part.
     """
 
     chunked = False
 
     def elements(self, size_bytes: int) -> int:
-        """Whole elements, at least one."""
+        """Number of elements, at least one."""
         return max(1, size_bytes // self.dtype.itemsize)
 
     def part(self, source: int, destination: int) -> int:

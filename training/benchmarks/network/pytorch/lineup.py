@@ -1,4 +1,4 @@
-"""The hosts of the job as its ranks see them, and the groups of a pattern as teams."""
+"""Lists the hosts of the job as its ranks see them, and makes the groups of a pattern into teams."""
 
 import contextlib
 import os
@@ -37,8 +37,8 @@ def line_up(group: ProcessGroup) -> tuple[HostRanks, ...]:
 def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple[int, Team] | None]:
     """This rank's group in the round (its index) as a team, None for a rank that rests.
 
-    All ranks must come here in the same order: torch makes every group with all of them. The groups last as long as
-    the block, so that a round's connections are closed before the next round opens its own.
+    All ranks call this in the same order: torch makes every group with all of them. The groups last as long as the
+    block, so that a round's connections are closed before the next round opens its own.
     """
     world = Team.world(group)
     if len(this_round.groups) == 1 and this_round.groups[0].ranks == world.ranks:
@@ -51,7 +51,7 @@ def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple
             place = each.ranks.index(rank)
             mine = (index, Team(ranks=each.ranks, rank=place, device=group.device, handle=handle))
     yield mine
-    # A peer may still be in its last exchange: nobody closes connections before all are done.
+    # A peer may still be in its last exchange: no rank closes connections before all are done.
     world.barrier()
     if mine is not None:
         dist.destroy_process_group(mine[1].handle)

@@ -43,10 +43,10 @@ _COLUMNS = (
 
 
 class Output:
-    """Rank 0's outputs; the other ranks' instance does nothing.
+    """Rank 0's outputs; the instances of other ranks do nothing.
 
-    The folder is the chosen one, else that of the rank's log: where driver.launch redirected stdout to it. A run by
-    hand that chooses none leaves no files.
+    The folder is the chosen one, else the folder of the rank's log, to which driver.launch redirected stdout. A run by
+    hand without a chosen folder leaves no files.
     """
 
     def __init__(self, group: ProcessGroup, chosen: Path | None = None) -> None:
@@ -62,7 +62,7 @@ class Output:
             _show(table.header(collective, self._group.placement.world_size, name, convention))
 
     def step(self, value: Mapping[str, Any]) -> None:
-        """Print the rows of one step, as soon as it is measured."""
+        """Print the rows of one step as soon as it is measured."""
         if not self._is_first:
             return
         groups = value.get("groups")
@@ -76,9 +76,9 @@ class Output:
     def finish(
         self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool, advertised: float | None
     ) -> None:
-        """Print the table's end and the answers; write the files where there is a folder for them.
+        """Print the table's end and the answers; write the files if there is a folder for them.
 
-        `advertised`, GB/s in one direction, is drawn into the plot.
+        `advertised`, in GB/s in one direction, is drawn into the plot.
         """
         if not self._is_first:
             return
@@ -100,14 +100,14 @@ class Output:
 
 
 def rows_of(value: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a group of a STEP_END's value, each with its place in the pattern."""
+    """One row per group of a STEP_END's value, each with its place in the pattern."""
     place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
     groups = value.get("groups")
     return [dict(value)] if groups is None else [place | dict(group) for group in groups]
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a measurement; times in microseconds in columns time_us_<statistic>."""
+    """Write one line per measurement; times are in microseconds in columns time_us_<statistic>."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*_COLUMNS, *(f"time_us_{name}" for name in _TIMES)])
@@ -117,14 +117,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show(text: str) -> None:
-    """Print whole lines: by hand all ranks share one stdout, and another's PerfLog must not land inside a row."""
+    """Print whole lines: in a run by hand all ranks share one stdout, and another's PerfLog must not split a row."""
     write_line(sys.stdout, text + "\n")
 
 
 def chosen_folder(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The folder of `--output_dir` in the command line, None if it is not there, and the other arguments.
+    """The folder of `--output_dir` in the command line, None without it, and the other arguments.
 
-    Rank 0 makes the folder; where it cannot, it leaves with exit code 2 before anything is measured.
+    Rank 0 makes the folder; if it cannot, it exits with code 2 before anything is measured.
     """
     parser = argparse.ArgumentParser(prog="network", add_help=False, allow_abbrev=False)
     parser.add_argument("--output_dir", type=Path)

@@ -1,7 +1,7 @@
-"""Test data whose reduction is known exactly: integers that differ per rank and element and repeat with a prime period.
+"""Makes test data whose reduction is known exactly: integers that differ per rank and element, with a prime period.
 
-The period is prime, so that a block which lands a power of two too far is seen; the integers are small enough for the
-sum over all ranks, and every partial sum, to be exact in the element type.
+The prime period reveals a block that is displaced by a power of two; the integers are so small that the sum over all
+ranks, and every partial sum, is exact in the element type.
 """
 
 import numpy as np
@@ -21,14 +21,14 @@ _EXACT_UP_TO = {
     torch.int8: (1 << 7) - 1,
     torch.uint8: (1 << 8) - 1,
 }
-# The largest primes below 2**20, 2**11, 2**8 and 2**7: what moved data counts in, by the range of the type.
+# The largest primes below 2**20, 2**11, 2**8 and 2**7: the modulus of moved data, by the range of the type.
 _MODULI = (1048573, 2039, 251, 127)
-# A pattern of fewer than three values would not tell ranks apart.
+# A pattern of fewer than three values would not distinguish ranks.
 _MIN_VALUES = 3
 
 
 def sent(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """What `rank` contributes: one period, shape (PERIOD,), values 0 <= v, on the CPU."""
+    """The contribution of `rank`: one period, shape (PERIOD,), values 0 <= v, on the CPU."""
     return torch.from_numpy(_values(rank, world_size, dtype, seed)).to(dtype)
 
 
@@ -41,9 +41,9 @@ def summed(world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def moved(source: int, destination: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """What `source` sends to `destination` where nothing is summed: one period, shape (PERIOD,), on the CPU.
+    """Data from `source` to `destination` where nothing is summed: one period, shape (PERIOD,), on the CPU.
 
-    Differs from what any other pair sends as long as there are fewer ranks than the prime modulus of the type.
+    It differs from the data of any other pair as long as there are fewer ranks than the prime modulus of the type.
     """
     modulus = next(prime for prime in _MODULI if prime <= _EXACT_UP_TO[dtype])
     index = np.arange(PERIOD, dtype=np.int64)
@@ -51,16 +51,16 @@ def moved(source: int, destination: int, dtype: torch.dtype, seed: int) -> torch
 
 
 def fill(buffer: torch.Tensor, period: torch.Tensor) -> None:
-    """Write the pattern `period` (1-D, same type and device) over the flat `buffer`, over and over."""
+    """Write the pattern `period` (1-D, same type and device) repeatedly over the flat `buffer`."""
     rows, tail = _rows(buffer, period)
     rows.copy_(period.expand_as(rows))
     tail.copy_(period[: tail.numel()])
 
 
 def count_wrong(buffer: torch.Tensor, period: torch.Tensor, chunk_elements: int) -> torch.Tensor:
-    """How many elements of the flat `buffer` differ from the repeated `period`: 0-d int64 on the buffer's device.
+    """Number of elements of the flat `buffer` that differ from the repeated `period`: 0-d int64 on the buffer's device.
 
-    Compares `chunk_elements` at a time, so that the comparison takes that many bytes of memory besides.
+    Compares `chunk_elements` elements at a time, so that the comparison needs that many bytes of memory in addition.
     """
     rows, tail = _rows(buffer, period)
     wrong = torch.count_nonzero(tail != period[: tail.numel()])
@@ -77,7 +77,7 @@ def _rows(buffer: torch.Tensor, period: torch.Tensor) -> tuple[torch.Tensor, tor
 
 
 def _values(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> NDArray[np.int64]:
-    """Integers of one period. In small types of many ranks only every `stride`-th rank adds to an element."""
+    """Integers of one period. In small types with many ranks only every `stride`-th rank contributes to an element."""
     limit = _EXACT_UP_TO[dtype]
     stride = -(-world_size // (limit // _MIN_VALUES))
     adding = -(-world_size // stride)

@@ -1,4 +1,4 @@
-"""Messages between two ranks, one- and two-way, and the barrier."""
+"""Measures messages between two ranks, one- and two-way, and the barrier."""
 
 import time
 import uuid
@@ -14,7 +14,7 @@ from training.benchmarks.network.pytorch.team import Team
 class SendRecv(Buffered):
     """Each rank of the team's first half sends to its counterpart in the second, all at once; S is one message.
 
-    Two hosts' ranks thus cross the wire between them. The last rank of an odd team rests.
+    The ranks of two hosts thus use the wire between them. The last rank of an odd team rests.
     """
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
@@ -56,7 +56,7 @@ class SendRecv(Buffered):
 
 
 class SendRecvTwoWay(SendRecv):
-    """The two ranks of a pair send to each other at once; S is one message, one of the two directions."""
+    """The two ranks of a pair send to each other at once; S is one message in one of the two directions."""
 
     buffers = 2.0
 
@@ -79,10 +79,11 @@ class SendRecvTwoWay(SendRecv):
 
 
 class Barrier:
-    """The team's barrier: nothing is sent, its latency is what counts.
+    """The team's barrier: nothing is sent; only its latency counts.
 
-    Its check: every rank counts itself in the job's store and enters; who leaves must find all counted. One rank, by
-    turns, comes late on purpose: a barrier that lets the others go finds them with one too few.
+    Its check: every rank counts itself in the job's store and enters; a rank that leaves must find all of them counted.
+    One rank, in turn, arrives late on purpose: with a barrier that does not wait for it, the others find one rank too
+    few.
     """
 
     _LATE_S = 0.02
@@ -93,11 +94,11 @@ class Barrier:
         self._checks = 0
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """None to speak of."""
+        """0 bytes: a barrier has no buffers."""
         return 0
 
     def prepare(self, size_bytes: int) -> int:
-        """A barrier has no size."""
+        """0 bytes: a barrier has no size."""
         return 0
 
     def refill(self) -> None:
@@ -108,7 +109,7 @@ class Barrier:
         self._team.barrier()
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """How many ranks had not come yet when this one left a barrier more; see the class."""
+        """Number of ranks, 0-d, that had not arrived when this one left another barrier; see the class."""
         team = self._team
         if not self._name:  # never used before, also by the same ranks in another round
             names = [uuid.uuid4().hex]

@@ -46,7 +46,7 @@ class Reduce(AllReduce):
         dist.reduce(self.buffer, dst=self.team.ranks[0], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """Only the root receives: what the others' buffers hold afterwards is undefined."""
+        """Count of the root, 0-d; the other ranks' buffers are undefined afterwards."""
         return self.wrong_in(self.buffer, self.expected) if self.team.rank == 0 else self.none_wrong()
 
 
@@ -85,6 +85,8 @@ class ReduceScatter(Buffered):
         self._reduce_scatter(self._output, self._input, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """The pattern runs through the whole input, so each rank's part begins somewhere else in it."""
+        """Count of this rank's part, 0-d: the pattern covers the whole input, so each part starts at another offset
+        of it.
+        """
         offset = self.team.rank * (self.count // self.team.size)
         return self.wrong_in(self._output, torch.roll(self._summed, -(offset % pattern.PERIOD)))

@@ -1,4 +1,4 @@
-"""The network benchmark's entry: what the case asks for is measured, answered in words, and judged by its data."""
+"""Runs the network benchmark: measures what the case asks for, answers in words, and judges by the data received."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ from training.benchmarks.network.sizes import format_size
 
 
 def main() -> None:
-    """Entry of every rank. Leaves with exit code 1 if received data was wrong, with 2 if the case cannot run here."""
+    """Entry of every rank. Exits with code 1 if received data was wrong, with 2 if the case cannot run here."""
     begin = time.perf_counter()
     folder, arguments = chosen_folder(sys.argv[1:])
     with open_run("network", "pytorch", Config, arguments) as run:
@@ -70,7 +70,7 @@ def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
     return program
 
 
-# Of the time after which the waiting ranks give up, what rank 0 may spend in nccl-tests.
+# Fraction of the waiting ranks' time-out that rank 0 may spend in nccl-tests.
 _NCCL_TESTS_SHARE = 0.8
 
 

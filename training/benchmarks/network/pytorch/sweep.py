@@ -1,4 +1,4 @@
-"""The sweep over message sizes, by all ranks at once or by the groups of a cluster pattern, round by round."""
+"""Measures a sweep over message sizes, by all ranks at once or by the groups of a cluster pattern, round by round."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from training.benchmarks.network.schedule import ConcurrentGroups, Group
 
 
 class Sweep:
-    """Everything that a case config with tool "sweep" or "all_reduce_bench" asks for. Made by all ranks together."""
+    """The measurements of a case with tool "sweep" or "all_reduce_bench". All ranks make it together."""
 
     def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run, self._config = run, run.config
@@ -35,7 +35,7 @@ class Sweep:
             refusal = f"cuda_graph = True needs backend nccl, this run has {run.group.backend}; leave it out"
         if refusal is not None:
             raise UnusableSettingsError(refusal)
-        # The largest team needs the most memory, but for the rounding of chunks; the whole world bounds both.
+        # The largest team needs the most memory, except for the rounding of chunks; the whole world bounds both.
         refuse_too_large(run, self._create(Team.world(run.group)))
         self.total_steps = run.config.repeats * len(self._rounds) * len(run.config.size_list)
 
@@ -68,7 +68,7 @@ class Sweep:
         collective: Collective | None,
         output: Output,
     ) -> dict[str, Any]:
-        """One size in one round: all its groups at once, and their results on every rank."""
+        """Measure one size in one round, all groups at once; returns their results on every rank."""
         config, logger = self._config, self._run.logger
         logger.log(Event.STEP_BEGIN, place)
         found: tuple[int, dict[str, Any]] | None = None
@@ -105,7 +105,10 @@ class Sweep:
 
 
 def result(config: Config, team: Team, size: int, measured: Measurement, collective: str = "") -> dict[str, Any]:
-    """What one team found for one size of `size` bytes: the part of STEP_END that the file formats describe."""
+    """The result of one team for one size of `size` bytes: the part of STEP_END that docs/file-formats.md describes.
+
+    Times are in microseconds, bandwidths in GB/s (1e9 bytes).
+    """
     name = collective or config.collective
     seconds = measured.time_us.p50 / MICROSECONDS
     wrong = measured.wrong_elements
@@ -130,7 +133,7 @@ def result(config: Config, team: Team, size: int, measured: Measurement, collect
 
 
 def group_place(group: Group) -> dict[str, Any]:
-    """Who measured: the group's label, hosts (names and node ranks) and global ranks."""
+    """Identity of a group: its label, hosts (names and node ranks) and global ranks."""
     return {
         "group": group.label,
         "hosts": [host.name for host in group.hosts],

@@ -1,4 +1,4 @@
-"""The ranks that measure together: all of them, or the ones of one group of a cluster pattern."""
+"""The ranks that measure together: all of them, or those of one group of a cluster pattern."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -33,5 +33,5 @@ class Team:
         return cls(ranks=tuple(range(placement.world_size)), rank=placement.rank, device=group.device)
 
     def barrier(self) -> None:
-        """Return when all ranks of the team have come here."""
+        """Return when all ranks of the team have called it."""
         dist.barrier(group=self.handle)

@@ -18,7 +18,9 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeStatistics:
-    """Times of one operation over the iterations, microseconds (percentiles interpolate linearly; cv = std / mean)."""
+    """Times of one operation over the iterations, in microseconds (percentiles are interpolated linearly; cv = std /
+    mean).
+    """
 
     min: float
     p50: float
@@ -29,15 +31,15 @@ class TimeStatistics:
     cv: float
 
     def rounded(self) -> dict[str, float]:
-        """As written to PerfLog: to a nanosecond."""
+        """The times for PerfLog, in microseconds, rounded to a nanosecond."""
         return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One size: times over all ranks and, where checked, each rank's wrong elements of all checked iterations.
+    """One size: times over all ranks and, if checked, each rank's wrong elements in all checked iterations.
 
-    `stalled_iterations` is how many took far longer than the fastest, as after a lost packet.
+    `stalled_iterations` counts those that took far longer than the fastest, as after a lost packet.
     """
 
     time_us: TimeStatistics
@@ -58,13 +60,13 @@ def measure(
 ) -> Measurement:
     """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
 
-    Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check` the
-    data that arrives in every warm-up iteration but the last and in one more after the timed ones is compared.
+    Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check`, data
+    received in every warm-up iteration except the last, and in one more after the timed ones, is compared.
 
-    Nothing but the barrier lies between the last warm-up iteration and the timed ones: straight after a comparison or
-    a refill an operation takes longer (the first two of 1 MiB over gloo: 10 % and 6 %). So sums repeated in place grow:
-    integers wrap, floating point reaches infinity. Adding either takes the time of any other number; NaN cannot come
-    (no number is negative where infinity exists) nor denormals (all are whole).
+    Only the barrier lies between the last warm-up iteration and the timed ones: directly after a comparison or a refill
+    an operation takes longer (the first two of 1 MiB over gloo: 10 % and 6 %). Sums repeated in place therefore grow:
+    integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur (no
+    number is negative where infinity exists), nor denormals (all numbers are integers).
     """
     elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
     operation = captured(collective.run) if cuda_graph else collective.run
@@ -101,9 +103,9 @@ def measure(
 
 
 def captured(operation: Callable[[], None]) -> Callable[[], None]:
-    """The operation as the replay of a CUDA graph, which leaves out what Python and NCCL's host side take to queue it.
+    """The operation as the replay of a CUDA graph, without the time in which Python and NCCL's host side queue it.
 
-    It runs first on a stream beside, where NCCL opens its connections: inside a capture it could not.
+    It runs first on a side stream, where NCCL opens its connections: inside a capture it could not.
     """
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
@@ -119,7 +121,7 @@ def captured(operation: Callable[[], None]) -> Callable[[], None]:
 
 
 def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
-    """Statistics of the 1-D array of times, microseconds."""
+    """Statistics of `times_us`, microseconds, shape (iterations,)."""
     p50, p95, p99 = np.percentile(times_us, [50, 95, 99])
     mean = float(times_us.mean())
     return TimeStatistics(
@@ -134,13 +136,15 @@ def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
 
 
 def count_stalls(times_us: NDArray[np.float64]) -> int:
-    """How many of the times, microseconds, exceed the least by STALL_US and STALL_FACTOR."""
+    """Number of `times_us`, microseconds, shape (iterations,), that exceed the smallest by STALL_US and by
+    STALL_FACTOR.
+    """
     least = times_us.min()
     return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
 
 
 def cpu_time(operation: Callable[[], None], team: Team) -> float:
-    """Seconds of one operation on the CPU, begun when all ranks have met."""
+    """Seconds of one operation on the CPU, started when all ranks have met."""
     team.barrier()
     begin = time.perf_counter()
     operation()
@@ -148,7 +152,7 @@ def cpu_time(operation: Callable[[], None], team: Team) -> float:
 
 
 def cuda_time(operation: Callable[[], None], team: Team) -> float:
-    """Seconds of one operation on the current CUDA stream, between events, begun when all ranks have met."""
+    """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met."""
     begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     team.barrier()
@@ -161,7 +165,9 @@ def cuda_time(operation: Callable[[], None], team: Team) -> float:
 
 
 def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64]:
-    """Of each iteration the longest time among the ranks; `times_s` holds this rank's, shape (iterations,)."""
+    """The longest time among the ranks for each iteration; `times_s`, seconds, and the result have shape
+    (iterations,).
+    """
     times = torch.from_numpy(times_s).to(team.device)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=team.handle)
     return times.cpu().numpy()

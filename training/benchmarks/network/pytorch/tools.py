@@ -1,4 +1,4 @@
-"""ml-engineering's comparisons: all_gather_object against a tensor collective, and one large message against many."""
+"""Runs ml-engineering's comparisons: all_gather_object against a tensor collective, one large message against many."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +20,13 @@ from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import rounds
 
-# The tool sends 4 GB; where memory is small, a quarter of what is free.
+# The tool sends 4 GB, or a quarter of the free memory if that is less.
 _TOTAL_BYTES = 4_000_000_000
 _MEMORY_SHARE = 4
 
 
 class ObjectFlags:
-    """Every rank tells every other a number by all_gather_object, which pickles it."""
+    """Every rank sends a number to every other by all_gather_object, which pickles it."""
 
     name, variant = "all_gather", "all_gather_object"
 
@@ -35,15 +35,15 @@ class ObjectFlags:
         self.found: list[int] = []
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """None to speak of."""
+        """0 bytes: the numbers need no buffers worth counting."""
         return 0
 
     def prepare(self, size_bytes: int) -> int:
-        """Bytes of the numbers as int32, one a rank."""
+        """Bytes of the numbers as int32, one per rank."""
         return 4 * self.team.size
 
     def refill(self) -> None:
-        """Forget what was found."""
+        """Discard the last result."""
         self.found = [-1] * self.team.size
 
     def run(self) -> None:
@@ -57,7 +57,7 @@ class ObjectFlags:
 
 
 class GatheredFlags(ObjectFlags):
-    """The same by all_gather of a tensor; the host reads the answer, as all_gather_object's caller can."""
+    """The same by all_gather of a tensor; the host reads the answer, as the caller of all_gather_object can."""
 
     variant = "tensor"
 
@@ -73,7 +73,7 @@ class GatheredFlags(ObjectFlags):
 
 
 class SummedFlags(ObjectFlags):
-    """How many ranks are done, by all_reduce of a tensor that each sets anew; the host reads the answer."""
+    """Counts the ranks that are done, by all_reduce of a tensor that each sets anew; the host reads the answer."""
 
     name, variant = "all_reduce", "tensor"
 
@@ -87,7 +87,7 @@ class SummedFlags(ObjectFlags):
         return self._flag.element_size()
 
     def refill(self) -> None:
-        """Forget the sum."""
+        """Discard the sum."""
         self._sum = -1
 
     def run(self) -> None:
@@ -123,7 +123,7 @@ class AllReduceInParts(AllReduce):
 
 
 class Comparison:
-    """One of the tools: two ways to the same end, a step each. Made by all ranks together."""
+    """One of the tools: two ways to the same result, one step each. All ranks make it together."""
 
     total_steps = 2
 
@@ -147,7 +147,7 @@ class Comparison:
             self._ways = [(way.name, way.variant, way) for way in (ObjectFlags(self._team), tensor(self._team))]
 
     def _total_bytes(self, whole: AllReduce) -> int:
-        """The user's size, or the tool's 4 GB as far as memory allows, in whole parts."""
+        """The user's size in bytes, or the tool's 4 GB as far as memory allows, in whole parts."""
         if self._run.config.sizes != DEFAULT_SIZES:
             refuse_too_large(self._run, whole)
             return self._run.config.size_list[0]
@@ -170,7 +170,7 @@ class Comparison:
             value |= {"pattern": "all", "repeat": 1, "round": "all"}
             output.step(value)
             logger.log(Event.STEP_END, value if team.rank == 0 else place | {"correct": value["correct"]})
-            # Both ways' buffers together might not fit.
+            # The buffers of both ways might not fit together.
             if isinstance(way, AllReduce):
                 way.release()
             yield value
