@@ -28,7 +28,7 @@ from run_benchmarks.commands.options import (
     request,
     selecting,
 )
-from run_benchmarks.commands.plan_view import masked
+from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, print_table, say
@@ -172,13 +172,28 @@ def stop(
 
 
 @app.command()
-@selecting
-def plan(asked: Request) -> None:
-    """Print what a run would do, as JSON, without touching a host."""
+def plan(
+    context: typer.Context,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    hosts: HostsOption = None,
+    exclude: ExcludeOption = None,
+    case: CaseOption = None,
+    sets: SetOption = None,
+    repeat: RepeatOption = None,
+    settings: Annotated[bool, typer.Option("--settings", help="each case's settings and where each stands")] = False,
+) -> None:
+    """Print what a run would do, as JSON, without touching a host; or the settings of its cases, as tables."""
+    asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj)
     prepared = prepare(asked.settings(), RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
-    print(json.dumps(masked(prepared.plan), indent=2, ensure_ascii=False))
+    shown = masked(prepared.plan)
+    if not settings:
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        return
+    for each in shown["cases"]:
+        print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
 
 
 @app.command()

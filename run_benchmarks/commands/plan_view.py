@@ -7,6 +7,8 @@ from typing import Any
 from run_benchmarks.plan.plan import Plan
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
 
+SETTING_COLUMNS = ("setting", "value", "from")
+
 
 def masked(plan: Plan) -> dict[str, Any]:
     """The plan as JSON for people, without tokens, passwords and keys."""
@@ -18,3 +20,11 @@ def masked(plan: Plan) -> dict[str, Any]:
             for task in (node["workload"], node["monitor"]):
                 task["argv"], task["environment"] = mask_argv(task["argv"]), mask_environment(task["environment"])
     return data
+
+
+def setting_rows(case: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Setting, value and where the value stands, of one case of a masked plan; what the case itself says first."""
+    own = [(key, repr(case[key]), origin) for key, origin in case["origins"].items()]
+    of_config = [(key, repr(case["config"][key]), origin) for key, origin in case["config_origins"].items()]
+    # Where the benchmark leaves a setting open, the case's own row has the value that counts.
+    return own + [row for row in of_config if row[0] not in case["origins"]]

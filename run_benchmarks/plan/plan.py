@@ -74,6 +74,7 @@ class CasePlan(_Data):
 
     `launcher` starts its ranks (see the catalogue). `allowed_hosts` are those it may run on, in the order in which it
     takes them; it runs on the first `nnodes`.
+    `config_origins` says of each value in `config` where it stands, `origins` of values of the case itself.
     """
 
     name: str
@@ -84,6 +85,8 @@ class CasePlan(_Data):
     backend: str
     config_file: str
     config: dict[str, object]
+    config_origins: dict[str, str]
+    origins: dict[str, str]
     nnodes: int
     nproc: int
     allowed_hosts: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
+from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.plan.plan import (
     LABEL,
     MASTER_PORT_SLOT,
@@ -73,8 +74,10 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         framework=case.settings.framework,
         launcher=case.benchmark.launcher,
         backend=case.config.backend or resolved.vendor.backend,
-        config_file=_relative_config(case),
+        config_file=repository_path(case.config_file),
         config=case.config.model_dump(mode="json"),
+        config_origins=case.config_origins,
+        origins=case.origins,
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,
         allowed_hosts=case.settings.hosts_of(settings.cluster.HOSTS),
@@ -88,11 +91,6 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
             for index in range(1, case.settings.repeat + 1)
         ),
     )
-
-
-def _relative_config(case: ResolvedCase) -> str:
-    """vendors/<vendor>/<model>-<framework>/config/<config>.py, whatever folder the repository lies in."""
-    return Path(*case.config_file.parts[-5:]).as_posix()
 
 
 def _requirement_lines(case: ResolvedCase) -> list[str]:
@@ -223,7 +221,7 @@ def _workload_argv(
         "--max_restarts": "0",
     }
     entry = {
-        "--config_file": f"{code_dir}/{_relative_config(case)}",
+        "--config_file": f"{code_dir}/{repository_path(case.config_file)}",
         "--vendor": resolved.vendor.name,
         "--case": case.name,
         **({"--data_dir": data_dir} if data_dir else {}),

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.plan.origins import case_origins, config_origins
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
+from training.benchmarks.driver.protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.protocol.config_file import OVERRIDE
 from vendors import (
@@ -47,13 +48,18 @@ REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedCase:
-    """A case with all that its name stands for. `image` is None for the process runtime or a named image."""
+    """A case with all that its name stands for. `image` is None for the process runtime or a named image.
+
+    `config_origins` says of each setting in `config`, `origins` of what the case itself says, where the value stands.
+    """
 
     name: str
     settings: CaseSettings
     benchmark: Benchmark
     config_file: Path
     config: CaseConfig
+    config_origins: dict[str, str]
+    origins: dict[str, str]
     environment: dict[str, str]
     requirements: tuple[Path, ...]
     image: ImageSpec | None
@@ -160,21 +166,25 @@ def _case(
 
     directory = case_dir(vendor.name, found.model, found.framework)
     config_file = directory / "config" / f"{case.config}.py"
-    config = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
+    loaded = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
-    if config is not None and (refusal := config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
+    if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
         ranks = f"{case.nnodes} x {case.nproc}"
         problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, refusal))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
-    if problems or config is None or environment is None or requirements is None:
+    if problems or loaded is None or environment is None or requirements is None:
         raise ConfigError(problems)
+    of_config = config_origins(name, loaded.origins, settings)
+    vendors_own = "" if loaded.config.backend else f"vendors/{vendor.name}/adapter.py"
     return ResolvedCase(
         name=name,
         settings=case,
         benchmark=found,
         config_file=config_file,
-        config=config,
+        config=loaded.config,
+        config_origins=of_config,
+        origins=case_origins(name, case, of_config, settings, backend=vendors_own),
         environment=environment,
         requirements=requirements,
         image=image,
@@ -190,11 +200,11 @@ def _placed(problem: Problem, name: str, settings: Settings) -> Problem:
     return replace(problem, file=settings.source(key), key=key)
 
 
-def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> CaseConfig:
+def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> LoadedConfig[CaseConfig]:
     if not file.is_file():
         there = sorted(path.stem for path in file.parent.glob("*.py"))
         raise ValueError(f"no file {file.name} in {file.parent}; {nearest(file.stem, there)}")
-    return load_case_config(found.config_class, file, overrides)
+    return trace_case_config(found.config_class, file, overrides)
 
 
 def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
-from run_benchmarks.settings.changes import REPEAT, Changes, SetKeys, apply_sets, narrowed
+from run_benchmarks.settings.changes import REPEAT, SET, Changes, SetKeys, apply_sets, narrowed
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.conf_file import helper_hint, validate
 from run_benchmarks.settings.run import TestConf
@@ -47,6 +47,11 @@ class Settings(BaseModel):
     def source(self, key: str) -> str:
         """Where the value of a key of test_conf.py stands, for a message: its file, or --set."""
         return SetKeys(self.set_keys).source(str(self.test_file), key)
+
+    def origin(self, key: str) -> str:
+        """Where the value of a key of test_conf.py stands, file and key, in few words."""
+        source = SetKeys(self.set_keys).source(self.test_file.name, key)
+        return f"{source} {key}" if source == SET else f"{source}: {key}"
 
 
 def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None = None) -> Settings:

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from run_benchmarks.commands import cli
 from run_benchmarks.session.preparation import ROOT
 from tests.run_benchmarks.conftest import Load
 
@@ -36,3 +39,60 @@ def test_a_plan_is_printed_without_secrets(load: Load, tmp_path: Path) -> None:
         node["monitor"]["environment"],
     ):
         assert {name: environment[name] for name in expected} == expected
+
+
+BERT = """
+VENDOR = "nvidia"
+RUNTIME = "process"
+STALL_LIMIT = 900
+CASES = ["ONE", "HOSTED"]
+ONE = {"model": "bert", "framework": "pytorch", "config": "config_H100x2x8", "nnodes": 2, "nproc": 8,
+       "overrides": {"log_freq": 5, "backend": "gloo"}}
+HOSTED = {"model": "bert", "framework": "pytorch", "config": "config_H100x1x1", "hosts": ["h2"], "nproc": 1}
+"""
+SETS = ("--set", "ONE.nproc=4", "--set", "ONE.overrides.seed=9")
+EXPECTED = {
+    "learning_rate": "training/benchmarks/bert/pytorch/base.py",
+    "train_batch_size": "vendors/nvidia/bert-pytorch/config/config_H100x1x8.py",
+    "log_freq": "test_conf.py: ONE.overrides.log_freq",
+    "seed": "--set ONE.overrides.seed",
+    "beta1": "default",
+    "backend": "test_conf.py: ONE.overrides.backend",
+}
+EXPECTED_OF_THE_CASE = {
+    "backend": "test_conf.py: ONE.overrides.backend",
+    "nnodes": "test_conf.py: ONE.nnodes",
+    "nproc": "--set ONE.nproc",
+    "time_limit": "default",
+    "stall_limit": "test_conf.py: STALL_LIMIT",
+    "retries": "default",
+    "data_dir_host": "default",
+}
+
+
+def planned(load: Load, tmp_path: Path, *words: str) -> str:
+    load(BERT, 'HOSTS = ["h1", "h2"]\n')
+    files = ["--cluster-conf", str(tmp_path / "cluster_conf.py"), "--test-conf", str(tmp_path / "test_conf.py")]
+    answer = CliRunner().invoke(cli.app, [*files, "plan", *SETS, *words], catch_exceptions=False)
+    assert answer.exit_code == 0
+    return answer.stdout
+
+
+def test_a_plan_says_of_each_value_where_it_stands(load: Load, tmp_path: Path) -> None:
+    one, hosted = json.loads(planned(load, tmp_path))["cases"]
+    assert one["config"].keys() == one["config_origins"].keys()
+    assert {key: one["config_origins"][key] for key in EXPECTED} == EXPECTED
+    assert one["origins"] == EXPECTED_OF_THE_CASE
+    assert hosted["origins"]["nnodes"] == "test_conf.py: HOSTED.hosts"
+    assert hosted["origins"]["backend"] == "vendors/nvidia/adapter.py"
+    own = "vendors/nvidia/bert-pytorch/config/config_H100x1x1.py"
+    assert hosted["config_origins"]["eval_interval_samples"] == own
+
+
+def test_the_same_as_a_table(load: Load, tmp_path: Path) -> None:
+    text = planned(load, tmp_path, "--settings", "--case", "ONE")
+    rows = [[cell.strip() for cell in line.split("│")] for line in text.splitlines()]
+    found = {row[0]: row[1:] for row in rows if len(row) == 3}
+    assert len(found) == len([row for row in rows if len(row) == 3]), "a setting has two rows"
+    assert {key: found[key][1] for key in EXPECTED | EXPECTED_OF_THE_CASE} == EXPECTED | EXPECTED_OF_THE_CASE
+    assert (found["learning_rate"][0], found["nproc"][0], found["backend"][0]) == ("0.00035", "4", "'gloo'")

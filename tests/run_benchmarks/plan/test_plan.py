@@ -72,7 +72,7 @@ def check_golden(name: str, settings: Settings) -> None:
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     for case, resolved in zip(plan.cases, resolve(settings, local_python=PYTHON).cases, strict=True):
         for setting in case.config.keys() - resolved.config.model_fields_set:
-            del case.config[setting]
+            del case.config[setting], case.config_origins[setting]
     text = plan.model_dump_json(indent=2) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)

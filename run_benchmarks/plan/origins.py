@@ -1,0 +1,66 @@
+"""Says where each value of a case comes from: a default, a file and its key, --set, or the vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from run_benchmarks.settings.case import CaseSettings
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol.case_config import DEFAULT
+from training.benchmarks.driver.protocol.config_file import OVERRIDE
+
+# Of a path in the repository: vendors/<vendor>/<model>-<framework>/config/<config>.py and
+# training/benchmarks/<model>/<framework>/base.py.
+PARTS_OF_A_CONFIG = 5
+# What a case says itself, and the key of test_conf.py that says it where the case does not.
+OF_THE_CASE = {
+    "nnodes": None,
+    "nproc": None,
+    "time_limit": "TIME_LIMIT",
+    "stall_limit": "STALL_LIMIT",
+    "retries": None,
+    "data_dir_host": None,
+}
+
+
+def repository_path(path: Path) -> str:
+    """A case config's or base.py's path in the repository, whatever folder that lies in."""
+    return Path(*path.parts[-PARTS_OF_A_CONFIG:]).as_posix()
+
+
+def config_origins(name: str, found: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Of each setting of the benchmark: DEFAULT, a file, or where the case `name` overrides it.
+
+    Args:
+        found: of each setting DEFAULT, OVERRIDE or the path of a file (LoadedConfig.origins).
+    """
+    words = {}
+    for key, origin in found.items():
+        if origin == OVERRIDE:
+            words[key] = settings.origin(f"{name}.overrides.{key}")
+        else:
+            words[key] = origin if origin == DEFAULT else repository_path(Path(origin))
+    return words
+
+
+def case_origins(
+    name: str, case: CaseSettings, of_config: Mapping[str, str], settings: Settings, *, backend: str
+) -> dict[str, str]:
+    """Of backend, sizes, limits and data of the case `name`.
+
+    Args:
+        of_config: what `config_origins` gives for its config.
+        backend: where the backend comes from if the config sets none.
+    """
+    words = {"backend": backend or of_config["backend"]}
+    for key, default in OF_THE_CASE.items():
+        if key in case.model_fields_set and getattr(case, key) is not None:
+            words[key] = settings.origin(f"{name}.{key}")
+        elif default is not None and default in settings.test.model_fields_set:
+            words[key] = settings.origin(default)
+        else:
+            words[key] = DEFAULT
+    if case.hosts is not None and case.nnodes == len(case.hosts):
+        words["nnodes"] = settings.origin(f"{name}.hosts")
+    return words
