@@ -10,9 +10,11 @@ import typer
 import vendors
 from run_benchmarks.console.console import print_table, say
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
 from training.benchmarks.driver.protocol import catalog
+from training.benchmarks.driver.protocol.config_layers import base_file
 from training.benchmarks.driver.protocol.problems import Problem
 
 TOPICS = ("vendors", "models", "configs", "settings")
@@ -81,9 +83,12 @@ def _settings() -> None:
 
 def _model(model: str) -> None:
     framework = next(framework for name, framework in catalog.available() if name == model)
-    docs = documented(catalog.benchmark(model, framework).config_class)
+    config_class = catalog.benchmark(model, framework).config_class
+    docs = documented(config_class)
     rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs]
-    print_table(f"settings of {model}:{framework}, in case configs and in `overrides`", COLUMNS[1:], rows)
+    base = base_file(config_class)
+    below = f"; case configs begin with {repository_path(base)}" if base is not None else ""
+    print_table(f"settings of {model}:{framework}, in case configs and in `overrides`{below}", COLUMNS[1:], rows)
 
 
 _TABLES = {"vendors": _vendors, "models": _models, "configs": _configs, "settings": _settings}

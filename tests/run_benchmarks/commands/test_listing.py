@@ -45,6 +45,7 @@ def test_vendors_models_and_configs_are_those_that_are_there() -> None:
 
 def test_one_topic_and_one_model_alone() -> None:
     assert "target_embedding_average" in listed("cpm") and "VENDOR" not in listed("cpm")
+    assert "begin with training/benchmarks/cpm/pytorch/base.py" in listed("cpm").replace("\n", " ")
     assert "gloo" in listed("vendors") and "LINK_LIMIT" not in listed("vendors")
 
 
