@@ -53,7 +53,8 @@ app = typer.Typer(
 )
 DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
 SaveOption = Annotated[
-    Path | None, typer.Option("--save-baseline", help="keep what the network cases measure, if all passes", metavar="F")
+    Path | None,
+    typer.Option("--save-baseline", help="keep what the cases measure as a baseline, if all passes", metavar="F"),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
 

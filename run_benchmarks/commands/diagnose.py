@@ -32,7 +32,7 @@ from run_benchmarks.state.interruption import Interruption
 
 REACH = ("-m", "training.benchmarks.driver.launch.reach")
 REACH_SECONDS, LISTEN_SECONDS = 10.0, 40.0
-SMALL, PAIR_SECONDS = "8", 90.0
+PAIR_SECONDS = 90.0
 PREPARE_SECONDS = 120.0
 FULL = "full"
 
@@ -53,7 +53,8 @@ class Ladder:
     ) -> None:
         self._prepared, self._hosts = prepared, hosts
         self._result_dir, self._interruption = result_dir, interruption
-        self._case = network_case(prepared)
+        self._case = ladder_case(prepared)
+        self._probe = _probe_of(self._case) or {}
         self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
         self._reports: dict[str, HostReport] = {}
         docker = prepared.plan.runtime == "docker"
@@ -74,7 +75,7 @@ class Ladder:
             ("gloo on two hosts", lambda: self._pairs("gloo")),
         ]
         if backend != "gloo":
-            rungs.append((f"{backend} on two hosts, {SMALL} bytes", lambda: self._pairs(backend)))
+            rungs.append((f"{backend} on two hosts, small messages", lambda: self._pairs(backend)))
         rungs.append((f"{backend} on all hosts, full size", self._full))
         for name, step in rungs:
             self._interruption.check()
@@ -167,7 +168,7 @@ class Ladder:
         problems = []
         for other in others:
             self._interruption.check()
-            overrides = {**self._case.settings.overrides, "backend": backend, "sizes": SMALL}
+            overrides = {**self._case.settings.overrides, **self._probe, "backend": backend}
             reason = self._round((first, other), overrides, f"{backend}-{other}")
             if reason:
                 problems.append(f"{first} and {other}: {reason}")
@@ -211,15 +212,19 @@ class Ladder:
         remove_folders(reached, self._prepared.plan.log_root_host)
 
 
-def network_case(prepared: PreparedRun) -> ResolvedCase:
-    """The case of CASES that the ladder uses: of the network benchmark, on the most hosts.
+def ladder_case(prepared: PreparedRun) -> ResolvedCase:
+    """The case of CASES that the ladder uses: one whose benchmark can probe hosts, on the most hosts.
 
     Raises:
         ConfigError: there is none on at least two hosts.
     """
-    fitting = [c for c in prepared.resolved.cases if c.benchmark.model == "network" and c.settings.nnodes > 1]
+    fitting = [case for case in prepared.resolved.cases if case.settings.nnodes > 1 and _probe_of(case) is not None]
     if not fitting:
         names = ", ".join(case.name for case in prepared.resolved.cases)
-        allowed = "at least one case of model 'network' with nnodes of 2 or more, which diagnose climbs with"
+        allowed = "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more"
         raise ConfigError([Problem(str(prepared.settings.test_file), "CASES", names, allowed)])
     return max(fitting, key=lambda case: case.settings.nnodes)
+
+
+def _probe_of(case: ResolvedCase) -> Mapping[str, JsonValue] | None:
+    return case.benchmark.outcome.probe(case.config.model_dump(mode="json"))

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.commands.diagnose import Ladder, network_case
-from run_benchmarks.commands.network_console import show_network
+from run_benchmarks.commands.diagnose import Ladder, ladder_case
+from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import (
     BANNER,
@@ -23,8 +23,8 @@ from run_benchmarks.console.console import (
     stop_logging,
 )
 from run_benchmarks.errors import InterruptedRunError
-from run_benchmarks.results.network_baseline import refusal
 from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.preparation import (
     PreparedRun,
@@ -41,7 +41,7 @@ from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import controlling, is_controlled
-from training.benchmarks.network.baseline import BaselineError, save
+from training.benchmarks.driver.protocol.baseline_file import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
 CONSOLE_FILE = "console.log"
@@ -63,8 +63,8 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     """
     os.umask(UMASK)
     if learn is not None:
-        models = [case.model for case in settings.cases.values()]
-        if problem := refusal(learn.file, models, overwrite=learn.overwrite):
+        problem = refusal(learn.file, overwrite=learn.overwrite)
+        if problem is not None:
             complain(problem)
             return EXIT_USAGE
     named = _named(prepare(settings, new_run_id()))
@@ -114,7 +114,7 @@ def diagnose(settings: Settings) -> int:
     """
     os.umask(UMASK)
     prepared = prepare(settings, new_run_id())
-    network_case(prepared)
+    ladder_case(prepared)
     named = _named(prepared)
     if named is None:
         return EXIT_USAGE
@@ -189,15 +189,19 @@ def _learn(session: Session, record: RunRecord, file: Path) -> bool:
     """Write what the run measured as a baseline; False, with the reason said, if it cannot be one."""
     found = session.learned()
     if record.exit_code != EXIT_PASS or not found:
-        why = "measured nothing" if record.exit_code == EXIT_PASS else f"ended with verdict {record.verdict}"
+        why = (
+            "measured nothing that a baseline keeps"
+            if record.exit_code == EXIT_PASS
+            else f"ended with verdict {record.verdict}"
+        )
         complain(f"--save-baseline {file}: not written: the run {why}; a baseline is what a run that passed measured")
         return False
     try:
-        save(record.run_id, found, file)
+        save(found, file)
     except BaselineError as error:
         complain(f"--save-baseline {error}")
         return False
-    LOG.info("Baseline: %s, %d measurements", file, len(found))
+    LOG.info("Baseline: %s, %d measurements of %d cases", file, sum(len(each.entries) for each in found), len(found))
     return True
 
 
@@ -218,7 +222,7 @@ def _go_to_the_background(folder: Path) -> bool:
 
 
 def _summary(record: RunRecord, result_dir: Path) -> None:
-    show_network(record, result_dir)
+    show_outcomes(record, result_dir)
     print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
     for reason in record.left_out.values():
         LOG.warning("Left out of this run: %s", reason)

@@ -30,6 +30,7 @@ from run_benchmarks.results.seal import (
     node_folder,
     sha256,
 )
+from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.run_lock import is_controlled
 from training.benchmarks.driver.protocol.perflog import Event
 
@@ -170,6 +171,7 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
             )
         if worst([case.verdict, *case.rounds]) is not case.verdict:
             findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
+        _check_expectations(case, findings)
         metrics, spread = _combined(last)
         if changed := _different(case.metrics, metrics) or _different(_dumped(case.spread), _dumped(spread)):
             findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")
@@ -177,6 +179,19 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
         findings.add(RUN_FILE, f"verdict {run.verdict} does not follow from its cases")
     if (run.verdict is Verdict.PASS) != (run.exit_code == 0):
         findings.add(RUN_FILE, f"exit code {run.exit_code} does not follow from verdict {run.verdict}")
+
+
+def _check_expectations(case: CaseRecord, findings: Findings) -> None:
+    """What is said to have been measured must be among the metrics, and a case that passes must meet its limits."""
+    for expected in case.expectations:
+        value = case.metrics.get(expected.metric)
+        if expected.measured is not None and value != expected.measured:
+            findings.add(
+                RUN_FILE, f"case {case.name}: {expected.metric} is {expected.measured}, its metrics have {value}"
+            )
+        is_met = expected.measured is not None and parse_limit(expected.limit).holds(expected.measured)
+        if case.verdict is Verdict.PASS and not is_met:
+            findings.add(RUN_FILE, f"case {case.name}: verdict pass, but {expected.sentence}")
 
 
 def _combined(rounds: list[RoundRecord]) -> tuple[dict[str, object], dict[str, Spread]]:

@@ -15,7 +15,6 @@ from run_benchmarks.inspection.facts import SECONDS, HostFacts, read_space
 from run_benchmarks.inspection.findings import HostReport, SpaceNeed
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.network.sizes import format_size, parse_sizes
 
 GB = 1e9
 BUSY_LOAD = 0.5  # runnable tasks a core: above, a person should know
@@ -25,7 +24,6 @@ LOG_BYTES, RANK_LOG_BYTES, MAX_LOG_BYTES = 256 << 20, 16 << 20, 4 << 30
 UNKNOWN_IMAGE_BYTES = 4 << 30
 IMAGE_FACTOR = 1.5  # while an engine unpacks a layer it has it twice
 CONTAINERD_ROOT = "/var/lib/containerd"
-NETWORK, SWEEP, BARRIER = "network", "sweep", "barrier"
 SHOWN_PROCESSES = 3
 
 
@@ -60,14 +58,16 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
 
 
 def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan]) -> None:
-    """Bar the host from network cases whose largest message does not fit even once a rank."""
+    """Bar the host from cases whose least need of memory it does not have."""
     for case in cases:
-        largest = _largest_message(case)
+        if case.memory is None:
+            continue
+        least = case.memory.bytes_per_rank
         on_devices = case.backend != "gloo" and bool(facts.device_free)
         if on_devices:
-            have, need, where = min(facts.device_free[: case.nproc]), largest, "on the fullest device"
+            have, need, where = min(facts.device_free[: case.nproc]), least, "on the fullest device"
         elif case.backend == "gloo" and facts.memory_available is not None:
-            have, need, where = facts.memory_available, largest * case.nproc, "of memory available"
+            have, need, where = facts.memory_available, least * case.nproc, "of memory available"
         else:
             continue
         if need > have:
@@ -75,19 +75,11 @@ def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan])
                 case.name,
                 "memory",
                 f"{have / GB:.1f} GB {where}",
-                f"{need / GB:.1f} GB at least for size {format_size(largest)}"
+                f"{need / GB:.1f} GB at least for {case.memory.purpose}"
                 + ("" if on_devices else f", once for each of {case.nproc} ranks"),
-                f"lower the end of sizes of case {case.name}",
+                f"{case.memory.remedy} of case {case.name}",
                 is_planned=report.host in case.hosts,
             )
-
-
-def _largest_message(case: CasePlan) -> int:
-    """Bytes; 0 where the case is no sweep over sizes."""
-    config = case.config
-    if case.model != NETWORK or config.get("tool") != SWEEP or config.get("collective") == BARRIER:
-        return 0
-    return max(parse_sizes(str(config.get("sizes", "1"))), default=0)
 
 
 def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
+from training.benchmarks.driver.protocol.case_config import MemoryNeed
 
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
@@ -73,7 +74,8 @@ class CasePlan(_Data):
     """One case and the first attempts at its rounds. `folder` is its name as a folder of the result tree.
 
     `launcher` starts its ranks (see the catalogue). `allowed_hosts` are those it may run on, in the order in which it
-    takes them; it runs on the first `nnodes`.
+    takes them; it runs on the first `nnodes`. `memory`: what a rank needs at least, where that is known. `expect`
+    has the limits of its metrics by words of a device's name, "" for any.
     `config_origins` says of each value in `config` where it stands, `origins` of values of the case itself.
     """
 
@@ -87,6 +89,8 @@ class CasePlan(_Data):
     config: dict[str, object]
     config_origins: dict[str, str]
     origins: dict[str, str]
+    memory: MemoryNeed | None
+    expect: dict[str, dict[str, str]]
     nnodes: int
     nproc: int
     allowed_hosts: tuple[str, ...]

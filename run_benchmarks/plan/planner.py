@@ -78,6 +78,8 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         config=case.config.model_dump(mode="json"),
         config_origins=case.config_origins,
         origins=case.origins,
+        memory=case.config.memory_need(),
+        expect=case.settings.limits(),
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,
         allowed_hosts=case.settings.hosts_of(settings.cluster.HOSTS),

@@ -10,6 +10,7 @@ from typing import TypeVar
 from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.origins import case_origins, config_origins
+from run_benchmarks.plan.references import baseline_notes, expectation_problems
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
@@ -108,15 +109,16 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
                 cases.append(_case(name, case, found, settings, vendor, local_python))
         except ConfigError as error:
             problems += error.problems
-    if problems or vendor is None:
-        raise ConfigError(problems)
+    against, not_compared = baseline_notes(settings, cases)
+    if problems or against or vendor is None:
+        raise ConfigError([*problems, *against])
     written = settings.test.ACCE_CONTAINER_OPT
     options, replaced = merged(parse_container_options(vendor.container_options), written, "ACCE_CONTAINER_OPT")
     return Resolved(
         vendor=vendor,
         options=options,
         cases=tuple(cases),
-        warnings=(*_without_effect(settings), *(replaced if settings.test.RUNTIME == "docker" else ())),
+        warnings=(*not_compared, *_without_effect(settings), *(replaced if settings.test.RUNTIME == "docker" else ())),
     )
 
 
@@ -172,6 +174,8 @@ def _case(
     if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
         ranks = f"{case.nnodes} x {case.nproc}"
         problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, refusal))
+    if loaded is not None:
+        problems += expectation_problems(name, case.limits(), found, loaded.config, settings.source(f"{name}.expect"))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or loaded is None or environment is None or requirements is None:
         raise ConfigError(problems)

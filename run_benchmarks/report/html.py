@@ -11,12 +11,12 @@ import jinja2
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.plan.plan import round_folder
-from run_benchmarks.results.network import network_view
+from run_benchmarks.results.outcomes import report_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
 from run_benchmarks.results.summary import show, show_spread
 
 TEMPLATE = "report.html.j2"
-UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None}
+UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
 STEP_FIELDS = ("size_bytes", "time_us", "algbw_GBps", "busbw_GBps", "correct")
 
 
@@ -45,7 +45,8 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     environment.filters["show_spread"] = show_spread
     environment.globals["round_folder"] = round_folder
     environment.filters["bandwidth_steps"] = bandwidth_steps
-    environment.globals["network_view"] = network_view
+    environment.globals["report_blocks"] = report_blocks
+    environment.globals["block_kind"] = lambda block: type(block).__name__
     path = result_dir / "report.html"
     template = environment.get_template(TEMPLATE)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure, Verdict
 from training.benchmarks.driver.protocol.perflog import Event
 
+MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
 TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
@@ -34,7 +35,8 @@ def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
 class Judgement:
     """What a round came to. `warnings`: what is wrong with the logs and no reason of the verdict.
 
-    `phases_ms`: by host, begin and end of the measured work, epoch ms of that host.
+    `phases_ms`: by host, begin and end of the measured work, epoch ms of that host. `devices`: the ranks' types of
+    device.
     """
 
     verdict: Verdict
@@ -44,6 +46,7 @@ class Judgement:
     steps: list[dict[str, Any]]
     warnings: list[str]
     phases_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
 
 def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None) -> Judgement:
@@ -77,7 +80,16 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
         steps=steps,
         warnings=[*without, *(sentence for _, log in sorted(logs.items()) for sentence in _left_out(log))],
         phases_ms={host: phase for host, found in logs_of.items() if (phase := phase_ms(found)) is not None},
+        devices=_devices(logs.values()),
     )
+
+
+def _devices(logs: Iterable[RankLog]) -> tuple[str, ...]:
+    """The types of device that the ranks name in SUBMIT_INFO, each once; of a log before there were names, the kind."""
+    submitted = [log.value(Event.SUBMIT_INFO) or {} for log in logs]
+    names = [info.get("device_name") or str(info.get("device", "")).partition(":")[0] for info in submitted]
+    found = {name[:MAX_DEVICE_CHARACTERS] for name in names if isinstance(name, str) and name}
+    return tuple(sorted(found)[:MAX_DEVICES])
 
 
 def bounded_metrics(found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.metrics import Spread
-from run_benchmarks.results.network_baseline import BaselineRecord
 from run_benchmarks.settings.changes import Changes
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round
 
 
@@ -115,7 +115,8 @@ class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
     `integrity` is None in records of versions that did not look.
-    `code_digest` and `config_sha256` (of the case's settings as in run.json) say what it ran.
+    `code_digest` and `config_sha256` (of the case's settings as in run.json) say what it ran, `devices` on which types
+    of device: each rank's, once.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -134,6 +135,7 @@ class RoundRecord(_Record):
     config_sha256: str | None = None
     master_port: int | None
     world_size: int
+    devices: list[str] = []
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
     nodes: list[NodeRecord]
@@ -164,8 +166,9 @@ class CaseRecord(_Record):
 
     `attempts`: for each round, which attempt counts; `earlier_attempts`: what came of those before. `spread`: of each
     metric that was measured in several rounds and is a mean, maximum or minimum of them.
-    `baseline`: its measurements against BASELINE, where that is set and a round passed. `remarks`: those of its rounds,
-    in words.
+    `expectations` and `baseline`: its measurements against its `expect` and against BASELINE, where these are set and a
+    round passed. `sentences` and `warnings`: what its benchmark says of the rounds that passed, and what of all this
+    could not be checked. `remarks`: those of its rounds, in words.
     """
 
     name: str
@@ -183,7 +186,10 @@ class CaseRecord(_Record):
     earlier_attempts: list[EarlierAttempt] = []
     metrics: dict[str, Any]
     spread: dict[str, Spread] = {}
+    expectations: list[ExpectationRecord] = []
     baseline: BaselineRecord | None = None
+    sentences: list[str] = []
+    warnings: list[str] = []
     remarks: list[str] = []
 
     @property

@@ -22,7 +22,10 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
         head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
         metrics = [(name, show_spread(value, case.spread.get(name))) for name, value in case.metrics.items()]
         metrics = metrics or [("", case.reason)]
+        metrics += [("finding", sentence) for sentence in case.sentences]
+        metrics += [("expect", f"{'' if each.met else 'not met: '}{each.sentence}") for each in case.expectations]
         metrics += [("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ())]
+        metrics += [("warning", warning) for warning in case.warnings]
         metrics += [("remark", remark) for remark in case.remarks[:SHOWN_REMARKS]]
         if (more := len(case.remarks) - SHOWN_REMARKS) > 0:
             metrics.append(("remark", f"and {more} more, in report.html"))

@@ -78,6 +78,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         config_sha256=config_digest(mask_config(case.config)),
         master_port=facts.master_port,
         world_size=case.nnodes * case.nproc,
+        devices=list(judgement.devices),
         metrics=judgement.metrics,
         steps=judgement.steps,
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],

@@ -22,7 +22,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import Spread, combine
-from run_benchmarks.results.network_baseline import BaselineRecord, against_baseline, measured
+from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import (
     CaseRecord,
     HostRecord,
@@ -34,6 +34,7 @@ from run_benchmarks.results.records import (
     write_text,
 )
 from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
+from run_benchmarks.results.standards import Held, Standards, case_baseline
 from run_benchmarks.session.images import image_records
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import ROOT as ROOT
@@ -51,8 +52,9 @@ from run_benchmarks.session.schedule import (
 )
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
 from run_benchmarks.state.journal import Journal, RunEnded, RunStarted
+from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
-from training.benchmarks.network import baseline as network_baseline
+from training.benchmarks.driver.protocol.outcome import Assessment
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 PUSH_SECONDS = 120.0
@@ -78,9 +80,8 @@ class Session:
         self._code_differences: dict[str, list[str]] = {}
         self._images: Mapping[str, ImageIdentity] = {}
         self._revision = revision(ROOT, set(prepared.code.names))
-        # Read at the start: the file may be replaced meanwhile.
-        file = prepared.settings.test.BASELINE
-        self._baseline = network_baseline.load(file) if file else {}
+        test = prepared.settings.test
+        self._standards = Standards(test.BASELINE, test.BASELINE_PERCENT)
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
@@ -202,7 +203,7 @@ class Session:
                 try:
                     for record in schedule.attempts(case, round_plan.index):
                         rounds[ended:] = [record]
-                        write_record(self._result_dir / "run.json", self._record())
+                        write_record(self._result_dir / "run.json", self._record(is_final=False))
                 except TooFewHostsError as error:
                     self._skipped[case.name] = str(error)
                     LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
@@ -239,12 +240,15 @@ class Session:
     def _finish(self) -> RunRecord:
         LOG.info("======== Step 3: Collect results. ========")
         record = self._record()
+        for case in record.cases:
+            log_standards(case)
         write_record(self._result_dir / "run.json", record)
         write_report(self._result_dir, record, [r for rounds in self._rounds.values() for r in rounds])
         return record
 
-    def _record(self) -> RunRecord:
-        cases = [self._case_record(case) for case in self._plan.cases]
+    def _record(self, *, is_final: bool = True) -> RunRecord:
+        """run.json as it stands; what the benchmarks say of their results is left to the final one."""
+        cases = [self._case_record(case, is_final=is_final) for case in self._plan.cases]
         # A signal while the last round is collected leaves that round its verdict, but the run was interrupted.
         verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
         return RunRecord(
@@ -270,27 +274,29 @@ class Session:
             cases=cases,
         )
 
-    def _case_record(self, case: CasePlan) -> CaseRecord:
+    def _case_record(self, case: CasePlan, *, is_final: bool) -> CaseRecord:
         rounds = self._rounds[case.name]
         verdicts = [record.verdict for record in rounds]
         if len(rounds) < len(case.rounds):
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
         reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
-        baseline: BaselineRecord | None = None
+        passed = [record for record in rounds if record.verdict is Verdict.PASS]
+        held = Held()
         metrics: dict[str, Any] = {}
         spread: dict[str, Spread] = {}
         try:
-            metrics, spread = combine([record.metrics for record in rounds if record.verdict is Verdict.PASS])
-            baseline = self._against_baseline(case)
+            metrics, spread = combine([record.metrics for record in passed])
+            held = self._standards.hold(case, passed, metrics)
         except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
             LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
             verdicts.append(Verdict.FAIL)
             reasons.append(f"its measurements cannot be combined: {type(error).__name__}: {str(error)[:300]}")
-        if baseline is not None and baseline.is_below:
+        if held.failures:
             verdicts.append(Verdict.FAIL)
-            reasons.append(f"below the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
+            reasons.append("; ".join(held.failures))
         if len(rounds) < len(case.rounds):
             reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
+        said = assess(case, passed) if is_final else Assessment()
         earlier = earlier_attempts(self._result_dir / case.folder, rounds)
         return CaseRecord(
             name=case.name,
@@ -308,24 +314,17 @@ class Session:
             earlier_attempts=earlier,
             metrics=metrics,
             spread=spread,
-            baseline=baseline,
+            expectations=list(held.expectations),
+            baseline=held.baseline,
+            sentences=list(said.sentences),
+            warnings=[*said.warnings, *held.warnings],
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
         )
 
-    def learned(self) -> dict[str, network_baseline.Entry]:
-        """The measurements of the network cases, once they have run: what a baseline holds."""
-        found: dict[str, network_baseline.Entry] = {}
-        for case in self._plan.cases:
-            if case.model == network_baseline.MODEL:
-                found |= measured(case.name, self._rounds[case.name])
-        return found
-
-    def _against_baseline(self, case: CasePlan) -> BaselineRecord | None:
-        file, percent = self._prepared.settings.test.BASELINE, self._prepared.settings.test.BASELINE_PERCENT
-        passed = [record for record in self._rounds[case.name] if record.verdict is Verdict.PASS]
-        if file is None or case.model != network_baseline.MODEL or not passed:
-            return None
-        return against_baseline(case.name, passed, file, self._baseline, percent)
+    def learned(self) -> list[CaseBaseline]:
+        """What a baseline keeps of each case, once they have run; cases that measured nothing are left out."""
+        found = [case_baseline(self._plan.run_id, case, self._rounds[case.name]) for case in self._plan.cases]
+        return [each for each in found if each.entries]
 
     def _host_record(self, report: HostReport) -> HostRecord:
         facts = report.facts
@@ -348,6 +347,17 @@ def exit_code(verdict: Verdict) -> int:
     if verdict is Verdict.PASS:
         return EXIT_PASS
     return EXIT_INTERRUPTED if verdict is Verdict.ABORTED else EXIT_FAIL
+
+
+def log_standards(case: CaseRecord) -> None:
+    """Say which limits a case does not meet and what is worse than the baseline, and what could not be compared."""
+    broken = [each.sentence for each in case.expectations if not each.met]
+    if case.baseline is not None and case.baseline.is_below:
+        broken += case.baseline.sentences
+    for sentence in broken:
+        LOG.error("Testcase %s: %s", case.name, sentence)
+    for warning in case.warnings:
+        LOG.warning("Testcase %s: %s", case.name, warning)
 
 
 def log_findings(reports: Mapping[str, HostReport]) -> None:

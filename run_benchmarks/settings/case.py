@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
 
+from run_benchmarks.settings.limits import EXPECT_WORDS, limits_by_device
 from run_benchmarks.settings.value_types import (
     ConfigName,
     Count,
@@ -48,6 +49,10 @@ class CaseSettings(BaseModel):
         {}, description='settings of the case config to change, e.g. `{"sizes": "1M..1G x4"}`'
     )
 
+    expect: Annotated[dict[str, JsonValue], WithJsonSchema({"words": EXPECT_WORDS})] = Field(
+        {}, description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}` ([limits](#limits-of-a-case))'
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _all_of_its_hosts(cls, values: Any) -> Any:
@@ -82,6 +87,16 @@ class CaseSettings(BaseModel):
     def _json(cls, overrides: dict[str, JsonValue]) -> dict[str, JsonValue]:
         json.dumps(overrides, allow_nan=False)  # they travel as JSON
         return overrides
+
+    @field_validator("expect")
+    @classmethod
+    def _limits(cls, expect: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        limits_by_device(expect)
+        return expect
+
+    def limits(self) -> dict[str, dict[str, str]]:
+        """`expect` by words of a device's name, "" for any."""
+        return limits_by_device(self.expect)
 
     @model_validator(mode="after")
     def _both_or_none(self) -> CaseSettings:

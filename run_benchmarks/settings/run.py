@@ -19,7 +19,7 @@ from run_benchmarks.settings.value_types import (
     VariableName,
     WebAddress,
 )
-from training.benchmarks.network import baseline
+from training.benchmarks.driver.protocol import baseline_file
 
 CASES_WORDS = "a list of case names, or a dict of case keys with their data paths"
 
@@ -97,9 +97,9 @@ class TestConf(BaseModel):
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
     )
     BASELINE: Path | None = Field(
-        None, description="what a good run measured ([network benchmarks](network-benchmarks.md#a-baseline))"
+        None, description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))"
     )
-    BASELINE_PERCENT: Percent = Field(10.0, description="how many percent below BASELINE fail a case")
+    BASELINE_PERCENT: Percent = Field(10.0, description="how many percent worse than BASELINE fail a case")
 
     @field_validator("FLAGPERF_LOG_LEVEL", mode="before")
     @classmethod
@@ -121,8 +121,8 @@ class TestConf(BaseModel):
     def _baseline(cls, path: Path | None) -> Path | None:
         if path is not None:
             try:
-                baseline.load(path.expanduser())
-            except baseline.BaselineError as error:
+                baseline_file.load(path.expanduser())
+            except baseline_file.BaselineError as error:
                 raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
         return path and path.expanduser()
 

@@ -21,7 +21,6 @@ from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
 from training.benchmarks.driver.protocol.config_file import read_config_file
 from training.benchmarks.driver.protocol.problems import Problem
-from training.benchmarks.network import baseline
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
 
@@ -81,12 +80,6 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     problems += set_keys.sourced([*found, *more])
     if cluster is None or test is None or problems:
         raise ConfigError(problems)
-    if test.BASELINE is not None and not any(
-        cases[name].model == baseline.MODEL for name in test.CASES if name in cases
-    ):
-        allowed = f"nothing, or at least one case of model {baseline.MODEL!r} in CASES: others have no baseline"
-        file = set_keys.source(str(test_file), "BASELINE")
-        raise ConfigError([Problem(file, "BASELINE", str(test.BASELINE), allowed)])
     return Settings(
         cluster=cluster,
         test=test,

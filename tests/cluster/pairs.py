@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from run_benchmarks.results.network import NetworkView, network_view
+from run_benchmarks.results.outcomes import measured_case, measured_round
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller
+from training.benchmarks.network.view import NetworkView, network_view
 
 HEALTHY, SLOW = "200mbit", "80mbit"
 CASE = "PAIRS"
@@ -66,7 +67,8 @@ def measure(
 def view_of(answer: Answer, index: int = 1) -> NetworkView:
     """What the report shows of a round."""
     case = CaseRecord.model_validate(answer.run_record()["cases"][0])
-    view = network_view(case, RoundRecord.model_validate(answer.round_record(CASE, index)))
+    measured = measured_round(RoundRecord.model_validate(answer.round_record(CASE, index)))
+    view = network_view(measured_case(case), measured)
     assert view is not None and view.analysis is not None
     assert answer.folder is not None
     report = (answer.folder / "report.html").read_text()

@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from run_benchmarks.commands.network_console import show_network
+from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.console.console import print_table
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import combine
-from run_benchmarks.results.network_baseline import measured
 from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
+from run_benchmarks.results.standards import case_baseline
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
@@ -39,8 +40,10 @@ from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
 from tests.run_benchmarks.results.rounds import STEP, outcome, round_record, run_record
+from training.benchmarks.driver.protocol.baseline_file import BaselineError
+from training.benchmarks.driver.protocol.default_outcome import compare
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.network.baseline import BaselineError, compare, read_run
+from training.benchmarks.network.baseline import read_run
 
 MAX_RECORD_BYTES = 8 << 20
 FACTS = RoundFacts(index=1, attempt=1, started_ms=5, phase_seconds={"run": 1.0}, master_port=29500, ended_early=None)
@@ -74,8 +77,10 @@ class WholePath:
         strict((self._folder / "run.json").read_bytes())
         write_report(self._folder, run, list(records)).read_text(encoding="utf-8")
         print_table("", ("",) * 6, case_rows(run), file=io.StringIO())
-        show_network(run, self._folder)
-        found = measured("ONE", records)
+        show_outcomes(run, self._folder)
+        said = assess(run.cases[0], records)
+        assert all(isinstance(sentence, str) for sentence in (*said.sentences, *said.warnings))
+        found = dict(case_baseline("run1", self._case, records).entries)
         assert all(math.isfinite(change.percent) for change in compare(found, found, 10.0))
         with contextlib.suppress(BaselineError):
             read_run(self._folder)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.driver.protocol.default_outcome import compare
+from training.benchmarks.driver.protocol.outcome import Reference
 from training.benchmarks.driver.protocol.perflog import PREFIX
 from training.benchmarks.network import baseline
+from training.benchmarks.network.references import references
 
 METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}
 
@@ -18,12 +21,15 @@ def line(event: str, value: Mapping[str, Any]) -> str:
     return PREFIX + json.dumps({"event": event, "value": value, "metadata": METADATA}) + "\n"
 
 
-def run_folder(folder: Path, seed: int, factors: dict[str, float], *, correct: str = "pass") -> Path:
+def run_folder(
+    folder: Path, seed: int, factors: dict[str, float], *, correct: str = "pass", device: str = "cpu"
+) -> Path:
     """A run's folder with one round of pairs among four hosts."""
     log = folder / "PAIRS" / "round1" / "host_noderank0" / "rank0.out.log"
     log.parent.mkdir(parents=True)
     values = steps("pairs", 4, slowest_member(factors), noise=0.01, seed=seed)
-    text = line("SUBMIT_INFO", {"model": "network", "case": "PAIRS"})
+    submitted = {"model": "network", "framework": "pytorch", "case": "PAIRS", "device": device, "config": {}}
+    text = line("SUBMIT_INFO", submitted)
     text += "".join(line("STEP_END", value) for value in values)
     log.write_text(text + line("FINISHED", {"correct": correct}))
     return folder
@@ -60,20 +66,20 @@ def test_a_host_that_became_slow_is_a_regression(
 
 
 def test_overlapping_ranges_prove_nothing() -> None:
-    then = baseline.Entry(p50_us=100, low_us=80, high_us=150, busbw_gbps=1, n=3)
-    now = baseline.Entry(p50_us=140, low_us=120, high_us=160, busbw_gbps=1, n=3)
-    assert [change.regression for change in baseline.compare({"a": now}, {"a": then}, 10)] == [False]
+    then = Reference(value=100, low=80, high=150, n=3, unit="us", better="lower")
+    now = Reference(value=140, low=120, high=160, n=3, unit="us", better="lower")
+    assert [change.is_regression for change in compare({"a": now}, {"a": then}, 10)] == [False]
 
 
 @pytest.mark.parametrize(("fastest", "regression"), [(105.0, False), (125.0, True)])
 def test_of_a_single_repeat_the_iterations_are_the_range(fastest: float, regression: bool) -> None:
     """One p50 tells nothing of the noise."""
 
-    def measured(**time_us: float) -> dict[str, baseline.Entry]:
-        return baseline.entries([("ONE", {"collective": "all_reduce", "busbw_GBps": 1.0, "time_us": time_us})])
+    def measured(**time_us: float) -> dict[str, Reference]:
+        return references([{"collective": "all_reduce", "busbw_GBps": 1.0, "time_us": time_us}])
 
     then, now = measured(min=90.0, p50=100.0, p95=120.0), measured(min=fastest, p50=140.0, p95=160.0)
-    assert [change.regression for change in baseline.compare(now, then, 10)] == [regression]
+    assert [change.is_regression for change in compare(now, then, 10)] == [regression]
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +97,17 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pyt
     assert not file.exists()
     file.write_text('{"schema_version": 9}')
     assert baseline.main(["compare", str(good), str(file)]) == 2
-    assert "schema_version 9, expected 2" in capsys.readouterr().err
-    file.write_text('{"schema_version": 2, "entries": {}}')
+    assert "schema_version 9, expected 3" in capsys.readouterr().err
+    file.write_text('{"schema_version": 2, "run": "run1", "entries": {}}')
+    assert baseline.main(["compare", str(good), str(file)]) == 2
+    assert "neither units nor devices nor settings; make a new one" in capsys.readouterr().err
+    file.write_text('{"schema_version": 3, "saved_ms": 1, "cases": []}')
     assert baseline.main(["compare", str(good), str(file)]) == 2
     assert "nothing that the baseline holds" in capsys.readouterr().err
+
+
+def test_another_device_is_not_compared(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "baseline.json"
+    baseline.main(["save", str(run_folder(tmp_path / "theirs", 1, {}, device="NVIDIA H200")), str(file)])
+    assert baseline.main(["compare", str(good), str(file)]) == 2
+    assert "PAIRS: not compared: device cpu, there NVIDIA H200" in capsys.readouterr().out

@@ -38,6 +38,20 @@ class CaseConfig(BaseModel):
         """
         return None
 
+    def memory_need(self) -> "MemoryNeed | None":
+        """The least memory of a rank, on its device or of its host; None where that is not known."""
+        return None
+
+
+class MemoryNeed(BaseModel):
+    """Bytes that one rank needs at least, for what, and how to need less; the check of the hosts asks for them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bytes_per_rank: int
+    purpose: str
+    remedy: str
+
 
 ConfigT = TypeVar("ConfigT", bound=CaseConfig)
 

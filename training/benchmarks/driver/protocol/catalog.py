@@ -1,11 +1,18 @@
-"""Finds all benchmarks: folders training/benchmarks/<model>/<framework> with a config.py. Needs no torch."""
+"""Finds all benchmarks: folders training/benchmarks/<model>/<framework> with a config.py. Needs no torch.
+
+A benchmark has two halves: config.py, what can be set, and outcome.py, what its results mean. The latter may be absent.
+"""
 
 import difflib
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
+from training.benchmarks.driver.protocol.outcome import Metric, Outcome
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGE = "training.benchmarks"
@@ -13,6 +20,7 @@ _DRIVER = "driver"  # shared by all benchmarks, not a benchmark itself
 
 # What starts the ranks of a framework, the LAUNCHER in its config.py: torch's agent, or launch.processes.
 LAUNCHERS = ("torchrun", "processes")
+PARTS_OF_OUTCOME = tuple(sorted(name for name in vars(Outcome) if not name.startswith("_")))
 
 
 class UnknownBenchmarkError(LookupError):
@@ -21,12 +29,13 @@ class UnknownBenchmarkError(LookupError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
-    """One benchmark: its settings and the module that `driver.launch` starts in every rank."""
+    """One benchmark: its settings, the module that `driver.launch` starts in every rank, and what its results mean."""
 
     model: str
     framework: str
     config_class: type[CaseConfig]
     entry_module: str
+    outcome: Outcome
     launcher: str = "torchrun"
 
 
@@ -40,7 +49,7 @@ def benchmark(model: str, framework: str) -> Benchmark:
     """The benchmark of `model` and `framework`; a framework may have a version, as in pytorch_2.0.1.
 
     Raises:
-        UnknownBenchmarkError: there is no such model or framework.
+        UnknownBenchmarkError: there is no such model or framework, or a half of the benchmark is of another form.
     """
     package = framework.partition("_")[0]
     known = available()
@@ -59,8 +68,26 @@ def benchmark(model: str, framework: str) -> Benchmark:
         framework=package,
         config_class=module.Config,
         entry_module=module.ENTRY_MODULE,
+        outcome=_outcome(module, f"{_PACKAGE}.{model}.{package}.outcome"),
         launcher=launcher,
     )
+
+
+def _outcome(config: ModuleType, name: str) -> Outcome:
+    """OUTCOME of the benchmark's outcome.py; without that file the default one, of the METRICS of its config.py."""
+    declared = getattr(config, "METRICS", ())
+    if importlib.util.find_spec(name) is None:
+        if not all(isinstance(metric, Metric) for metric in declared):
+            raise UnknownBenchmarkError(f"{config.__file__}: METRICS holds something else than {Metric.__name__}s")
+        return DefaultOutcome(declared)
+    module = importlib.import_module(name)
+    outcome = getattr(module, "OUTCOME", None)
+    if declared:
+        raise UnknownBenchmarkError(f"{config.__file__}: METRICS has no effect beside {module.__file__}")
+    if not isinstance(outcome, Outcome):
+        missing = [part for part in PARTS_OF_OUTCOME if not callable(getattr(outcome, part, None))]
+        raise UnknownBenchmarkError(f"{module.__file__}: OUTCOME lacks {', '.join(missing)}; allowed: an Outcome")
+    return outcome
 
 
 def _message(what: str, name: str, known: list[str]) -> str:

@@ -101,7 +101,19 @@ def _surroundings(device: torch.device, data_dir: Path | None) -> dict[str, obje
         "device": str(device),
         "data_dir": None if data_dir is None else str(data_dir),
     }
-    if device.type == "cuda":
+    if device.type != "cuda":
+        facts["device_name"] = _cpu_name(Path("/proc/cpuinfo"))
+    else:
         facts["device_name"] = torch.cuda.get_device_name(device)
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return facts
+
+
+def _cpu_name(cpuinfo: Path) -> str:
+    """The processor's name as its maker has it; the architecture where the kernel tells none, as on ARM."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
+    return names[0] if names and names[0] else platform.machine()

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.case_config import CaseConfig, MemoryNeed
 from training.benchmarks.network.links import link
 from training.benchmarks.network.nccl_tests import PROGRAMS
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks, rounds
@@ -247,6 +247,15 @@ class Config(CaseConfig):
             return self.refusal_of(self.rounds_of(hosts), nnodes)
         except ValueError as error:
             return str(error)
+
+    def memory_need(self) -> MemoryNeed | None:
+        """The largest message of a sweep."""
+        largest = max(self.size_list)
+        if self.tool != "sweep" or largest == 0:
+            return None
+        return MemoryNeed(
+            bytes_per_rank=largest, purpose=f"size {format_size(largest)}", remedy="lower the end of sizes"
+        )
 
     def rounds_of(self, hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
         """The rounds of the pattern on these hosts.

@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.results.network import NetworkView, network_view
-from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound
+from training.benchmarks.network.view import NetworkView, network_view
+
+CASE = MeasuredCase(name="PAIRS", config={"slow_percent": 15.0}, nnodes=4, nproc=2)
+
+
+def a_round(found: list[dict[str, Any]], **metrics: Any) -> MeasuredRound:
+    """A round on 10.0.0.1 to 10.0.0.4."""
+    hosts = {node_rank: f"10.0.0.{node_rank + 1}" for node_rank in range(4)}
+    return MeasuredRound(number=1, metrics=metrics, steps=found, hosts=hosts)
 
 
 def view_of(found: list[dict[str, Any]], **metrics: Any) -> NetworkView:
-    view = network_view(case(), a_round(found, **metrics))
+    view = network_view(CASE, a_round(found, **metrics))
     assert view is not None
     return view
 
@@ -45,8 +53,7 @@ def test_a_plain_sweep_has_a_plot_and_its_answer() -> None:
 
 
 def test_what_is_no_network_round_has_no_view() -> None:
-    assert network_view(case("bert"), a_round([{"loss": 1.0}])) is None
-    assert network_view(case(), a_round([])) is None
+    assert network_view(CASE, a_round([])) is None
 
 
 @pytest.mark.parametrize(

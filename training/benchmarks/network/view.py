@@ -1,24 +1,17 @@
-"""Turns a round of the network benchmark into statements about hosts: host x host matrix, outliers.
-
-The analysis is the benchmark's own; here the hosts bear the names of the cluster config, and a host may have sent
-anything.
-"""
+"""Turns a round of the network benchmark into sentences, the host x host matrix, groups, a plot, nccl-tests' table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from run_benchmarks.results.records import CaseRecord, RoundRecord
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network import table
 from training.benchmarks.network.analysis import Analysis, analyse
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.symptoms import LATE_PERCENT
-
-MODEL = "network"
-SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +27,7 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What the report shows of a round: sentences, the matrix by host (None on the diagonal), groups, plot."""
+    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, an SVG plot."""
 
     sentences: tuple[str, ...]
     analysis: Analysis | None
@@ -43,27 +36,15 @@ class NetworkView:
     plot: str
 
 
-def network_view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
-    """The view of a round; None for another benchmark, and for a round that measured nothing.
-
-    Of measurements that cannot be analysed, whatever hosts made of them, it has one sentence that says so.
-    """
-    try:
-        return _view(case, record)
-    except Exception as error:  # noqa: BLE001 - a page of all rounds is not lost for what one of them holds
-        sentence = f"its measurements cannot be analysed: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"
-        return NetworkView(sentences=(sentence,), analysis=None, hosts=(), matrix=(), plot="")
-
-
-def _view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
-    if case.model != MODEL or not record.steps:
+def network_view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView | None:
+    """The view of a round, its hosts under the user's names; None for a round that measured nothing."""
+    if not measured.steps:
         return None
-    names = {node.node_rank: node.host for node in record.nodes}
     slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
     found = None
     if isinstance(slow, int | float) and isinstance(late, int | float):
-        found = analyse(record.steps, slow_percent=float(slow), late_percent=float(late), names=names)
-    answer = record.metrics.get("answer")
+        found = analyse(measured.steps, slow_percent=float(slow), late_percent=float(late), names=measured.hosts)
+    answer = measured.metrics.get("answer")
     sentences = found.sentences if found else ((str(answer),) if answer else ())
     is_matrix = found is not None and found.pattern == "pairs"
     return NetworkView(
@@ -71,20 +52,56 @@ def _view(case: CaseRecord, record: RoundRecord) -> NetworkView | None:
         analysis=found,
         hosts=found.hosts if found else (),
         matrix=_matrix(found) if found is not None and is_matrix else (),
-        plot=_plot(record.steps, case.config),
+        plot=_plot(measured.steps, case.config),
     )
 
 
-def nccl_table(title: str, record: RoundRecord) -> str:
+def nccl_table(title: str, found: Sequence[Mapping[str, Any]]) -> str:
     """A sweep of all ranks as nccl-tests prints it; empty for another pattern, or where a host sent something else."""
-    steps = [step for step in record.steps if step.get("pattern") == "all"]
+    steps = [step for step in found if step.get("pattern") == "all"]
     try:
         first = steps[0]
         head = table.header(str(first["collective"]), int(first["world_size"]), title, str(first["convention"]))
         text = "\n".join((head, *map(table.row, steps), table.footer(steps)))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
         return ""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+    return text
+
+
+def matrix_table(view: NetworkView) -> Table:
+    """The host x host matrix: GB/s with its interval, shaded by its share of the fastest, bad where a host is named."""
+
+    def cell(found: MatrixCell | None) -> TableCell:
+        if found is None:
+            return TableCell(value="")
+        note = f"{found.low:.4g} to {found.high:.4g}"
+        return TableCell(value=found.gbps, note=note, is_bad=found.named, shade=found.share)
+
+    return Table(
+        title="busbw between hosts, GB/s: median of the repeats (interval)",
+        columns=("", *view.hosts),
+        rows=tuple(
+            (TableCell(value=host), *map(cell, cells)) for host, cells in zip(view.hosts, view.matrix, strict=True)
+        ),
+    )
+
+
+def groups_table(found: Analysis) -> Table:
+    """The groups of a pattern at the largest size: hosts, ranks, busbw in GB/s and its interval over the repeats."""
+    return Table(
+        title="",
+        columns=("group", "hosts", "ranks", "busbw, GB/s", "interval"),
+        rows=tuple(
+            (
+                TableCell(value=group.group),
+                TableCell(value=", ".join(group.hosts)),
+                TableCell(value=group.world_size),
+                TableCell(value=group.busbw_gbps.value),
+                TableCell(value=f"{group.busbw_gbps.low:.4g} to {group.busbw_gbps.high:.4g}"),
+            )
+            for group in found.groups
+        ),
+    )
 
 
 def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
@@ -102,7 +119,7 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
 
 
-def _plot(steps: list[dict[str, Any]], config: Mapping[str, Any]) -> str:
+def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
     """busbw over message size where all ranks swept two sizes or more, and what was advertised; empty otherwise."""
     points = [point for step in steps if (point := _point(step)) is not None]
     if len({size for size, _ in points}) < 2:

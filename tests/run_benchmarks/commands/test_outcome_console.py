@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.commands.network_console import MATRIX_HOSTS, show_network
+from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.results.records import write_record
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.network.pytorch.outcome import MATRIX_HOSTS
 
 SWEPT = {
     "pattern": "all",
@@ -33,7 +34,7 @@ def shown(folder: Path, capsys: pytest.CaptureFixture[str], *rounds: list[dict[s
         place = folder / "PAIRS" / ("round1" if attempt == 1 else f"round1_try{attempt}")
         place.mkdir(parents=True)
         write_record(place / "round.json", a_round(found).model_copy(update={"attempt": attempt}))
-    show_network(run_record({}).model_copy(update={"cases": [case(), case("bert")]}), folder)
+    show_outcomes(run_record({}).model_copy(update={"cases": [case(), case("bert")]}), folder)
     return capsys.readouterr().out
 
 

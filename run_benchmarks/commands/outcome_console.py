@@ -1,0 +1,45 @@
+"""Prints what each benchmark shows of its rounds on the console when a run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from run_benchmarks.console.console import CONSOLE, outliving, print_table
+from run_benchmarks.hosts.incoming.text import printable
+from run_benchmarks.results.outcomes import console_blocks
+from run_benchmarks.results.records import RoundRecord, RunRecord
+from run_benchmarks.results.summary import show
+from training.benchmarks.driver.protocol.outcome import Block, Picture, Table
+
+
+def show_outcomes(run: RunRecord, result_dir: Path) -> None:
+    """Print the rounds of each case, each in its last attempt, as its benchmark shows them."""
+    for case in run.cases:
+        for record in _last_attempts(result_dir / case.folder):
+            for block in console_blocks(case, record):
+                _show(block)
+
+
+def _show(block: Block) -> None:
+    """Print a block; hosts may have sent what a terminal obeys, which becomes a question mark."""
+    if isinstance(block, Table):
+        rows = [tuple(printable(show(cell.value)) for cell in row) for row in block.rows]
+        print_table(printable(block.title), tuple(map(printable, block.columns)), rows)
+    elif not isinstance(block, Picture):
+        with outliving():
+            CONSOLE.print(printable(block.text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _last_attempts(folder: Path) -> Iterator[RoundRecord]:
+    found: dict[int, RoundRecord] = {}
+    for path in folder.glob("round*/round.json"):
+        try:
+            record = RoundRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):  # its round has been reported as it was judged
+            continue
+        if record.round not in found or record.attempt > found[record.round].attempt:
+            found[record.round] = record
+    yield from (found[number] for number in sorted(found))

@@ -1,0 +1,111 @@
+"""Checks that what a case is held against fits it: the metrics of `expect` exist, BASELINE can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol import baseline_file
+from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.catalog import Benchmark
+from training.benchmarks.driver.protocol.masking import mask_config
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric
+from training.benchmarks.driver.protocol.problems import Problem
+
+
+class SizedCase(Protocol):
+    """What is needed of a case's settings."""
+
+    @property
+    def nnodes(self) -> int: ...
+
+    @property
+    def nproc(self) -> int: ...
+
+
+class LookedUpCase(Protocol):
+    """What is needed of a resolved case."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def benchmark(self) -> Benchmark: ...
+
+    @property
+    def config(self) -> CaseConfig: ...
+
+    @property
+    def settings(self) -> SizedCase: ...
+
+
+def metric_named(name: str, metrics: Sequence[Metric]) -> Metric | None:
+    """The metric that a user means, also without the brackets of its name."""
+    return next((metric for metric in metrics if folded(metric.name) == folded(name)), None)
+
+
+def expectation_problems(
+    name: str, limits: Mapping[str, Mapping[str, str]], benchmark: Benchmark, config: CaseConfig, source: str
+) -> list[Problem]:
+    """Metrics in a case's `expect` that its benchmark does not have with these settings, and units that are not theirs.
+
+    Args:
+        limits: as settings.limits.limits_by_device gives them.
+        source: the file where the case stands, for the messages.
+    """
+    metrics = benchmark.outcome.metrics(mask_config(config.model_dump(mode="json")))
+    known_as = f"metrics of {benchmark.model}:{benchmark.framework} with these settings"
+    known = tuple(metric.name for metric in metrics)
+    problems = []
+    for device, of_device in limits.items():
+        prefix = f"{name}.expect" if device == ANY_DEVICE else f"{name}.expect[{device!r}]"
+        seen: dict[str, str] = {}
+        for wanted, text in of_device.items():
+            key, metric = f"{prefix}.{wanted}", metric_named(wanted, metrics)
+            unit = parse_limit(text).unit
+            if metric is None:
+                none = "" if known else ": the benchmark declares none, by METRICS in its config.py or an outcome.py"
+                problems.append(Problem(source, key, text, f"unknown metric{none}", known, known_as if known else ""))
+            elif unit and unit != metric.unit:
+                problems.append(Problem(source, key, text, f"expected {metric.unit or 'no unit'} as its unit"))
+            elif metric.name in seen:
+                problems.append(Problem(source, key, text, f"the same metric as {seen[metric.name]!r}: expected once"))
+            else:
+                seen[metric.name] = wanted
+    return problems
+
+
+def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[list[Problem], list[str]]:
+    """Whether BASELINE has anything of these cases: a problem where it has nothing of any, a warning for each it lacks.
+
+    Raises:
+        BaselineError: the file cannot be read.
+    """
+    file = settings.test.BASELINE
+    if file is None or not cases:
+        return [], []
+    baseline = baseline_file.load(file)
+    notes = []
+    for case in cases:
+        found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
+        conditions = dict(case.benchmark.outcome.conditions(measured_case(case)))
+        mismatches = [each.mismatch(each.device, conditions) for each in found]
+        if not found:
+            notes.append(f"{case.name} is not compared: BASELINE {file} has no case of this name and model")
+        elif all(mismatches):
+            notes.append(f"{case.name} is not compared: BASELINE {file} is of other settings: {mismatches[0]}")
+    if len(notes) < len(cases):
+        return [], notes
+    known = tuple(dict.fromkeys(each.case for each in baseline.cases))
+    allowed = (
+        f"a baseline with one of the CASES in it at least; it has {', '.join(known) or 'none'}; {'; '.join(notes)}"
+    )
+    return [Problem(settings.source("BASELINE"), "BASELINE", str(file), allowed)], []
+
+
+def measured_case(case: LookedUpCase) -> MeasuredCase:
+    """The case as its benchmark's outcome takes it."""
+    config = mask_config(case.config.model_dump(mode="json"))
+    return MeasuredCase(name=case.name, config=config, nnodes=case.settings.nnodes, nproc=case.settings.nproc)

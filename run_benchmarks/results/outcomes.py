@@ -1,0 +1,139 @@
+"""The records of cases and rounds, put to their benchmark's outcome: what it says, shows and keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
+from training.benchmarks.driver.protocol.masking import mask_config
+from training.benchmarks.driver.protocol.outcome import (
+    Assessment,
+    Block,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Outcome,
+    Paragraph,
+)
+
+SHOWN_CHARACTERS = 300
+
+
+class CaseLike(Protocol):
+    """What is needed of a case, planned or recorded."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def framework(self) -> str: ...
+
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+    @property
+    def nnodes(self) -> int: ...
+
+    @property
+    def nproc(self) -> int: ...
+
+
+class NodeLike(Protocol):
+    """What is needed of a node."""
+
+    @property
+    def node_rank(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+
+class RoundLike(Protocol):
+    """What is needed of a round."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def metrics(self) -> dict[str, Any]: ...
+
+    @property
+    def steps(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def nodes(self) -> Sequence[NodeLike]: ...
+
+    @property
+    def devices(self) -> list[str]: ...
+
+
+def framework_of(case: CaseLike) -> str:
+    """The framework's name without a version."""
+    return case.framework.partition("_")[0]
+
+
+def outcome_of(case: CaseLike) -> Outcome:
+    """The outcome of the case's benchmark; the default one where that is not there any more (an old record)."""
+    try:
+        return benchmark(case.model, case.framework).outcome
+    except UnknownBenchmarkError:
+        return DefaultOutcome()
+
+
+def measured_case(case: CaseLike) -> MeasuredCase:
+    """The case as an outcome takes it."""
+    return MeasuredCase(name=case.name, config=mask_config(case.config), nnodes=case.nnodes, nproc=case.nproc)
+
+
+def measured_round(record: RoundLike) -> MeasuredRound:
+    """The round as an outcome takes it."""
+    hosts = {node.node_rank: node.host for node in record.nodes}
+    return MeasuredRound(number=record.round, metrics=record.metrics, steps=record.steps, hosts=hosts)
+
+
+def device_of(rounds: Sequence[RoundLike]) -> str:
+    """The type of device of these rounds; several are joined by " + "."""
+    return " + ".join(sorted({device for each in rounds for device in each.devices})) or "unknown"
+
+
+def metrics_of(case: CaseLike) -> Sequence[Metric]:
+    """The metrics that the case's benchmark declares, the key figure first; none where it cannot say."""
+    try:
+        found = outcome_of(case).metrics(mask_config(case.config))
+    except Exception:  # noqa: BLE001 - the settings of a record are of any version
+        return ()
+    return sorted(found, key=lambda metric: not metric.is_key)
+
+
+def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
+    """What the benchmark says of these rounds; where it cannot, a warning."""
+    try:
+        return outcome_of(case).assess(measured_case(case), [measured_round(each) for each in rounds])
+    except Exception as error:  # noqa: BLE001 - whatever hosts sent is not the run's end
+        return Assessment(warnings=(failure(error),))
+
+
+def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
+    """What the console shows of a round; nothing where hosts sent what cannot be shown."""
+    try:
+        return tuple(outcome_of(case).console(measured_case(case), measured_round(record)))
+    except Exception:  # noqa: BLE001 - the report says why
+        return ()
+
+
+def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
+    """The round's section of the report; a sentence where its measurements cannot be analysed."""
+    try:
+        return tuple(outcome_of(case).report(measured_case(case), measured_round(record)))
+    except Exception as error:  # noqa: BLE001 - a page of all rounds is not lost for what one of them holds
+        return (Paragraph(text=failure(error)),)
+
+
+def failure(error: Exception) -> str:
+    """That an outcome failed over what hosts sent, in words."""
+    return f"its measurements cannot be analysed: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"

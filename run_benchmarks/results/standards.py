@@ -1,0 +1,149 @@
+"""Holds the cases of a run against the limits of their `expect` and against a baseline, and makes new baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.references import metric_named
+from run_benchmarks.results.comparison import BaselineRecord, BaselineRow, ExpectationRecord
+from run_benchmarks.results.outcomes import (
+    CaseLike,
+    RoundLike,
+    device_of,
+    framework_of,
+    measured_case,
+    measured_round,
+    metrics_of,
+    outcome_of,
+)
+from run_benchmarks.settings.limits import limits_for, parse_limit
+from training.benchmarks.driver.protocol.baseline_file import Baseline, CaseBaseline, load
+from training.benchmarks.driver.protocol.default_outcome import is_measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A case against its standards. `failures`: why it does not meet them; `warnings`: what was not checked."""
+
+    expectations: tuple[ExpectationRecord, ...] = ()
+    baseline: BaselineRecord | None = None
+    failures: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Standards:
+    """BASELINE as it is when the run begins (the file may be replaced meanwhile), and the limits of each case."""
+
+    def __init__(self, file: Path | None, percent: float) -> None:
+        self._file, self._percent = file, percent
+        self._baseline: Baseline | None = load(file) if file else None
+
+    def hold(self, case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> Held:
+        """Hold the rounds that passed, and the metrics of all of them together, against what the case has to meet."""
+        if not passed:
+            return Held()
+        expectations = expectations_of(case, passed, metrics)
+        failures = [each.sentence for each in expectations if not each.met]
+        warnings = []
+        if case.expect and not expectations:
+            names = ", ".join(case.expect)
+            warnings.append(f"no limit was checked: expect has some for {names}, this ran on {device_of(passed)}")
+        baseline = self._against_baseline(case, passed)
+        if baseline is not None and baseline.is_below:
+            failures.append(f"worse than the baseline {baseline.file}: {'; '.join(baseline.sentences)}")
+        elif baseline is not None and not baseline.rows:
+            warnings += baseline.sentences
+        return Held(
+            expectations=tuple(expectations), baseline=baseline, failures=tuple(failures), warnings=tuple(warnings)
+        )
+
+    def _against_baseline(self, case: CasePlan, passed: Sequence[RoundLike]) -> BaselineRecord | None:
+        if self._file is None or self._baseline is None:
+            return None
+        known = self._baseline.of_case(case.name, case.model, framework_of(case))
+        return against_baseline(case, passed, self._file, known, self._percent)
+
+
+def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> list[ExpectationRecord]:
+    """Each limit that applies to the device of these rounds, and whether the metric meets it."""
+    declared = metrics_of(case)
+    found = []
+    for name, text in limits_for(case.expect, {device for each in passed for device in each.devices}).items():
+        metric, limit = metric_named(name, declared), parse_limit(text)
+        if metric is None:  # another version of the benchmark planned the case
+            raise LookupError(f"metric {name} of its expect is unknown")
+        value = metrics.get(metric.name)
+        measured = float(value) if isinstance(value, int | float) and is_measured(value) else None
+        found.append(
+            ExpectationRecord(
+                metric=metric.name,
+                unit=metric.unit,
+                limit=text,
+                measured=measured,
+                met=measured is not None and limit.holds(measured),
+            )
+        )
+    return found
+
+
+def against_baseline(
+    case: CaseLike, passed: Sequence[RoundLike], file: Path, known: Sequence[CaseBaseline], percent: float
+) -> BaselineRecord:
+    """The case's rounds against its entries of `file`. What cannot be compared is said, not compared."""
+    now = case_baseline("", case, passed)
+    fitting = next((each for each in known if not each.mismatch(now.device, now.conditions)), None)
+    if fitting is None:
+        reasons = [each.mismatch(now.device, now.conditions) for each in known]
+        why = f"it is of {'; or of '.join(reasons)}" if reasons else "it has no case of this name and model"
+        return BaselineRecord(
+            file=str(file), percent=percent, sentences=[f"not compared with the baseline {file}: {why}"], rows=[]
+        )
+    compared = outcome_of(case).compare(now.entries, fitting.entries, percent)
+    changes, sentences = compared.changes, list(compared.sentences)
+    if not changes:
+        sentences = [f"not compared with the baseline {file}: it holds none of this case's measurements"]
+    elif not sentences:
+        sentences = [f"all {len(changes)} measurements are within {percent:g} % of the baseline {file}"]
+    unknown = len(now.entries) - len(changes)
+    if changes and unknown:
+        sentences.append(f"{unknown} more of this case's measurements are not in {file} and were not compared")
+    rows = [
+        BaselineRow(
+            what=change.what,
+            unit=change.now.unit,
+            better=change.now.better,
+            measured=change.now.value,
+            baseline=change.then.value,
+            ratio=change.ratio,
+            below=change.is_regression,
+        )
+        for change in changes
+    ]
+    return BaselineRecord(file=str(file), device=now.device, percent=percent, sentences=sentences, rows=rows)
+
+
+def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> CaseBaseline:
+    """What a baseline keeps of the case's rounds."""
+    outcome, measured = outcome_of(case), measured_case(case)
+    return CaseBaseline(
+        case=case.name,
+        model=case.model,
+        framework=framework_of(case),
+        device=device_of(passed),
+        run=run,
+        conditions=dict(outcome.conditions(measured)),
+        entries=dict(outcome.references(measured, [measured_round(each) for each in passed])),
+    )
+
+
+def refusal(file: Path, *, overwrite: bool) -> str | None:
+    """Why no baseline can be saved there, asked before anything runs; None if it can."""
+    if file.is_dir() or not file.parent.is_dir():
+        return f"--save-baseline {file}: is no file in a folder that exists"
+    if file.exists() and not overwrite:
+        return f"--save-baseline {file}: is there already; add --overwrite-baseline to replace it, or name another"
+    return None

@@ -1,0 +1,69 @@
+"""Outcome of the device tests: of each test the slowest device's figure, and its percent of the datasheet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
+from training.benchmarks.driver.protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Table, TableCell
+
+_MATMUL, _KEY = "matmul_", ("matmul_bf16", "matmul_fp16", "matmul_fp32")
+# Settings that judge the devices and do not change what is measured.
+_LIMITS = ("datasheet", "min_percent", "max_percent_below_best", "tests")
+
+
+class BaseOutcome(DefaultOutcome):
+    """See Outcome."""
+
+    def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
+        """A figure and a percentage for each test; the latter only where the device has a datasheet."""
+        tests = [test for test in config.get("tests", ()) if isinstance(test, str)]
+        key = next((test for test in _KEY if test in tests), tests[0] if tests else "")
+        found = []
+        for test in tests:
+            unit, name = ("TFLOPS", f"{test}_TFLOPS") if test.startswith(_MATMUL) else ("GB/s", f"{test}_GBps")
+            found.append(
+                Metric(name=name, unit=unit, better="higher", meaning="slowest device of the run", is_key=test == key)
+            )
+            found.append(
+                Metric(
+                    name=f"{test}_percent", unit="%", better="higher", meaning="of the datasheet", is_reference=False
+                )
+            )
+        return (*found, Metric(name="e2e_time", unit="s", better="lower", is_reference=False))
+
+    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """Sizes and counts; the limits of a case and its choice of tests do not change a measurement."""
+        return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
+
+    def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """Every test with the slowest and the fastest rank, bad ones marked."""
+        rows = tuple(row for step in measured.steps if (row := _row(step)) is not None)
+        if not rows:
+            return ()
+        title = "every device in each test, all at once"
+        columns = ("test", "unit", "slowest rank", "fastest rank", "datasheet", "bad ranks")
+        return (Table(title=title, columns=columns, rows=rows),)
+
+
+def _row(step: Mapping[str, Any]) -> tuple[TableCell, ...] | None:
+    """A test as a row; None for a step of another form."""
+    values, bad, promise = step.get("values_of_ranks"), step.get("bad_ranks"), step.get("datasheet")
+    if not isinstance(values, list) or not values or not all(isinstance(value, int | float) for value in values):
+        return None
+    lowest, highest = min(values), max(values)
+    named = dict(bad) if isinstance(bad, dict) else {}
+    return (
+        TableCell(value=str(step.get("test"))),
+        TableCell(value=str(step.get("unit"))),
+        TableCell(value=lowest, note=f"rank {values.index(lowest)}", is_bad=str(values.index(lowest)) in named),
+        TableCell(value=highest, note=f"rank {values.index(highest)}"),
+        TableCell(value=promise if isinstance(promise, int | float) else ""),
+        TableCell(value="; ".join(f"{rank}: {why}" for rank, why in named.items()), is_bad=bool(named)),
+    )
+
+
+OUTCOME = BaseOutcome()

@@ -1,0 +1,193 @@
+"""Defines what a benchmark says of its results: the Protocol of every outcome.py, and the plain data in and out.
+
+A benchmark's `config.py` says what can be set, its `outcome.py` what comes of it. The controller asks it on the head
+node, so it imports no torch; what hosts sent reaches it as JSON values of any content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One number of FINISHED: its name there, its unit ("" for a pure number) and which direction is better.
+
+    `is_key`: the figure that stands for the benchmark. `is_reference`: whether a baseline keeps it.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    meaning: str = ""
+    is_key: bool = False
+    is_reference: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredCase:
+    """A case: its name, the JSON of its settings (secrets masked), and its size in hosts and ranks per host."""
+
+    name: str
+    config: Mapping[str, Any]
+    nnodes: int
+    nproc: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRound:
+    """A round: the value of rank 0's FINISHED and of each STEP_END; `hosts` has the user's host names by node rank."""
+
+    number: int
+    metrics: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]]
+    hosts: Mapping[int, str]
+
+
+class Reference(BaseModel):
+    """A measurement that is kept: the median of `n` values, their range, all in `unit`.
+
+    `details` is the benchmark's own: what was measured, for people.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float = Field(gt=0, allow_inf_nan=False)
+    low: float = Field(gt=0, allow_inf_nan=False)
+    high: float = Field(gt=0, allow_inf_nan=False)
+    n: int = Field(ge=1)
+    unit: str
+    better: Better
+    details: dict[str, JsonValue] = {}
+
+    @model_validator(mode="after")
+    def _in_its_range(self) -> Reference:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"value {self.value:g} does not lie between low {self.low:g} and high {self.high:g}")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A measurement against its reference; `what` names it for people.
+
+    `percent` is how much worse it is (negative: better). `is_regression`: worse by more than is allowed.
+    """
+
+    what: str
+    now: Reference
+    then: Reference
+    percent: float
+    is_regression: bool
+
+    @property
+    def ratio(self) -> float:
+        """How good it is, 1 being the reference: measured / reference where higher is better, else the inverse."""
+        ratio = self.now.value / self.then.value
+        return ratio if self.now.better == "higher" else 1 / ratio
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """All that two sets of references have in common, the worst first, and sentences on what became worse."""
+
+    changes: tuple[Change, ...]
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assessment:
+    """What a case's results say: findings, and what a reader should distrust. Neither changes the verdict."""
+
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableCell:
+    """A cell of a table: a text or a number, a smaller note below it, whether it is bad, and a shade from 0 to 1."""
+
+    value: str | float
+    note: str = ""
+    is_bad: bool = False
+    shade: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paragraph:
+    """A sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preformatted:
+    """Lines that are shown as they are, in a font of one width."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table; numbers stand on the right. Each row has as many cells as there are columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """An SVG element, for the report alone. The benchmark escapes in it what hosts sent."""
+
+    svg: str
+
+
+Block = Paragraph | Preformatted | Table | Picture
+
+
+@runtime_checkable
+class Outcome(Protocol):
+    """One benchmark's outcome; `OUTCOME` in its outcome.py is one. DefaultOutcome has all of it for plain numbers.
+
+    `config` is the JSON of a case's settings as its `Config` validated them. Exceptions are caught and told: they cost
+    the part that is asked for, not the run.
+    """
+
+    def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
+        """The numbers that a case with these settings puts into FINISHED and that can be expected or compared."""
+        ...
+
+    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """What must be equal for two measurements of a case to be compared, by name."""
+        ...
+
+    def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
+        """What a baseline keeps of these rounds, by a key that says what was measured."""
+        ...
+
+    def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
+        """Compare what both hold; worse by more than `percent` is a regression."""
+        ...
+
+    def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
+        """Sentences and warnings for the verdict, of the rounds that passed."""
+        ...
+
+    def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """What the console shows of a round when the run has ended."""
+        ...
+
+    def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """The round's section of report.html."""
+        ...
+
+    def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
+        """Overrides that make the case a quick test of whether two ranks can talk, for `diagnose`; None: it is none."""
+        ...

@@ -1,0 +1,5 @@
+"""Outcome of the GLM benchmark: that of the shared trainer, and its own evaluation."""
+
+from training.benchmarks.driver.training.outcome import TrainingOutcome
+
+OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower", "accuracy": "higher"})

@@ -1,0 +1,133 @@
+"""Outcome of the network benchmark: busbw and its analysis, a reference for each collective and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome, compare
+from training.benchmarks.driver.protocol.outcome import (
+    Assessment,
+    Block,
+    Comparison,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Paragraph,
+    Picture,
+    Preformatted,
+    Reference,
+    Table,
+    TableCell,
+)
+from training.benchmarks.network.references import named_references, regressions_in_words, what_of
+from training.benchmarks.network.view import NetworkView, groups_table, matrix_table, nccl_table, network_view
+
+# A wider matrix fits on no terminal; the report has it.
+MATRIX_HOSTS = 12
+SMALL = "8"  # bytes
+
+_E2E = Metric(name="e2e_time", unit="s", better="lower", meaning="from the start of rank 0 to the result")
+_ALWAYS = (
+    Metric(name="max_busbw_GBps", unit="GB/s", better="higher", meaning="largest bus bandwidth", is_key=True),
+    Metric(name="avg_busbw_GBps", unit="GB/s", better="higher", meaning="mean bus bandwidth of all sizes"),
+    Metric(name="max_algbw_GBps", unit="GB/s", better="higher", meaning="largest algorithm bandwidth"),
+    Metric(name="min_p50_us", unit="us", better="lower", meaning="smallest median time of an operation"),
+)
+_OF_A_LINK = Metric(
+    name="measured_over_expected", unit="", better="higher", meaning="largest busbw / that of expected_link"
+)
+_OF_GROUPS = Metric(name="noise_percent", unit="%", better="lower", meaning="noise from repeat to repeat")
+_OF_HALVES = Metric(name="bisection_GBps", unit="GB/s", better="higher", meaning="across the cut, in each direction")
+_OF_PARTS = Metric(name="many_over_one", unit="", better="lower", meaning="time of many messages / of one")
+_OF_OBJECTS = Metric(name="object_over_tensor", unit="", better="lower", meaning="time of the object's way / tensor's")
+
+
+class NetworkOutcome(DefaultOutcome):
+    """See Outcome."""
+
+    def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
+        """Those of every case, and those of its tool and pattern."""
+        tool, pattern = config.get("tool", "sweep"), config.get("pattern", "all")
+        depending = (
+            (_OF_A_LINK, config.get("expected_link") is not None),
+            (_OF_GROUPS, pattern != "all"),
+            (_OF_HALVES, pattern == "halves"),
+            (_OF_PARTS, tool == "all_reduce_latency_comp"),
+            (_OF_OBJECTS, str(tool).startswith("all_gather_object")),
+        )
+        return (*_ALWAYS, *(metric for metric, is_there in depending if is_there), _E2E)
+
+    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """The backend alone: collective, size, form and hosts are in each measurement's key."""
+        return {"backend": case.config.get("backend")}
+
+    def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
+        """The time of each collective, size, form and group."""
+        return named_references((each.steps, each.hosts) for each in rounds)
+
+    def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
+        """Hosts all of whose pairs became slower are named as such."""
+        changes = compare(now, then, percent, {key: what_of(found) for key, found in now.items()})
+        return Comparison(changes=changes, sentences=tuple(regressions_in_words(changes)))
+
+    def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
+        """What the analysis of each round's groups found."""
+        views = {each.number: network_view(case, each) for each in rounds}
+        return Assessment(
+            sentences=tuple(
+                f"round {number}: {sentence}" if len(rounds) > 1 else sentence
+                for number, view in views.items()
+                if view is not None and view.analysis is not None
+                for sentence in view.sentences
+            )
+        )
+
+    def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """nccl-tests' table of a sweep by all ranks, the matrix of pairs."""
+        title = f"{case.name} round {measured.number}"
+        if text := nccl_table(title, measured.steps):
+            return (Preformatted(text=text),)
+        view = network_view(case, measured)
+        if view is None or not 0 < len(view.matrix) <= MATRIX_HOSTS:
+            return ()
+        return (_small_matrix(title, view),)
+
+    def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """Sentences, the plot, and of a pattern the matrix or the groups."""
+        view = network_view(case, measured)
+        if view is None:
+            return ()
+        blocks: list[Block] = [Paragraph(text=sentence) for sentence in view.sentences]
+        if view.plot:
+            blocks.append(Picture(svg=view.plot))
+        if view.matrix:
+            blocks.append(matrix_table(view))
+        elif view.analysis is not None:
+            blocks.append(groups_table(view.analysis))
+            if view.analysis.bisection_gbps is not None:
+                blocks.append(Paragraph(text=f"Bisection: {view.analysis.bisection_gbps:.4g} GB/s in each direction."))
+        return blocks
+
+    def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
+        """The same case with its smallest message."""
+        return {"sizes": SMALL}
+
+
+def _small_matrix(title: str, view: NetworkView) -> Table:
+    return Table(
+        title=f"{title}: busbw between hosts, GB/s, median of the repeats (!: named)",
+        columns=("", *view.hosts),
+        rows=tuple(
+            (
+                TableCell(value=host),
+                *(TableCell(value="" if cell is None else f"{cell.gbps:.4g}{' !' * cell.named}") for cell in cells),
+            )
+            for host, cells in zip(view.hosts, view.matrix, strict=True)
+        ),
+    )
+
+
+OUTCOME = NetworkOutcome()
