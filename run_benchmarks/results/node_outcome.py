@@ -1,4 +1,4 @@
-"""What is known of one node after a round: how its task ended, and the files that were collected from it."""
+"""Reads the outcome of one node of a round: the end of its task, and the files that were collected from it."""
 
 from __future__ import annotations
 

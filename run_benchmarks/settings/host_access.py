@@ -80,7 +80,11 @@ def users_of(cluster: ClusterConf) -> dict[str, str]:
 
 
 def home_of(name: str, cluster: ClusterConf) -> str:
-    """The home of the user that logs in on a host, by convention of its name. Raises ConfigError."""
+    """The home of the user that logs in on a host, by the convention for its name.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
     if name not in cluster.ssh_hosts:
         return str(Path.home())
     user = endpoint_of(name, cluster).user

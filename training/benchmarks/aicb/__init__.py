@@ -1,4 +1,4 @@
-"""AICB workloads: what a training step of a large model communicates, without a GPU.
+"""AICB workloads: the communication of a training step of a large model, computed without a GPU.
 
 from training.benchmarks.aicb import Workload, WorkloadArgs, generate
 

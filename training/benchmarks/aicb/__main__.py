@@ -1,4 +1,4 @@
-"""`python -m training.benchmarks.aicb`."""
+"""Runs the command line of `python -m training.benchmarks.aicb`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""AIOB description files: measured GPU times of a model's parts, strictly read.
+"""Reads AIOB description files strictly: measured GPU times of a model's parts.
 
 A file is a line `train_iter:N`, then sections `name:` each with the indented lines `time_gpu_max: x`, `time_gpu_min: x`
 and `time_gpu_avg: x`, all in microseconds.
@@ -40,20 +40,23 @@ class CompFile:
     sections: dict[str, Statistics]
 
     def average_ns(self, name: str) -> int:
-        """The average of a section in ns, 0 where the file has none."""
+        """The average of a section in ns, 0 if the file has no such section."""
         return self._sum_ns([name] if name in self.sections else [])
 
     def minimum_ns(self, name: str) -> int:
+        """The minimum of a section in ns, 0 if the file has no such section."""
         return round(self.sections[name].minimum * 1000)
 
     def attention_ns(self, *, recompute: bool = False) -> int:
-        """Time of an attention block and its layer norm; recompute counts flash attention twice, as AICB does."""
+        """Time, in ns, of an attention block and its layer norm; recompute counts flash attention twice, as AICB
+        does.
+        """
         names = [name for name in self.sections if "atten" in name]
         again = [name for name in names if "flash" in name] if recompute else []
         return self._sum_ns([*names, *again, "layernorm"])
 
     def mlp_ns(self) -> int:
-        """Time of an MLP block and its layer norm."""
+        """Time, in ns, of an MLP block and its layer norm."""
         return self._sum_ns([*(name for name in self.sections if "mlp" in name), "layernorm2"])
 
     def _sum_ns(self, names: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Making workloads from parameters: the checks, then the dialect."""
+"""Generates workloads from parameters: checks the rules, then calls the dialect."""
 
 from training.benchmarks.aicb import dialects, rules
 from training.benchmarks.aicb.dialects.base import Dialect
@@ -21,9 +21,9 @@ def generate(
 ) -> Workload:
     """The workload of one rank.
 
-    model: a model of your own instead of the one the parameters describe; for frame DeepSpeed any `MockedModel`, for
-    Megatron one whose modules have `forward` and `backward`. pp_stage: the rank's pipeline stage. force: also where
-    rules are broken, as long as the dialect's output is well defined.
+    model: a model of your own instead of the one that the parameters describe; for frame DeepSpeed any `MockedModel`,
+    for Megatron one whose modules have `forward` and `backward`. pp_stage: the rank's pipeline stage. force: generate
+    also if rules are broken, as long as the dialect's output is well defined.
 
     Raises:
         ParameterError: rules are broken; the message lists all of them.

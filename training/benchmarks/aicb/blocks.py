@@ -1,7 +1,7 @@
-"""A sequence of rows stored as what repeats, not as copies.
+"""Stores a sequence of rows as distinct rows and repetitions instead of copies.
 
 A training step is a few distinct rows repeated over layers, micro-batches and iterations. A `Block` keeps each distinct
-row once and the repetition as a number, so building, counting and rendering cost what the distinct rows cost.
+row once and the repetition as a number, so the cost of building, counting and rendering depends on the distinct rows.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class Block(Generic[Row]):
         self._length = once * repeat
 
     def __len__(self) -> int:
-        """Rows, repetitions included."""
+        """Number of rows, repetitions included."""
         return self._length
 
     def __iter__(self) -> Iterator[Row]:
@@ -40,11 +40,13 @@ class Block(Generic[Row]):
                     yield part
 
     def times(self, repeat: int) -> "Block[Row]":
-        """This block `repeat` times over."""
+        """This block repeated `repeat` times."""
         return self if repeat == 1 else Block((self,), repeat)
 
     def tally(self, weight: int = 1, into: "Counter[Row] | None" = None) -> "Counter[Row]":
-        """How often each distinct row occurs; costs what the stored rows cost. Rows must be hashable."""
+        """Number of occurrences of each distinct row, in time proportional to the stored rows. Rows must be
+        hashable.
+        """
         counts: Counter[Row] = Counter() if into is None else into
         inner = weight * self.repeat
         for part in self.parts if inner else ():
@@ -55,7 +57,7 @@ class Block(Generic[Row]):
         return counts
 
     def map(self, convert: "Callable[[Row], OtherRow | None]") -> "Block[OtherRow]":
-        """The same structure with each stored row converted, or left out where `convert` returns None."""
+        """The same structure with each stored row converted, or removed where `convert` returns None."""
         parts: list[OtherRow | Block[OtherRow]] = []
         for part in self.parts:
             converted = part.map(convert) if isinstance(part, Block) else convert(part)
@@ -64,19 +66,19 @@ class Block(Generic[Row]):
         return Block(parts, self.repeat)
 
     def count_where(self, predicate: Callable[[Row], bool]) -> int:
-        """Rows for which `predicate` holds, repetitions included."""
+        """Number of rows for which `predicate` holds, repetitions included."""
         once = sum(
             part.count_where(predicate) if isinstance(part, Block) else int(predicate(part)) for part in self.parts
         )
         return once * self.repeat
 
     def encoded_size(self, encode: Callable[[Row], bytes]) -> int:
-        """Bytes that `chunks` with the same `encode` will yield."""
+        """Number of bytes that `chunks` with the same `encode` yields."""
         once = sum(part.encoded_size(encode) if isinstance(part, Block) else len(encode(part)) for part in self.parts)
         return once * self.repeat
 
     def chunks(self, encode: Callable[[Row], bytes], limit: int = 1 << 20) -> Iterator[bytes]:
-        """The rows as bytes, joined into pieces of at most about `limit` bytes, so that memory stays flat."""
+        """The rows as bytes, joined into pieces of about `limit` bytes at most, so that memory stays constant."""
         yield from _Renderer(encode, limit).chunks(self)
 
 

@@ -1,4 +1,4 @@
-"""The command line: generate, simai, suite, show and deviations."""
+"""Runs the command line: generate, simai, suite, show and deviations."""
 
 import argparse
 import sys
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
-    """Parses, with - for _ in the names of options too; an unknown option is an error that names the nearest one."""
+    """Parse options, also with - for _ in their names; an unknown option is an error that names the nearest one."""
     namespace, unknown = parser.parse_known_args([_underscored(word) for word in words])
     if unknown:
         known = [spelling for action in parser._actions for spelling in action.option_strings]
@@ -74,7 +74,7 @@ def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
 
 
 def _underscored(word: str) -> str:
-    """An option's name as it is declared: --context-parallel-size=2 is --context_parallel_size=2. Values stay."""
+    """An option's name as it is declared: --context-parallel-size=2 becomes --context_parallel_size=2. Values stay."""
     if not word.startswith("--"):
         return word
     name, equals, value = word.partition("=")
@@ -89,7 +89,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The options that every writing command has."""
+    """Add the options of all commands that write."""
     parser.add_argument(
         "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
         help="whose behaviour the workload follows (default: %(default)s)",

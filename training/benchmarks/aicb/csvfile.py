@@ -1,6 +1,6 @@
-"""Workload CSV files: AICB's format byte for byte, and beside each a record of the parameters it was made from.
+"""Reads and writes workload CSV files in AICB's format, byte for byte, each with a record of its parameters beside it.
 
-The CSV itself has no place for parameters and stays what AICB's readers expect; the record is `<file>.args.json`.
+The CSV itself has no place for parameters and stays as AICB's readers expect it; the record is `<file>.args.json`.
 """
 
 import json
@@ -18,7 +18,7 @@ RANKS_LINE = "[rank"
 
 
 def args_path(path: Path) -> Path:
-    """Where the parameters of the workload `path` are kept."""
+    """The path of the parameters of the workload at `path`."""
     return path.with_name(f"{path.name}.args.json")
 
 

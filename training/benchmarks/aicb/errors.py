@@ -8,18 +8,18 @@ class AicbError(Exception):
 
 
 class WorkloadFileError(AicbError):
-    """A workload file that cannot be read; says file, line and what is wrong."""
+    """A workload file cannot be read; the message names file, line and mistake."""
 
     def __init__(self, path: Path, line: int | None, what: str) -> None:
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {what}")
 
 
 class CompFileError(AicbError):
-    """An AIOB description file that cannot be used."""
+    """An AIOB description file cannot be used."""
 
 
 class ParameterError(AicbError):
-    """Parameters that break rules; `problems` lists each."""
+    """Parameters break rules; `problems` lists each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

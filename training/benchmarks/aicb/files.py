@@ -1,4 +1,4 @@
-"""Writing a large file at the speed of the disk, all of it or nothing."""
+"""Writes a large file at the speed of the disk, completely or not at all."""
 
 import errno
 import os
@@ -29,10 +29,10 @@ def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
 
 
 def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
-    """Writes `chunks` (`size` bytes in all) to a temporary file beside `path`, then renames it there.
+    """Write `chunks` (`size` bytes in all) to a temporary file beside `path`, then rename it.
 
-    On any error or Ctrl-C nothing is left and an older file stays as it was. The space is reserved first, so that a
-    full disk is noticed before anything is written. A path that is no regular file (a pipe) is written directly.
+    On any error or Ctrl-C nothing is left and an older file is unchanged. The space is reserved first, so that a full
+    disk is noticed before anything is written. A path that is no regular file (a pipe) is written directly.
     """
     try:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):

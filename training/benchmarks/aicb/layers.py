@@ -1,6 +1,6 @@
-"""Layers of a tensor-parallel transformer as what they are: names, full sizes, and what one rank holds of them.
+"""Layers of a tensor-parallel transformer as data: names, full sizes, and the part of one rank.
 
-What is sent when such a layer runs is a dialect's business, see `dialects`.
+The communication of such a layer is defined by a dialect, see `dialects`.
 """
 
 from training.benchmarks.aicb.model import MockedModel, MockedParam
@@ -31,7 +31,7 @@ class RowParallelLinear(MockedModel):
 
 
 class VocabParallelEmbedding(MockedModel):
-    """Word vectors split over tp ranks, and learnt positions that each rank holds whole.
+    """Word vectors divided over tp ranks, and learned positions that each rank holds in full.
 
     word_copies: how many times the dialect counts the word vectors.
     """
@@ -52,7 +52,7 @@ class LayerNorm(MockedModel):
 
 
 class Experts(MockedModel):
-    """The experts of one rank: `matrices` weights of (hidden_size, ffn_size * num_experts / ep / tp) together."""
+    """The experts of one rank: `matrices` weights of shape (hidden_size, ffn_size * num_experts / ep / tp) in total."""
 
     def __init__(
         self, hidden_size: int, ffn_size: int, num_experts: int, *, ep: int, tp: int, matrices: int, name: str

@@ -1,8 +1,8 @@
-"""The base classes a model is built from: parameters with a shape, and modules that hold them.
+"""The base classes of a model: parameters with a shape, and modules that hold them.
 
-A model says which parameters there are and in which order they are used; a trainer (`frame`) says what is communicated.
-For DeepSpeed that is all there is to a model. For Megatron, where the layers themselves communicate, a module also has
-`forward` and `backward`.
+A model defines its parameters and the order of their use; a trainer (`frame`) defines the communication. A model for
+DeepSpeed is complete with that. For Megatron, where the layers themselves communicate, a module also has `forward` and
+`backward`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,11 +31,11 @@ class MockedParam:
         self.name = name
 
     def numel(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.shape)
 
     def msg_size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.numel() * self.elem_size
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class MockedParam:
 
 
 class MockedModel:
-    """A module: the attributes that are parameters, modules or lists of them are its parts, as they were assigned."""
+    """A module: its attributes that are parameters, modules or lists of them are its parts, in order of assignment."""
 
     name: str = ""
 
@@ -68,15 +68,15 @@ class MockedModel:
         return found
 
     def numel(self) -> int:
-        """Elements of all parameters."""
+        """Number of elements of all parameters."""
         return sum(part.numel() for part in self.parts())
 
     def forward(self) -> Block[LogItem]:
-        """Rows of the forward pass of one micro-batch: those of the parts, in order."""
+        """Rows of the forward pass of one micro-batch: the rows of the parts, in order."""
         return Block([child.forward() for child in self.child_modules()])
 
     def backward(self) -> Block[LogItem]:
-        """Rows of the backward pass: those of the parts, last part first."""
+        """Rows of the backward pass: the rows of the parts in reverse order."""
         return Block([child.backward() for child in reversed(self.child_modules())])
 
 

@@ -1,4 +1,4 @@
-"""Default file names: readable, and different for different workloads."""
+"""Makes default file names: readable, and different for different workloads."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ NO_WORKLOAD = ("workload_only", "enable_visual")
 
 
 def default_path(args: WorkloadArgs, target: str, dialect: str) -> Path:
-    """Where a workload goes without --output: the folders AICB uses, and a name that says what it is.
+    """The path of a workload without --output: the folders that AICB uses, and a descriptive name.
 
-    The sizes everyone asks for are readable; the digest over all parameters keeps any two workloads apart.
+    The main sizes are readable; the digest over all parameters distinguishes any two workloads.
     """
     name = args.frame.lower()
     if args.frame == "DeepSpeed":
@@ -45,7 +45,7 @@ def _sizes(args: WorkloadArgs) -> list[str]:
 
 
 def _digest(args: WorkloadArgs, target: str, dialect: str) -> str:
-    """Eight hex digits over everything that can make two workloads different, an AIOB file's content included."""
+    """Eight hex digits over everything that can distinguish two workloads, including the content of an AIOB file."""
     values = {name: value for name, value in args.to_dict().items() if name not in NO_WORKLOAD}
     if args.comp_filepath and Path(args.comp_filepath).is_file():
         values["comp_filepath"] = Path(args.comp_filepath).read_text(encoding="utf-8", errors="replace")

@@ -1,6 +1,6 @@
-"""One operation of a workload: its type, group, size and where in the training step it happens.
+"""One operation of a workload: its type, group, size and its stage in the training step.
 
-The columns and their spelling are those of AICB's workload CSV, so that its files and ours are the same thing.
+The columns and their spelling are those of AICB's workload CSV, so that its files and ours are interchangeable.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ GemmShape = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class CommType(Enum):
-    """What a row does. `epoch_end` closes the initialisation and each iteration, `computation` is a GEMM."""
+    """The kind of a row. `epoch_end` closes the initialization and each iteration, `computation` is a GEMM."""
 
     all_reduce = "all_reduce"
     isend = "isend"
@@ -32,7 +32,7 @@ class CommType(Enum):
 
 
 class CommGroup(Enum):
-    """Which ranks take part. The group of every rank is called `all`."""
+    """The ranks that take part. The group of all ranks is called `all`."""
 
     dp_group = "dp_group"
     pp_group = "pp_group"
@@ -80,7 +80,9 @@ class LogItem:
 
     @property
     def comm_bytes(self) -> int | float:
-        """msg_size of a communication in bytes, 0 for what moves no data: a barrier, a computation, an epoch end."""
+        """msg_size of a communication in bytes, 0 for rows that move no data: a barrier, a computation, an epoch
+        end.
+        """
         if not self.is_communication or self.comm_type is CommType.barrier or isinstance(self.msg_size, tuple):
             return 0
         return self.msg_size

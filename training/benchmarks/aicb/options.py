@@ -1,4 +1,4 @@
-"""The command line's options: AICB's names, their kinds and what they mean, and how they become `WorkloadArgs`."""
+"""Defines the options of the command line: AICB's names, their kinds and meanings, their conversion to WorkloadArgs."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def whole(text: str) -> int:
-    """A whole number, also as 1e9.
+    """An integer, also in the form 1e9.
 
     Raises:
         ValueError: the text is no whole number.
@@ -39,7 +39,7 @@ def truth(text: str) -> bool:
 
 
 def text_or_none(text: str) -> str | None:
-    """A text, where the word None means that there is none."""
+    """A text, or None for the word None."""
     return None if text == "None" else text
 
 
@@ -179,7 +179,7 @@ _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str) -> WorkloadArgs:
-    """Preset, then what was given over it.
+    """The preset's parameters, overridden by those given.
 
     Raises:
         ValueError: this frame has no such preset.

@@ -1,6 +1,6 @@
-"""The parameters of a workload, under AICB's names and with AICB's defaults, and what follows from them.
+"""The parameters of a workload, with AICB's names and defaults, and the values derived from them.
 
-This is data only: what a parameter may hold is in `rules`, how it is spelt on the command line in `options`.
+This is data only: `rules` defines the allowed values, `options` the spelling on the command line.
 """
 
 import sys
@@ -18,7 +18,7 @@ GRADIENT_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadArgs:
-    """What a workload is made from. Sizes are in elements unless they say bytes; None means "derived" (see below)."""
+    """Parameters of a workload. Sizes are in elements unless they say bytes; None means "derived" (see below)."""
 
     frame: str = "Megatron"
     gpu_type: str | None = None
@@ -94,7 +94,9 @@ class WorkloadArgs:
 
     @property
     def data_parallel_size(self) -> int:
-        """Ranks that hold the same shard: world_size // (tp * pp). Context parallelism does not count in AICB."""
+        """Number of ranks that hold the same shard: world_size // (tp * pp). Context parallelism does not count in
+        AICB.
+        """
         return self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel)
 
     @property
@@ -104,7 +106,7 @@ class WorkloadArgs:
 
     @property
     def layers_per_stage(self) -> int:
-        """Layers of one pipeline stage; a remainder is dropped, as in AICB."""
+        """Number of layers of one pipeline stage; a remainder is dropped, as in AICB."""
         return self.num_layers // self.pipeline_model_parallel
 
     @property
@@ -114,19 +116,21 @@ class WorkloadArgs:
 
     @property
     def attention_size(self) -> int:
-        """Width of the attention projections: (hidden_size // heads) * heads."""
+        """Width of the attention projections in elements: (hidden_size // heads) * heads."""
         return self.hidden_size // self.heads * self.heads
 
     @property
     def ffn_size(self) -> int:
-        """ffn_hidden_size; by default 4h, with swiglu two thirds of it in steps of 64: int(8h/3 / 64) * 64."""
+        """ffn_hidden_size in elements; by default 4h, with swiglu two thirds of it in steps of 64: int(8h/3 / 64) *
+        64.
+        """
         if self.ffn_hidden_size is not None:
             return self.ffn_hidden_size
         return int((4 * self.hidden_size * 2 / 3) / 64) * 64 if self.swiglu else 4 * self.hidden_size
 
     @property
     def padded_vocab_size(self) -> int:
-        """vocab_size padded up to a multiple of make_vocab_size_divisible_by * tp."""
+        """vocab_size, in tokens, padded up to a multiple of make_vocab_size_divisible_by * tp."""
         step = self.make_vocab_size_divisible_by * self.tensor_model_parallel_size
         return -(-self.vocab_size // step) * step
 

@@ -1,7 +1,7 @@
-"""Ready-made models: `-m 7` and its like, with what AICB's scripts set for them.
+"""Ready-made models: `-m 7` and the like, with the values that AICB's scripts set for them.
 
-The scripts' odd choices are kept because the dialect reproduces them (36 layers for 7B, the dense FFN width as hidden
-size of the DeepSeek models). A parameter given on the command line wins over the preset.
+The unusual choices of the scripts are kept because the dialect reproduces them (36 layers for 7B, the dense FFN width
+as hidden size of the DeepSeek models). A parameter given on the command line overrides the preset.
 """
 
 from typing import Any
@@ -74,7 +74,7 @@ NAMES = (*_GPT, "30", "65", *_DEEPSEEK)
 
 
 def values(name: str, *, target: str, frame: str | None) -> Values:
-    """What a preset sets. target: "csv" or "simai". Without a global_batch in it, see `batches_per_rank`.
+    """The values of a preset. target: "csv" or "simai". Without a global_batch in it, see `batches_per_rank`.
 
     Raises:
         ValueError: no such preset; the message lists those of this target and frame.
@@ -94,7 +94,7 @@ def values(name: str, *, target: str, frame: str | None) -> Values:
 
 
 def batches_per_rank(frame: str) -> int:
-    """Micro-batches a rank runs where neither preset nor user says: global_batch is this times dp * micro_batch."""
+    """Default number of micro-batches per rank: global_batch is this times dp * micro_batch."""
     return 1 if frame == "DeepSpeed" else 2
 
 

@@ -20,7 +20,7 @@ SWIGLU_LEAST_HIDDEN = 24
 
 
 def check(args: WorkloadArgs) -> list[RuleViolation]:
-    """Every broken rule. Where a size is not positive, the rules that would divide by it are left out."""
+    """Every broken rule. If a size is not positive, the rules that would divide by it are skipped."""
     problems = list(_signs(args))
     if problems:
         return problems
@@ -40,14 +40,14 @@ def check(args: WorkloadArgs) -> list[RuleViolation]:
 
 
 def divisor_near(number: int, wanted: int) -> str:
-    """The divisors of `number` next to `wanted`, as text."""
+    """The divisors of `number` nearest to `wanted`, as text."""
     below = next((value for value in range(min(wanted, number), 0, -1) if number % value == 0), 1)
     above = next((value for value in range(max(wanted, 1), number) if number % value == 0), number)
     return str(below) if below == above else f"{below} or {above}"
 
 
 def multiple_near(number: int, step: int) -> str:
-    """The positive multiples of `step` next to `number`, as text."""
+    """The positive multiples of `step` nearest to `number`, as text."""
     below = number // step * step
     return f"{below} or {below + step}" if below > 0 else str(step)
 

@@ -1,4 +1,4 @@
-"""A readable summary of a workload file, or the same as JSON."""
+"""Summarizes a workload file as text or JSON."""
 
 import json
 from collections import Counter

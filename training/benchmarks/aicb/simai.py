@@ -1,7 +1,7 @@
-"""Workload text for the SimAI simulator: a header line, the number of rows, and one row per step of a layer.
+"""Reads and writes workload text for the SimAI simulator: a header line, the number of rows, a row per step of a layer.
 
-Times are in ns, sizes in bytes. SimAI takes the forward and input-gradient collectives without a suffix over the tensor
-groups, the weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` name the expert groups.
+Times are in ns, sizes in bytes. SimAI runs forward and input-gradient collectives without a suffix over the tensor
+groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` name the expert groups.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ def _collective(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimaiHeader:
-    """What the first line says. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, sometimes a float."""
+    """The first line. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, sometimes a float."""
 
     tp: int
     ep: int
@@ -127,7 +127,7 @@ class SimaiWorkload:
         return self.rows.tally()
 
     def save(self, path: Path | str) -> int:
-        """Writes the text, replacing `path`. Returns its bytes."""
+        """Write the text, replacing `path`. Returns its size in bytes."""
         encode = encode_once(WorkItem.to_text)
         first = MICRO if self.header is None else self.header.to_text()
         head = f"{first}\n{len(self)}\n".encode()

@@ -1,4 +1,4 @@
-"""The ten workloads of the AICB specification 1.1."""
+"""Writes the ten workloads of the AICB specification 1.1."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -73,9 +73,9 @@ def write_all(
     dialect: str = dialects.DEFAULT_DIALECT,
     force: bool = False,
 ) -> list[Path]:
-    """Writes the chosen rows (default all) into output_dir, a line of progress each. Returns the files.
+    """Write the chosen rows (default all) into output_dir, with one line of progress each. Returns the files.
 
-    All rows are checked before the first is written.
+    `world_size` is in ranks. All rows are checked before the first is written.
 
     Raises:
         ParameterError: rows do not fit; the message names each of them.
@@ -106,7 +106,7 @@ def write_all(
 
 
 def parameters(row: SuiteRow, world_size: int, num_microbatches: int | None) -> WorkloadArgs:
-    """The parameters of a row on world_size GPUs; without num_microbatches one for each pipeline stage."""
+    """The parameters of a row on world_size GPUs; without num_microbatches, one micro-batch per pipeline stage."""
     args = WorkloadArgs(world_size=world_size, **row.values)
     count = args.pipeline_model_parallel if num_microbatches is None else num_microbatches
     return replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)

@@ -1,4 +1,4 @@
-"""A workload: the rows of one rank from initialisation to the last iteration, and the parameters it was made from."""
+"""A workload: the rows of one rank from initialization to the last iteration, and the parameters it was made from."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,13 +20,13 @@ class Total:
 
 
 class Workload:
-    """Rows with their repetition. Epoch 0 is the initialisation, epoch n the n-th iteration, as AICB counts.
+    """Rows with their repetitions. Epoch 0 is the initialization, epoch n the n-th iteration, as in AICB.
 
     Iterating yields `LogItem`s; `len` is the number of rows; neither `epoch` nor the totals copy rows.
     """
 
     def __init__(self, rows: "Iterable[LogItem | Block[LogItem]]", args: WorkloadArgs | None = None) -> None:
-        """From rows and blocks of rows, in order; args is what they were made from, if anything."""
+        """From rows and blocks of rows, in order; `args` are the parameters that they were made from, if any."""
         self.rows = rows if isinstance(rows, Block) else Block(rows)
         self.args = args
 
@@ -34,7 +34,7 @@ class Workload:
         return len(self.rows)
 
     def __add__(self, other: "Workload") -> "Workload":
-        """These rows, then the other's; the parameters are kept where both have the same."""
+        """These rows, then the other's; the parameters are kept if both have the same."""
         return Workload([self.rows, other.rows], self.args if self.args == other.args else None)
 
     def __iter__(self) -> Iterator[LogItem]:
@@ -42,7 +42,7 @@ class Workload:
 
     @property
     def iterations(self) -> int:
-        """Iterations after the initialisation."""
+        """Number of iterations after the initialization."""
         return max(0, _ends(self.rows) - 1)
 
     def epoch(self, number: int) -> "Workload":
@@ -64,13 +64,13 @@ class Workload:
         return Workload(_cut(self.rows, start, stop), self.args)
 
     def tally(self) -> Counter[LogItem]:
-        """How often each distinct row occurs."""
+        """Number of occurrences of each distinct row."""
         return self.rows.tally()
 
     def totals(self, *by: str) -> dict[tuple[str, ...], Total]:
         """Rows and bytes of the communication rows by any of comm_type, comm_group, stage (its first word: phase).
 
-        Largest first.
+        The largest is first.
 
         Raises:
             ValueError: the key is none of these.
@@ -89,11 +89,11 @@ class Workload:
 
     @property
     def total_bytes(self) -> int | float:
-        """Bytes of all communication rows (full tensors, as msg_size counts)."""
+        """Bytes of all communication rows (full tensors, as in msg_size)."""
         return sum(count * item.comm_bytes for item, count in self.tally().items())
 
     def save(self, path: Path | str) -> int:
-        """Writes the CSV and, beside it, the parameters. Returns the bytes of the CSV. See `csvfile.save`."""
+        """Write the CSV and, beside it, the parameters. Returns the bytes of the CSV. See `csvfile.save`."""
         return csvfile.save(self.rows, self.args, Path(path))
 
     @classmethod

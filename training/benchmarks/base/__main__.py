@@ -1,4 +1,4 @@
-"""`torchrun --nproc_per_node N -m training.benchmarks.base -- --vendor V --config_file F`."""
+"""Runs a rank of the benchmark `base`: `torchrun --nproc_per_node N -m training.benchmarks.base -- ...`."""
 
 from training.benchmarks.base.pytorch.suite import main
 

@@ -36,7 +36,7 @@ _ACROSS_THE_CUT = "one of the two hosts or the path across the cut"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkFinding:
-    """What stands out: `kind` host, pair, rail, batch or half, the hosts meant, in what, and the sentence.
+    """An outlier: `kind` is host, pair, rail, batch or half; then its hosts, its symptoms, and the sentence.
 
     `symptoms` names those of stalls, latency and bandwidth that are bad; `slow_percent` is how much slower the largest
     size is, 0 if its bandwidth is normal.
@@ -144,7 +144,7 @@ def _without_echoes(symptoms: Sequence[Symptom]) -> list[Symptom]:
 
 
 def _finding(pattern: str, symptoms: Sequence[Symptom]) -> NetworkFinding:
-    """One finding of all that is bad in one host, pair or group."""
+    """One finding for all symptoms of one host, pair or group."""
     first = symptoms[0]
     if first.kind == "pair" and pattern == "pairs":
         cause = _PATH_CAUSES.get(first.name, _PATH_CAUSE)

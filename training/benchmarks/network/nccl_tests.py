@@ -1,5 +1,4 @@
-"""Runs nccl-tests beside our own measurement: finds its program, runs it for the same sizes on one host, parses its
-output.
+"""Runs nccl-tests beside our own measurement, for the same sizes on one host, and parses its output.
 
 It parses both forms of output: the table on stdout, and the JSON file of versions that have -J. nccl-tests reports a
 mean over iterations that are awaited one by one (-z 1); our time is the median of the slowest rank's time.

@@ -77,7 +77,7 @@ def _each(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
 
 
 def _pairs(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
-    """A round-robin tournament by the circle method: one place is fixed, the others turn; with odd hosts one rests."""
+    """A round-robin tournament by the circle method: one place is fixed, the others rotate; an odd host rests."""
     circle: list[HostRanks | None] = [*hosts] if len(hosts) % 2 == 0 else [*hosts, None]
     found = []
     for number in range(1, len(circle)):

@@ -1,7 +1,7 @@
-"""Dialects: whose behaviour a workload follows.
+"""Dialects: each reproduces the workloads of one program.
 
-A dialect turns parameters into rows. The types it builds from (ops, blocks, layers, models, groups) are shared; where
-it leaves the real framework's behaviour, that is named and described in its `deviations`.
+A dialect turns parameters into rows. The types it builds from (ops, blocks, layers, models, groups) are shared; a
+difference from the real framework's behaviour is named and described in its `deviations`.
 """
 
 from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation

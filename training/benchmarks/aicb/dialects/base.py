@@ -11,7 +11,7 @@ from training.benchmarks.aicb.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A place where a dialect does not do what the real framework does."""
+    """A difference between a dialect and the real framework."""
 
     name: str
     what: str
@@ -19,7 +19,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class RuleViolation:
-    """A broken rule. forceable: the dialect still has a well-defined output, which --force asks for."""
+    """A broken rule. forceable: the dialect still has a well-defined output, which --force requests."""
 
     text: str
     forceable: bool = True
@@ -31,7 +31,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
-        """The workload of a rank in pipeline stage `pp_stage`. model: instead of the one the parameters describe."""
+        """The workload of a rank in pipeline stage `pp_stage`. model: replaces the one that the parameters describe."""
 
     @abstractmethod
     def simai(self, args: WorkloadArgs) -> SimaiWorkload:

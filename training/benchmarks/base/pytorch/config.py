@@ -1,4 +1,4 @@
-"""Settings of the device tests. Imports no torch: the controller validates case configs with it."""
+"""Settings of the device tests. Needs no torch: the controller validates case configs with it."""
 
 from typing import Literal
 

@@ -20,18 +20,18 @@ _DTYPES = {
 
 
 class Operation(Protocol):
-    """One test on one device: `run` is timed, `work` / seconds / `scale` is its figure in `unit`."""
+    """One test on one device: `run` is timed; its result is `work` / seconds / `scale`, in `unit`."""
 
     unit: str
     work: float
     scale: float
 
     def run(self) -> None:
-        """Once; on CUDA queued on the current stream."""
+        """Run once; on CUDA the work is queued on the current stream."""
         ...
 
     def is_correct(self) -> bool:
-        """Whether the last run left the right result."""
+        """Whether the last run left the correct result."""
         ...
 
 
@@ -39,7 +39,7 @@ class MatMul:
     """C = A B of square matrices: 2 n^3 operations.
 
     The elements are multiples of 1/8 in [-1, 1]: exact in every type, and so are their products and sums in float32 for
-    n up to 2**18. Only C is rounded to the type, which is what the check allows for.
+    n up to 2**18. Only C is rounded to the type, which the check allows for.
     """
 
     unit, scale = "TFLOPS", _TERA
@@ -65,7 +65,7 @@ class MatMul:
         torch.mm(self._left, self._right, out=self._product)
 
     def is_correct(self) -> bool:
-        """Some rows against float64: all are computed alike, a broken unit shows in any."""
+        """Compare some rows with float64: all are computed the same way, so a broken unit shows in any."""
         rows = torch.linspace(0, len(self._left) - 1, _CHECKED_ROWS, device=self._left.device).long()
         exact = self._left[rows].double() @ self._right.double()
         allowed = torch.finfo(self._dtype).eps * exact.abs()
@@ -73,7 +73,7 @@ class MatMul:
 
 
 class Copy:
-    """A buffer copied into another; the second is compared with the first."""
+    """A buffer that is copied into another; the copy is compared with the original."""
 
     unit, scale = "GB/s", _GIGA
 
@@ -91,9 +91,9 @@ class Copy:
 
 
 def create(test: str, config: Config, device: torch.device) -> Operation:
-    """The operation of that name. `memory` counts each byte twice, read and written, the others once.
+    """The operation of that name. `memory` counts each byte twice, read and written, the others count it once.
 
-    On the CPU host and device are the same memory: its host copies are copies there, of each byte once.
+    On the CPU host and device share their memory: the host copies are copies within it that count each byte once.
     """
     if test in _DTYPES:
         return MatMul(test, config.matmul_size, device, config.seed)

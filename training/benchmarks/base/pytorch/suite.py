@@ -1,4 +1,4 @@
-"""The tests of every device of a run, all ranks at once: figures, percent of the datasheet, and who is bad."""
+"""Runs the tests on every device of a run, on all ranks at once: figures, percent of the datasheet, bad devices."""
 
 import itertools
 import statistics
@@ -19,7 +19,7 @@ from training.benchmarks.driver.workload.run_context import UnusableSettingsErro
 
 
 def main() -> None:
-    """Entry of every rank. Leaves with exit code 1 if a device is bad, 2 for settings that cannot be judged here."""
+    """Entry of every rank. Exits with code 1 if a device is bad, 2 for settings that cannot be judged here."""
     begin = time.perf_counter()
     with open_run("base", "pytorch", Config) as run:
         sheet = datasheet(torch.cuda.get_device_name(run.group.device)) if run.group.device.type == "cuda" else None
@@ -72,7 +72,7 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
 
 
 def _times(operation: Operation, config: Config, group: ProcessGroup) -> list[float]:
-    """Seconds of each timed iteration on this rank; all ranks are at it at the same time, as in a training."""
+    """Seconds of each timed iteration on this rank; all ranks run at the same time, as in a training."""
     for _ in range(config.warmup_iterations):
         operation.run()
     dist.barrier()
@@ -101,7 +101,7 @@ def _of_every_rank(value: float, correct: bool, group: ProcessGroup) -> tuple[li
 
 
 def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each test the worst device's figure, in the test's unit, and its percent of the datasheet."""
+    """For each test the worst device's figure, in the test's unit, and its percentage of the datasheet."""
     summary: dict[str, Any] = {}
     for result in results:
         unit = str(result["unit"]).replace("/s", "ps")

@@ -7,7 +7,7 @@ from training.benchmarks.driver.protocol.datasheet import Datasheet
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:
-    """What the device should reach in `test` (TFLOPS or GB/s): of the config, else of the datasheet, else unknown."""
+    """Expected figure of the device in `test` (TFLOPS or GB/s): from the config, else from the datasheet, else None."""
     if config.datasheet is not None:
         return next((value for name, value in config.datasheet.items() if name == test), None)
     if sheet is None:
@@ -20,7 +20,9 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
 def bad_ranks(
     test: str, config: Config, values: Sequence[float], correct: Sequence[bool], promise: float | None
 ) -> dict[int, str]:
-    """Rank to what is wrong with its device in `test`; `values` and `correct` are by rank."""
+    """The fault of each bad device in `test`, by rank; `values` (TFLOPS or GB/s, as `promise`) and `correct` are by
+    rank.
+    """
     minimum = next((value for name, value in config.min_percent.items() if name == test), None)
     best = max(values)
     found = {}

@@ -1,18 +1,19 @@
-# BERT-Large as published: every case config of bert:pytorch begins with these values.
-#
-# Source, where no other is named: FlagPerf, training/nvidia/bert-pytorch/config/config_A100x1x8.py (8 x A100).
-# "Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""BERT-Large as published: every case config of bert:pytorch begins with these values.
+
+Source, where no other is named: FlagPerf, training/nvidia/bert-pytorch/config/config_A100x1x8.py (8 x A100).
+"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""
 
 # The checkpoint of MLPerf Training's BERT, after 28252 steps.
 init_checkpoint = "model.ckpt-28252.pt"
-# Part of masked tokens to find, as in FlagPerf's published runs on A100 (MLPerf Training: 0.72).
+# Fraction of masked tokens to predict correctly, as in FlagPerf's published runs on A100 (MLPerf Training: 0.72).
 target_mlm_accuracy = 0.71
 max_samples = 4500000
 max_steps = 30000
 # Ours.
 eval_interval_samples = 500000
 
-# LAMB: You et al. 2020 (arXiv 1904.00962). It clips gradients at a norm of 1 in NVIDIA's implementation, too.
+# LAMB: You et al. 2020 (arXiv 1904.00962). NVIDIA's implementation also clips gradients at a norm of 1.
 optimizer = "lamb"
 learning_rate = 3.5e-4
 weight_decay = 0.01

@@ -1,4 +1,4 @@
-"""Settings of BERT pretraining. Imports no torch: the controller validates case configs with it."""
+"""Settings of BERT pretraining. Needs no torch: the controller validates case configs with it."""
 
 from typing import Literal, Self
 
@@ -8,12 +8,12 @@ from training.benchmarks.driver.training.settings import Target, TrainingConfig,
 
 ENTRY_MODULE = "training.benchmarks.bert.pytorch.run_pretraining"
 
-# Of the synthetic data: padding, [CLS], [SEP], [MASK].
+# Tokens of the synthetic data: padding, [CLS], [SEP], [MASK].
 SPECIAL_TOKENS = 4
 
 
 class Config(TrainingConfig):
-    """BERT (Devlin et al. 2019), masked tokens and next sentences; the defaults are BERT-Large's sizes."""
+    """BERT (Devlin et al. 2019) with masked tokens and next sentences; the defaults are BERT-Large's sizes."""
 
     ffn_hidden_size: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
     vocab_size: int = Field(30528, ge=8, description="tokens that are told apart (BERT's 30522, padded to 8)")
@@ -58,7 +58,9 @@ class Config(TrainingConfig):
         return self.max_seq_length
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; only masked tokens meet the vocabulary. Backward passes take twice the forward pass's."""
+        """See TrainingConfig; only masked tokens use the vocabulary. A backward pass takes twice the operations of the
+        forward.
+        """
         size = self.hidden_size
         layers = transformer_flops(
             seq_length=self.max_seq_length,

@@ -1,4 +1,4 @@
-"""BERT's data: HDF5 shards of masked sentence pairs; or pairs of chains, made on the fly."""
+"""Reads BERT's data: HDF5 shards of masked sentence pairs; or generates pairs of chains."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ _LABEL = "next_sentence_labels"
 
 
 class BertShards(ShardedSet):
-    """The samples of HDF5 files as NVIDIA's and MLPerf's BERT read them.
+    """The samples of HDF5 files in the format of NVIDIA's and MLPerf's BERT.
 
-    input_ids, input_mask, segment_ids [N, seq]; masked_lm_positions, masked_lm_ids [N, predictions], closed by a
+    input_ids, input_mask, segment_ids [N, seq]; masked_lm_positions, masked_lm_ids [N, predictions], terminated by a
     position of 0; next_sentence_labels [N].
     """
 
@@ -31,7 +31,7 @@ class BertShards(ShardedSet):
         super().__init__(paths, [self._check(path) for path in paths])
 
     def _check(self, path: Path) -> int:
-        """Samples of a file, after a look at its headers."""
+        """Number of samples of a file, from its headers."""
         config = self._config
         with opened(path) as file:
             labels = shape_of(path, file, _LABEL)
@@ -63,7 +63,7 @@ class BertShards(ShardedSet):
         check_values(
             path, "masked_lm_positions", arrays["masked_lm_positions"], config.max_seq_length, "max_seq_length"
         )
-        # The first position of 0 closes the list: what stands behind it is no label.
+        # The first position of 0 ends the list: what follows is no label.
         is_open = np.cumprod(arrays["masked_lm_positions"] != 0, axis=1)
         arrays["masked_lm_ids"] = arrays["masked_lm_ids"] * is_open
         if not arrays["masked_lm_ids"].any():
@@ -92,7 +92,7 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
 
 
 def synthetic(config: Config) -> DataSets:
-    """Pairs of chain pieces: the second continues the first or starts anew (the label); some tokens are masked."""
+    """Pairs of chain pieces: the second continues the first or is unrelated (the label); some tokens are masked."""
     chain = Chain(config.seed, first=SPECIAL_TOKENS, count=config.synthetic_tokens)
     train, evaluation = (
         TensorSet(_pairs(config, chain, generator, count))

@@ -11,11 +11,11 @@ from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkMode
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
 _NORM_EPS = 1e-12
-_IGNORED = 0  # label of a masked position that is none
+_IGNORED = 0  # label of an unused masked position
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised."""
+    """Sum of token, position and segment embeddings, normalized."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """(batch, seq) tokens and segments to (batch, seq, hidden)."""
+        """Takes tokens and segments of shape (batch, seq); returns (batch, seq, hidden_size)."""
         positions = self.position_embeddings.weight[: tokens.shape[1]]
         embedded = self.word_embeddings(tokens) + positions + self.token_type_embeddings(segments)
         result: Tensor = self.dropout(self.LayerNorm(embedded))
@@ -67,7 +67,9 @@ class BertAttention(nn.Module):
         self.output = _AddAndNorm(config.hidden_size, config.hidden_size, config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
-        """`hidden` (batch, seq, size), `mask` boolean (batch, 1, 1, seq), True for tokens that are there, or packed."""
+        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` is boolean, (batch, 1, 1, seq), True for
+        tokens that are no padding, or a Packing.
+        """
         query, key, value = (
             projection(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for projection in (self.self.query, self.self.key, self.self.value)
@@ -88,14 +90,14 @@ class Layer(nn.Module):
         self.output = _AddAndNorm(config.ffn_hidden_size, config.hidden_size, config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
-        """See BertAttention."""
+        """Shapes as in BertAttention: (batch, seq, hidden_size)."""
         attended = self.attention(hidden, mask)
         result: Tensor = self.output(nn.functional.gelu(self.intermediate["dense"](attended)), attended)
         return result
 
 
 class Encoder(nn.Module):
-    """Everything but the heads."""
+    """The model without the heads."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -132,7 +134,9 @@ class Heads(nn.Module):
 
 
 class Bert(BenchmarkModel):
-    """The model. Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the part of masked tokens that it finds."""
+    """The model. Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the fraction of masked tokens predicted
+    correctly.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -146,7 +150,7 @@ class Bert(BenchmarkModel):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch`, all int64: input_ids, input_mask, segment_ids (batch, seq); masked_lm_positions and masked_lm_ids
-        (batch, predictions), a label of 0 is none; next_sentence_labels (batch,).
+        (batch, predictions), where a label of 0 is unused; next_sentence_labels (batch,).
         """
         hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"])
         is_there = batch["input_mask"] != 0

@@ -1,4 +1,4 @@
-"""BERT pretraining: `torchrun --nproc_per_node N -m training.benchmarks.bert.pytorch.run_pretraining -- ...`."""
+"""Runs a rank of BERT pretraining: `torchrun ... -m training.benchmarks.bert.pytorch.run_pretraining -- ...`."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ class BertBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "bert"
-    # A padding mask keeps torch from its flash kernel; flash-attn leaves the padding out.
+    # With a padding mask torch cannot use its flash kernel; flash-attn skips the padding.
     attentions = (FLASH_ATTENTION, "sdpa", "eager")
     throughput_unit = "sps"
 
@@ -39,7 +39,7 @@ class BertBenchmark(TrainingBenchmark[Config]):
     def weights_of(self, config: Config, state: Any) -> Any:
         """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.
 
-        Theirs has BERT's 30522 tokens; rows up to vocab_size are filled with zeros.
+        They have BERT's 30522 tokens; further rows up to vocab_size are filled with zeros.
         """
         weights = {}
         for name, tensor in super().weights_of(config, state).items():

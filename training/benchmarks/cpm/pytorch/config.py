@@ -1,4 +1,4 @@
-"""Settings of CPM pretraining. Imports no torch: the controller validates case configs with it."""
+"""Settings of CPM pretraining. Needs no torch: the controller validates case configs with it."""
 
 from typing import Self
 
@@ -60,7 +60,7 @@ class Config(TrainingConfig):
         return self.seq_length
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; a backward pass takes twice the forward pass's."""
+        """See TrainingConfig; a backward pass takes twice the operations of the forward pass."""
         layers = transformer_flops(
             seq_length=self.seq_length,
             num_layers=self.num_layers,

@@ -1,4 +1,4 @@
-"""CPM's data: documents as tokens of a sentencepiece model, cut into samples; or a noisy chain, made on the fly."""
+"""Reads CPM's data: documents as sentencepiece tokens, cut into samples; or generates a noisy chain."""
 
 import importlib
 from array import array
@@ -14,13 +14,13 @@ from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 
-# CPM's vocabulary is made of text in which spaces and newlines are these two characters.
+# In CPM's vocabulary spaces and newlines are these two characters.
 _CHARACTERS = str.maketrans({" ": "\u2582", "\n": "\u2583"})
 _END_OF_DOCUMENT = "<eod>"
 
 
 def _library(name: str) -> Any:
-    """Text alone needs these: a case with synthetic data runs without them."""
+    """Import a library that only text needs: a case with synthetic data runs without it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -28,7 +28,9 @@ def _library(name: str) -> Any:
 
 
 class Tokenizer:
-    """jieba cuts a document into words, sentencepiece these into tokens, as CPM's vocabulary was made."""
+    """Splits a document into words with jieba, and these into tokens with sentencepiece, as CPM's vocabulary was
+    made.
+    """
 
     def __init__(self, path: Path, vocab_size: int) -> None:
         jieba, sentencepiece = _library("jieba"), _library("sentencepiece")
@@ -49,7 +51,7 @@ class Tokenizer:
         self._cut = jieba.lcut
 
     def encode(self, document: str) -> list[int]:
-        """The tokens of one document, and the one that ends it."""
+        """The tokens of one document, followed by the end token."""
         words = (word.translate(_CHARACTERS) for word in self._cut(document))
         tokens: list[int] = self._model.encode(" ".join(words))
         return [*tokens, self.end]
@@ -107,7 +109,7 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
 
 
 def synthetic(config: Config) -> DataSets:
-    """Sequences in which a token is followed by its successor, but for some noise."""
+    """Sequences in which a token is followed by its successor, except for some noise."""
     chain = Chain(config.seed, first=0, count=config.synthetic_tokens)
     sets = []
     for generator, count in zip(generators(config.seed), (config.train_samples, config.eval_samples), strict=True):

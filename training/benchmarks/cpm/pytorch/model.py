@@ -30,10 +30,10 @@ class CpmDecoder(nn.Module):
 
 
 class Cpm(BenchmarkModel):
-    """The language model. Its metrics are eval_loss, the mean cross entropy of a token in nats, and
+    """The language model. Metrics: eval_loss, the mean cross entropy per token in nats, and eval_embedding_average.
 
-    eval_embedding_average, FlagPerf's target: the cosine between the mean embedding of a sample's predicted tokens and
-    that of its true tokens (padding left out), averaged over the samples.
+    The latter is FlagPerf's target: the cosine between the mean embedding of a sample's predicted tokens and that of
+    its true tokens (without padding), averaged over the samples.
     """
 
     def __init__(self, config: Config) -> None:
@@ -49,7 +49,9 @@ class Cpm(BenchmarkModel):
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule: what writes into the residual stream starts smaller, the deeper the model."""
+        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
+        models.
+        """
         if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
             initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
         else:
@@ -73,7 +75,7 @@ class Cpm(BenchmarkModel):
         return results
 
     def _similarity(self, predicted: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """Cosine of the mean embeddings of each sample: (batch,) of tokens (batch, seq)."""
+        """Cosine of the mean embeddings of each sample: (batch,) from tokens of shape (batch, seq)."""
         means = [
             (self.word_embeddings(tokens).float() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
             for tokens in (predicted, labels)

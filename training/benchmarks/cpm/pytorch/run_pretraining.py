@@ -1,4 +1,4 @@
-"""CPM pretraining: `torchrun --nproc_per_node N -m training.benchmarks.cpm.pytorch.run_pretraining -- ...`."""
+"""Runs a rank of CPM pretraining: `torchrun ... -m training.benchmarks.cpm.pytorch.run_pretraining -- ...`."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -91,7 +91,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedTraining:
-    """What is ready before the process group: data, the model without storage, weights to start from (if any)."""
+    """State before the process group opens: data, the model without storage, initial weights (if any)."""
 
     data: DataSets
     model: BenchmarkModel
@@ -102,7 +102,7 @@ class PreparedTraining:
 def prepare(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, data_dir: Path | None, kernels: Kernels
 ) -> PreparedTraining:
-    """Open data and weights.
+    """Open data and weights before any device is taken.
 
     Raises:
         UnusableSettingsError: settings or files cannot be used (DataError for a file); no device has been taken yet.

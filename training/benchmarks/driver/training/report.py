@@ -29,7 +29,7 @@ _FREE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingProgress:
-    """Where a run stands after `step` steps, `steps_done` of them by these processes, and the times of the latter."""
+    """State of a run after `step` steps; `steps_done` of them ran in these processes, in the times `times`."""
 
     step: int
     steps_done: int
@@ -46,7 +46,7 @@ class TrainingProgress:
 def identity(
     config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
 ) -> dict[str, Any]:
-    """What a checkpoint's run must have in common with one that goes on from it."""
+    """Values that must be equal in a checkpoint's run and in the run that resumes from it."""
     settings = {
         key: value
         for key, value in config.model_dump(mode="json").items()

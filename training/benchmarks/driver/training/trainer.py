@@ -144,7 +144,7 @@ class Trainer:
         self._logger.log(Event.TRAIN_END)
 
     def progress(self) -> report.TrainingProgress:
-        """Where the run stands; waits for the device."""
+        """The state of the run; waits for the device."""
         return report.TrainingProgress(
             step=self.step,
             steps_done=self.step - self._first_step,

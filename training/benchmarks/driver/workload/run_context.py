@@ -28,7 +28,7 @@ class UnusableSettingsError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadContext(Generic[ConfigT]):
-    """A workload's surroundings: its settings (backend resolved), PerfLog, open process group, and data folder."""
+    """State of a workload's run: its settings (backend resolved), PerfLog, open process group, and data folder."""
 
     config: ConfigT
     logger: PerfLogger

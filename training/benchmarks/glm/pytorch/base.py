@@ -1,11 +1,12 @@
-# GLM-Large on ReCoRD as published: every case config of glm:pytorch begins with these values.
-#
-# Source, where no other is named: FlagPerf, training/benchmarks/glm/pytorch/config/_base.py and
-# training/nvidia/glm-pytorch/config/config_A100x1x8.py (8 x A100).
-# "Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""GLM-Large on ReCoRD as published: every case config of glm:pytorch begins with these values.
+
+Source, where no other is named: FlagPerf, training/benchmarks/glm/pytorch/config/_base.py and
+training/nvidia/glm-pytorch/config/config_A100x1x8.py (8 x A100).
+"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""
 
 init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
-# Part of samples whose answer is right.
+# Fraction of samples with the right answer.
 target_accuracy = 0.8
 max_samples = 5553080
 # FlagPerf writes it as 600 * 8 * 4.

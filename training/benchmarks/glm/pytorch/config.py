@@ -1,4 +1,4 @@
-"""Settings of GLM training. Imports no torch: the controller validates case configs with it."""
+"""Settings of GLM training. Needs no torch: the controller validates case configs with it."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from training.benchmarks.driver.training.settings import Target, TrainingConfig,
 
 ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
 
-# Of the synthetic data: padding, the mask that an answer stands for, the answer's begin.
+# Tokens of the synthetic data: padding, the mask that an answer replaces, the start of the answer.
 SPECIAL_TOKENS = 3
 
 
@@ -59,11 +59,13 @@ class Config(TrainingConfig):
         return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig: every choice is read with the whole question."""
+        """See TrainingConfig: every choice is read together with the whole question."""
         return self.num_choices * self.max_seq_length
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; only the answers' tokens meet the vocabulary. Backward takes twice the forward's."""
+        """See TrainingConfig; only the answers' tokens use the vocabulary. A backward pass takes twice the
+        operations.
+        """
         layers = transformer_flops(
             seq_length=self.max_seq_length,
             num_layers=self.num_layers,

@@ -1,4 +1,4 @@
-"""GLM's data: questions with answers to choose from, in sparse HDF5; or chains to be continued, made on the fly."""
+"""Reads GLM's data: questions with answers to choose from, in sparse HDF5; or generates chains to be continued."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,12 +20,12 @@ _ALL = (*_OF_TEXT, "position", "mask", *_RANGES, "answer_idx")
 
 
 class GlmFiles(ShardedSet):
-    """The questions of HDF5 files as FlagPerf's GLM reads them (parts may be h5sparse groups).
+    """The questions of HDF5 files in the format of FlagPerf's GLM (parts may be h5sparse groups).
 
-    text, target, logit_mask [choices, seq]: the tokens, what follows each, and where the answer is; position
-    [2 * choices, seq]: a row of positions, a row of positions in the answer; mask [1, choices]: context lengths;
+    text, target, logit_mask [choices, seq]: the tokens, the next tokens, and the positions of the answer; position [2 *
+    choices, seq]: a row of positions, a row of positions in the answer; mask [1, choices]: context lengths;
     choice_start_end and answer_start_end [questions, 2]: ranges in the choices and in answer_idx [1, answers], the
-    numbers of right choices, counted within their question.
+    indices of right choices, counted within their question.
 
     A training set takes `num_choices` of each question, its right one first; evaluation takes all.
     """
@@ -36,7 +36,7 @@ class GlmFiles(ShardedSet):
         super().__init__(paths, [self._check(path) for path in paths])
 
     def _check(self, path: Path) -> int:
-        """Questions of a file, after a look at its headers."""
+        """Number of questions of a file, from its headers."""
         with opened(path) as file:
             shapes = {key: shape_of(path, file, key) for key in _ALL}
         questions, choices = shapes["choice_start_end"][0], shapes["text"][0]
@@ -108,7 +108,7 @@ class GlmFiles(ShardedSet):
 
 
 def _resized(count: int, wanted: int) -> tuple[Array, Array]:
-    """Numbers of `wanted` out of `count` choices, the first filling up the rest, and which of them are there."""
+    """Indices of `wanted` out of `count` choices, padded with the first one, and a mask of the real ones."""
     numbers = np.arange(wanted)
     is_there = numbers < count
     return np.where(is_there, numbers, 0), is_there
@@ -116,7 +116,7 @@ def _resized(count: int, wanted: int) -> tuple[Array, Array]:
 
 def assemble(samples: Sequence[dict[str, Array]]) -> Batch:
     """The model's batch of samples, each with text, target, logit_mask (c, s), position (c, 2, s), mask, choice_mask
-    and is_right (c,); samples with fewer choices are filled up with their first one, masked.
+    and is_right (c,); samples with fewer choices are padded with their first one, masked.
     """
     most = max(len(sample["text"]) for sample in samples)
     rows: dict[str, Array] = {}
@@ -174,7 +174,7 @@ def synthetic(config: Config) -> DataSets:
 
 def _questions(config: Config, chain: Chain, generator: np.random.Generator, count: int, *, is_training: bool) -> Batch:
     choices, length, answer = config.num_choices, config.max_seq_length, config.answer_length
-    context = length - answer  # the chain, and the mask that the answer stands for
+    context = length - answer  # the chain, and the mask that the answer replaces
     question = chain.sequences(generator, chain.random(generator, (count,)), context - 1)
     # Choice k of a sample begins with the right token's successor's successor ...: all differ.
     steps = np.stack([generator.permutation(config.synthetic_tokens - 1)[: choices - 1] for _ in range(count)]) + 1

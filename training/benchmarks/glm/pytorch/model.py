@@ -35,10 +35,10 @@ class Transformer(nn.Module):
 
 
 class Glm(BenchmarkModel):
-    """The model as a chooser: an answer's score is the log-probability of its tokens after the question.
+    """The model as a classifier: an answer's score is the log-probability of its tokens after the question.
 
     The loss is the cross entropy of the right choice (the first, in training) among all. Metrics: eval_accuracy, the
-    part of samples whose best-scored choice is right, and eval_loss.
+    fraction of samples whose best-scored choice is right, and eval_loss.
     """
 
     def __init__(self, config: Config) -> None:
@@ -53,7 +53,9 @@ class Glm(BenchmarkModel):
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule: what writes into the residual stream starts smaller, the deeper the model."""
+        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
+        models.
+        """
         if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
             initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
         else:
@@ -63,8 +65,8 @@ class Glm(BenchmarkModel):
         """`batch` of b samples with c choices of s tokens, a of them answered:
 
         text (b, c, s); position (b, c, 2, s); context_length (b, c), tokens that all may see; answer_positions and
-        answer_tokens (b, c, a), where the answer's tokens are predicted and which; answer_mask (b, c, a) bool;
-        choice_mask (b, c) bool, choices that are there; is_right (b, c) bool.
+        answer_tokens (b, c, a), the positions and tokens of the answer; answer_mask (b, c, a) bool; choice_mask (b, c)
+        bool, True for real choices; is_right (b, c) bool.
         """
         log_probabilities = self._log_probabilities(*(batch[name].flatten(0, 1) for name in _FLATTENED))
         per_token = log_probabilities.view_as(batch["answer_tokens"]) * batch["answer_mask"]
@@ -86,7 +88,9 @@ class Glm(BenchmarkModel):
     def _log_probabilities(
         self, text: Tensor, position: Tensor, context_length: Tensor, answer_positions: Tensor, answer_tokens: Tensor
     ) -> Tensor:
-        """Of the answers, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,), answers (n, a)."""
+        """Log-probabilities of the answers, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,),
+        answers (n, a).
+        """
         places = self.transformer.position_embeddings(position[:, 0])
         places = places + self.transformer.block_position_embeddings(position[:, 1])
         hidden = self.embedding_dropout(self.word_embeddings(text) + places)

@@ -1,4 +1,4 @@
-"""GLM training: `torchrun --nproc_per_node N -m training.benchmarks.glm.pytorch.run_pretraining -- ...`."""
+"""Runs a rank of GLM training: `torchrun ... -m training.benchmarks.glm.pytorch.run_pretraining -- ...`."""
 
 from pathlib import Path
 

@@ -1,8 +1,9 @@
-# LLaMA-2 7B as published, one epoch, measured for speed: every case config of llama:pytorch begins with these values.
-#
-# Source, where no other is named: FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json and
-# config/config_A100x1x8.py beside it (8 x A100).
-# "Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""LLaMA-2 7B as published, one epoch, measured for speed: the base of every case config of llama:pytorch.
+
+Source, where no other is named: FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json and
+config/config_A100x1x8.py beside it (8 x A100).
+"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"""
 
 max_epochs = 1
 

@@ -1,4 +1,4 @@
-"""Settings of LLaMA pretraining. Imports no torch: the controller validates case configs with it."""
+"""Settings of LLaMA pretraining. Needs no torch: the controller validates case configs with it."""
 
 from typing import Literal, Self
 
@@ -74,7 +74,7 @@ class Config(TrainingConfig):
         return self.seq_length
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; a backward pass takes twice the forward pass's."""
+        """See TrainingConfig; a backward pass takes twice the operations of the forward pass."""
         layers = transformer_flops(
             seq_length=self.seq_length,
             num_layers=self.num_layers,

@@ -1,4 +1,4 @@
-"""LLaMA's data: one long array of tokens, cut into samples of seq_length; or a noisy chain, made on the fly."""
+"""Reads LLaMA's data: one long array of tokens, cut into samples of seq_length; or generates a noisy chain."""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.llama.pytorch.config import Config
 
-# Tokens of a file, evenly spread, whose values are looked at before a device is taken.
+# Number of tokens of a file, evenly spread, whose values are checked before a device is taken.
 _LOOKED_AT = 1 << 20
 
 
 class TokenFile(SampleSet):
-    """Samples of `seq_length` tokens, one after the other, out of a .npy file that is mapped, not read.
+    """Samples of `seq_length` tokens, one after the other, from a .npy file that is mapped, not read.
 
-    Some of its tokens are looked at when it is opened, each when its sample is read.
+    Some of its tokens are checked when it is opened, all of a sample when it is read.
     """
 
     def __init__(self, path: Path, seq_length: int, vocab_size: int) -> None:
@@ -86,7 +86,7 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
 
 
 def synthetic(config: Config) -> DataSets:
-    """Sequences in which a token is followed by its successor, but for some noise."""
+    """Sequences in which a token is followed by its successor, except for some noise."""
     chain = Chain(config.seed, first=0, count=config.synthetic_tokens)
     sets = []
     for generator, count in zip(generators(config.seed), (config.train_samples, config.eval_samples), strict=True):

@@ -32,7 +32,9 @@ class LlamaAttention(nn.Module):
         self.o_proj = nn.Linear(size, size, bias=False)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """`hidden` (batch, seq, size); `cos` and `sin` (seq, head_size). In tensor parallelism this rank's heads."""
+        """`hidden` (batch, seq, hidden_size), as the result; `cos` and `sin` (seq, head_size). In tensor parallelism
+        only this rank's heads are computed.
+        """
         query, key, value = (
             projection(hidden).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
@@ -43,7 +45,10 @@ class LlamaAttention(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """SwiGLU."""
+    """Feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
+
+    Source: Shazeer, "GLU Variants Improve Transformer" (2020), equation 6.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -52,7 +57,7 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(config.ffn_hidden_size, config.hidden_size, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., hidden_size) to the same."""
+        """Takes and returns shape (..., hidden_size)."""
         result: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
         return result
 
@@ -68,7 +73,7 @@ class LlamaBlock(nn.Module):
         self.mlp = SwiGLU(config)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """See LlamaAttention."""
+        """Shapes as in LlamaAttention: (batch, seq, hidden_size)."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin)
         result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return result
@@ -85,7 +90,7 @@ class LlamaDecoder(nn.Module):
 
 
 class Llama(BenchmarkModel):
-    """The language model; its metric is eval_loss, the mean cross entropy of a token given those before it, in nats."""
+    """The language model; its metric is eval_loss, the mean cross entropy of the next token in nats."""
 
     cos: Tensor  # (seq_length, head_size)
     sin: Tensor
@@ -101,7 +106,11 @@ class Llama(BenchmarkModel):
         return [*self.model.layers.children()]
 
     def make_constants(self, device: torch.device) -> None:
-        """Rotary angles in float32: position p turns the i-th pair of a head by p * theta ** (-2i / head_size)."""
+        """Compute rotary angles in float32: position p rotates the i-th pair of a head by p * theta ** (-2i /
+        head_size).
+
+        Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), section 3.2.
+        """
         head_size = self.config.hidden_size // self.config.num_attention_heads
         exponents = torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size
         positions = torch.arange(self.config.seq_length, device=device, dtype=torch.float32)
@@ -113,7 +122,7 @@ class Llama(BenchmarkModel):
         tokens = batch["tokens"]
         hidden = self.model.embed_tokens(tokens)
         if self.config.compile_backend is not None and self.config.tensor_parallel_size > 1:
-            # The result of a collective that is still under way: torch.compile finds wrong gradients behind it.
+            # The result of a collective that has not finished: torch.compile computes wrong gradients after it.
             hidden = hidden.clone()
         for block in self.blocks():
             hidden = self.run_block(block, hidden, self.cos, self.sin)
@@ -125,9 +134,9 @@ class Llama(BenchmarkModel):
         return {LOSS: loss, "eval_loss": metric(loss * count, count)}
 
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
-        """Megatron's cut: the first matrices of attention and feed-forward by columns, the last ones by rows.
+        """Megatron's division: the first matrices of attention and feed-forward by columns, the last ones by rows.
 
-        With `sequence_parallel` activations between the layers are cut along the sequence: norms are shared out, too.
+        With `sequence_parallel` activations between the layers are divided along the sequence, and so are the norms.
         """
         between = Shard(1) if sequence_parallel else Replicate()
         plan: dict[str, ParallelStyle] = {
@@ -155,7 +164,11 @@ class Llama(BenchmarkModel):
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of `heads` (batch, heads, seq, head_size): the i-th pair is (i, i + head_size / 2)."""
+    """Rotary position embedding of `heads` (batch, heads, seq, head_size): the i-th pair is (i, i + head_size / 2).
+
+    Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), equation 34, with the
+    pairs of Hugging Face's LLaMA.
+    """
     first, second = heads.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
     return (heads * cos + turned * sin).to(heads.dtype)

@@ -1,4 +1,4 @@
-"""LLaMA pretraining: `torchrun --nproc_per_node N -m training.benchmarks.llama.pytorch.run_pretraining -- ...`."""
+"""Runs a rank of LLaMA pretraining: `torchrun ... -m training.benchmarks.llama.pytorch.run_pretraining -- ...`."""
 
 from pathlib import Path
 

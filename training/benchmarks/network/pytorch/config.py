@@ -266,7 +266,7 @@ class Config(CaseConfig):
         return rounds(self.pattern, hosts, ranks_per_host=self.ranks_per_host, batch_hosts=self.batch_hosts)
 
     def refusal_of(self, found: Sequence[ConcurrentGroups], nnodes: int) -> str | None:
-        """Why these rounds cannot be measured, in words; None if they can."""
+        """The reason why these rounds cannot be measured, in words; None if they can."""
         smallest = min(len(group.ranks) for each in found for group in each.groups)
         if self.collective in _PAIRWISE and smallest < 2:
             return (

@@ -14,7 +14,7 @@ from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 
 def line_up(group: ProcessGroup) -> tuple[HostRanks, ...]:
-    """All hosts by node rank, the same on every rank; hosts that bear one name are told apart as name#node_rank."""
+    """All hosts by node rank, the same on every rank; hosts of the same name are distinguished as name#node_rank."""
     found: list[tuple[int, str, int]] = [(0, "", 0)] * group.placement.world_size
     dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), platform.node(), group.placement.rank))
     ranks: dict[int, list[int]] = {}

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
-    """Rank 0's program, None elsewhere.
+    """The path of the program on rank 0, None elsewhere.
 
     Raises:
         UnusableSettingsError: the program cannot run here; every rank raises it.
@@ -113,7 +113,7 @@ def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _answers(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Figures and sentences that answer what the case asked; the same on every rank."""
+    """Figures and sentences that answer the case's questions; the same on every rank."""
     config = run.config
     if config.tool == "all_reduce_latency_comp":
         ratio, sentence = answers.one_against_many(steps, PARTS)

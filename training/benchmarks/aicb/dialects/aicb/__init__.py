@@ -1,4 +1,4 @@
-"""The dialect `aicb`: what AICB 2.1 writes, byte for byte, with its known errors (see `deviations`)."""
+"""The dialect `aicb`: the output of AICB 2.1, byte for byte, with its known errors (see `deviations`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +65,7 @@ class AicbDialect(Dialect):
 
 
 def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
-    """Fills the computation rows in. Deviation `aiob_whole_blocks`: each GEMM gets the time of its whole block."""
+    """Fill in the computation rows. Deviation `aiob_whole_blocks`: each GEMM gets the time of its whole block."""
     recompute = workload.args is not None and workload.args.recompute_activations
     blocks = {"attention": times.attention_ns(recompute=recompute), "mlp": times.mlp_ns()}
 

@@ -9,7 +9,7 @@ from training.benchmarks.aicb.parameters import WorkloadArgs
 
 
 def sweep(args: WorkloadArgs) -> Iterator[int]:
-    """begin_size, doubled as long as it is at most end_size (bytes)."""
+    """Sizes in bytes from begin_size on, doubled while they are at most end_size."""
     size = args.begin_size
     while 0 < size <= args.end_size:
         yield size
@@ -17,9 +17,9 @@ def sweep(args: WorkloadArgs) -> Iterator[int]:
 
 
 class CollectiveTrainer(TrainingLoop):
-    """iter_num warm-up rows of begin_size, then per iteration iter_num rows of each size.
+    """iter_num warm-up rows of begin_size, then in each iteration iter_num rows of each size.
 
-    With multi_all_reduce_enable the sweep runs in the pipeline groups, all of them at once.
+    With multi_all_reduce_enable the sweep runs in all pipeline groups at once.
     """
 
     def init(self) -> Block[LogItem]:

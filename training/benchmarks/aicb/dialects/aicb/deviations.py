@@ -1,6 +1,6 @@
 """Lists where AICB 2.1 differs from Megatron, DeepSpeed or SimAI. The dialect reproduces each of these.
 
-The code that does so names the entry; a dialect that follows the real frameworks is without them.
+The code that reproduces a deviation names its entry; a dialect that follows the real frameworks has none of them.
 """
 
 from training.benchmarks.aicb.dialects.base import Deviation

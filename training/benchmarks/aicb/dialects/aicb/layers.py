@@ -1,8 +1,8 @@
-"""Megatron's layers as AICB runs them: which collectives and GEMMs one micro-batch causes.
+"""Megatron's layers as AICB runs them: the collectives and GEMMs of one micro-batch.
 
 T = 2*b*s*h bytes is the full activation. Column-parallel layers gather their input, row-parallel ones reduce their
-output. Attention core, norms and experts have no GEMMs (deviation `missing_gemms`). Every place that names a deviation
-is AICB's behaviour, not Megatron's.
+output. Attention core, norms and experts have no GEMMs (deviation `missing_gemms`). Code that names a deviation
+reproduces AICB's behaviour, not Megatron's.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ DISPATCH_FP8_FACTOR = (1 + 4 / 128) / 2
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the layers need to know of the run: sequence length, micro-batch and how tensor parallelism works."""
+    """Facts of the run that the layers need: sequence length, micro-batch and the form of tensor parallelism."""
 
     seq: int
     batch: int
@@ -39,11 +39,11 @@ class Run:
 
     @property
     def scatters(self) -> bool:
-        """Sequence-parallel communication happens: the option is on and there is someone to share with."""
+        """Whether sequence-parallel communication happens: the option is on and there is more than one tensor rank."""
         return self.sequence_parallel and self.tp > 1
 
     def tp_op(self, comm_type: CommType, width: int, stage: str) -> LogItem:
-        """A collective over the tensor-parallel group on an activation of `width` columns."""
+        """A collective over the tensor-parallel group on an activation of `width` columns, in elements."""
         size = ELEMENT_BYTES * self.batch * self.seq * width
         return LogItem(comm_type, CommGroup.tp_group, self.tp, size, stage)
 
@@ -114,7 +114,7 @@ class MegatronRowLinear(RowParallelLinear):
 
 
 class MegatronLinear(Linear):
-    """A projection that every rank computes whole (DeepSeek's low-rank down-projections): no communication."""
+    """A projection that every rank computes in full (DeepSeek's low-rank down-projections): no communication."""
 
     def __init__(self, run: Run, in_features: int, out_features: int, *, name: str, bias: bool = False) -> None:
         super().__init__(in_features, out_features, name=name)
@@ -198,5 +198,5 @@ class MoE(MockedModel):
 
 
 def _moe_op(comm_type: CommType, group: CommGroup, size: int | float, what: str) -> LogItem:
-    """Deviation `moe_group_size`: the group size is left out."""
+    """A collective row of an expert layer, `size` in bytes. Deviation `moe_group_size`: the group size is left out."""
     return LogItem(comm_type, group, None, size, f"forward.MoE.{what}")

@@ -47,7 +47,7 @@ class MegatronTrainer(TrainingLoop):
         )
 
     def iterations(self) -> Block[LogItem]:
-        """Deviation `idle_batch_split`: however few micro-batches the batch gives, the step is there."""
+        """All iterations. Deviation `idle_batch_split`: each has its step, even if the batch gives no micro-batches."""
         if self.pp == 1:
             parts = [self.micro_batch().times(max(0, self.args.num_microbatches)), self.step()]
         else:

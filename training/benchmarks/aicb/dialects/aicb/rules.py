@@ -1,6 +1,6 @@
 """Refuses parameters that AICB ignores silently or cannot handle, with advice on what to use instead.
 
-A forceable problem has an output of AICB's own, which --force asks for; the others end AICB with an exception.
+A forceable problem has an output of AICB's own, which --force requests; the others end AICB with an exception.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _STAGE_3 = {"param_persistence_threshold", "model_persistence_threshold", "max_l
 
 
 def without_effect(args: WorkloadArgs, target: str) -> set[str]:
-    """Parameters that change nothing in this workload; AICB takes them all in silence."""
+    """Parameters that change nothing in this workload; AICB accepts them all silently."""
     idle = set(_NEVER)
     if target == "simai":
         idle -= {"gpu_type"}

@@ -1,7 +1,7 @@
 """AICB's SimAI text for Megatron and DeepSeek: a walk over the model's layers, once per micro-batch.
 
-Without AIOB times each row computes for 1 ns and AICB's older generator decides what is sent; with them the newer one
-does, and the two disagree (deviations `simai_plain_*` and `simai_aiob_*`).
+Without AIOB times each row computes for 1 ns and AICB's older generator decides the communication; with them the newer
+one does, and the two disagree (deviations `simai_plain_*` and `simai_aiob_*`).
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +55,9 @@ def _tail(args: WorkloadArgs) -> list[WorkItem]:
 
 
 class _Walk(ABC):
-    """What both generators share: AICB's walk stops at each leaf with sequence parallelism, else at whole blocks."""
+    """Code that both generators share: with sequence parallelism AICB's walk stops at each leaf, else at whole
+    blocks.
+    """
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.args = args
@@ -100,7 +102,7 @@ class _Walk(ABC):
         return repeat * total, repeat * experts
 
     def expert_gradients(self) -> list[WorkItem]:
-        """Deviation `simai_moe_rows`: there even for dense models, with 0 bytes."""
+        """Deviation `simai_moe_rows`: dense models have these rows, too, with 0 bytes."""
         if self.args.expert_model_parallel_size == self.args.data_parallel_size:
             return []
         gather = Phase(1, "ALLGATHER_DP_EP", ELEMENT_BYTES * self.expert_parameters)
@@ -119,7 +121,7 @@ class _Walk(ABC):
     def moe(self, compute: int, *, shares: bool, exchanges: bool) -> list[WorkItem]:
         """The five rows of an expert layer. compute: ns in the first row.
 
-        shares, exchanges: the collectives over tp, and those over ep, are there; the first row needs either.
+        shares, exchanges: whether there are collectives over tp, and over ep; the first row needs either.
         """
         args = self.args
         routing = 2 * args.expert_model_parallel_size * args.num_experts * self.tp
@@ -228,14 +230,15 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time of one of a block's two projections: half the block, or of DeepSeek's own section.
+        """Forward and backward time, in ns, of one of a block's two projections: half the block, or DeepSeek's own
+        section.
 
-        Deviations `simai_aiob_recompute` (the forward time doubles), `simai_aiob_latent` (halved though it is whole).
+        Deviations `simai_aiob_recompute` (the forward time doubles), `simai_aiob_latent` (halved although it is whole).
         """
         doubled = 2 if self.args.recompute_activations and "attention" in name else 1
         whole = self.times.average_ns(name) if name in DEEPSEEK else self._block_ns(name)
         return doubled * whole // 2, whole // 2
 
     def _shared(self, comm: str, compute: int, size: int) -> Phase:
-        """A tensor-parallel collective, or none if nobody shares."""
+        """A tensor-parallel collective of `size` bytes, or none if there is one tensor rank."""
         return Phase(compute, comm, size) if self.tp > 1 else Phase(compute)

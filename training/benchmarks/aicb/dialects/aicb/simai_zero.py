@@ -1,9 +1,9 @@
-"""SimAI text for ZeRO 1, 2 and 3, which AICB's documents promise and AICB does not have.
+"""Generates SimAI text for ZeRO 1, 2 and 3, which AICB documents but does not implement.
 
-The rows are those of the CSV workload's iterations, in order, without the initialisation: one row per collective and
-one per weight that computes. All communication of ZeRO is data-parallel, so it stands in the weight-gradient column,
-which SimAI runs over the data-parallel groups (tp is 1, the group is every GPU); a `reduce` to an owner counts as the
-share of a reduce-scatter that it is. Bytes by collective are therefore those of the CSV.
+The rows are those of the CSV workload's iterations, in order, without the initialization: one row per collective and
+one per weight that computes. All communication of ZeRO is data-parallel, so it is in the weight-gradient column, which
+SimAI runs over the data-parallel groups (tp is 1, the group is every GPU); a `reduce` to an owner counts as its share
+of a reduce-scatter. Bytes by collective therefore equal those of the CSV.
 """
 
 from training.benchmarks.aicb.aiob import CompFile

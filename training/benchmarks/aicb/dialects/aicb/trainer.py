@@ -8,7 +8,7 @@ from training.benchmarks.aicb.parameters import WorkloadArgs
 
 
 class TrainingLoop(ABC):
-    """What one rank does. A frame says what its four phases are; `rows` puts them together."""
+    """The rows of one rank. A frame defines its four phases; `rows` joins them."""
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.args = args
@@ -28,5 +28,5 @@ class TrainingLoop(ABC):
     def dp_op(
         self, comm_type: CommType, size: int, stage: str, *, src: int | None = None, dst: int | None = None
     ) -> LogItem:
-        """A collective over the data-parallel group, size in bytes."""
+        """A collective over the data-parallel group, `size` in bytes."""
         return LogItem(comm_type, CommGroup.dp_group, self.dp, size, stage, dst, src)

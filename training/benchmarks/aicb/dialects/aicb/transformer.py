@@ -69,7 +69,7 @@ class MegatronMlp(ForwardOrderBackward):
 
 
 class DeepSeekMoE(ForwardOrderBackward):
-    """Routed experts, then one shared-expert MLP, however many there should be (deviation `shared_experts`)."""
+    """Routed experts, then one shared-expert MLP for any number of shared experts (deviation `shared_experts`)."""
 
     name = "mlp_layer"
 

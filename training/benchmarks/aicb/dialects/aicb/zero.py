@@ -1,4 +1,4 @@
-"""AICB's DeepSpeed trainers: what ZeRO 1, 2 and 3 have in common, and stages 1 and 2.
+"""AICB's DeepSpeed trainers: the code that ZeRO 1, 2 and 3 share, and stages 1 and 2.
 
 Bucket sizes and thresholds are in elements, as in DeepSpeed's configuration; rows carry bytes.
 """
@@ -95,6 +95,7 @@ class ZeroTrainer(TrainingLoop, Generic[State]):
         return Block([batches, steps, *self.gemms.optimizer(), EPOCH_END]), state
 
     def barrier(self, size: int, stage: str) -> LogItem:
+        """A barrier row; `size` is its bytes in AICB's CSV (deviation `barrier_bytes`)."""
         return LogItem(CommType.barrier, CommGroup.all, self.dp, size, stage)
 
     def overflow(self) -> LogItem:
@@ -102,7 +103,7 @@ class ZeroTrainer(TrainingLoop, Generic[State]):
 
 
 def _run(state: State, count: int, advance: "Callable[[State], Step[State]]") -> "Step[State]":
-    """`advance` applied `count` times. States repeat soon, and from there on the rows are a repeated block."""
+    """`advance` applied `count` times. States repeat after a few steps; from then on the rows are a repeated block."""
     seen: dict[State, int] = {}
     blocks: list[Block[LogItem]] = []
     for done in range(count):
@@ -180,8 +181,9 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
 
     @cached_property
     def shares(self) -> "list[list[Share]]":
-        """Who owns what of each parameter. Deviation `zero2_ranges`: one that begins with an owner has an empty share
-        of the owner before it."""
+        """The owners of each parameter's elements. Deviation `zero2_ranges`: a parameter that begins with an owner's
+        range has an empty share of the previous owner.
+        """
         partition = -(-self.total // self.dp)
         shares: list[list[Share]] = []
         owner = 0

@@ -1,9 +1,9 @@
 """AICB's ZeRO-3: parameters are gathered when needed, prefetched along a recorded trace, and released.
 
-The first micro-batch records the order of use. From then on a queue [forward order, backward order] says what comes
-next: at each use the parameter itself, if missing, and as many next ones as the prefetch bucket and the live limit
-allow are gathered together. Each missing parameter takes the queue's first entry for its own; where nothing may be
-prefetched (a bucket or limit of 0) entries of parameters that are still whole stay behind and the two get out of step.
+The first micro-batch records the order of use. From then on a queue [forward order, backward order] holds the next
+uses: at each use the parameter itself, if missing, and as many next ones as the prefetch bucket and the live limit
+allow are gathered together. Each missing parameter takes the first entry of the queue as its own; if nothing may be
+prefetched (a bucket or limit of 0), entries of parameters that are still whole stay behind and the two get out of step.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from training.benchmarks.aicb.parameters import ELEMENT_BYTES, WorkloadArgs
 
 @dataclass(frozen=True, slots=True)
 class Zero3State:
-    """Between micro-batches: is the order of use known, which parameters are whole here, elements in the bucket."""
+    """State between micro-batches: whether the order of use is known, whole parameters, elements in the bucket."""
 
     traced: bool = False
     live: frozenset[int] = frozenset()
@@ -101,7 +101,7 @@ class _Pass:
         return Block(self.rows), Zero3State(True, frozenset(self.live), self.bucket)
 
     def use(self, index: int, phase: str) -> None:
-        """Gathers what this use lacks, then computes. Deviation `prefetch_gemms`: for what was gathered instead."""
+        """Gather what this use lacks, then compute. Deviation `prefetch_gemms`: compute what was gathered instead."""
         queue_is_empty = self.queued == len(self.uses)
         fetched = [] if index in self.live else [self.enliven(index)]
         if not queue_is_empty:
@@ -115,7 +115,9 @@ class _Pass:
             self.rows += gemms.forward(parameter) if phase == "forward" else gemms.backward(parameter)
 
     def prefetch(self, gathered: int) -> list[int]:
-        """Takes next uses from the queue, beside `gathered` elements; returns the parameters to gather for them."""
+        """Take next uses from the queue, in addition to `gathered` elements; returns the parameters to gather for
+        them.
+        """
         args, fetched = self.trainer.args, []
         while (
             self.queued < len(self.uses)
@@ -131,7 +133,7 @@ class _Pass:
         return fetched
 
     def enliven(self, index: int) -> int:
-        """Makes a parameter whole on this rank; returns its index."""
+        """Make a parameter whole on this rank; returns its index."""
         self.live.add(index)
         self.live_numel += self.numels[index]
         return index
@@ -145,7 +147,7 @@ class _Pass:
         self.bucket += numel
 
     def release(self, time: int, index: int) -> None:
-        """Drops a parameter after use. Deviation `empty_queue_release`: once the queue is empty, always."""
+        """Drop a parameter after use. Deviation `empty_queue_release`: always, once the queue is empty."""
         keep = index in self.persistent or self.needed_until[index] > time
         if (self.queued == len(self.uses) or not keep) and index in self.live:
             self.live.discard(index)

@@ -56,7 +56,7 @@ class FoundLine:
 
 
 class LineFinder:
-    """Takes a log in pieces, cut anywhere, and gives its PerfLog lines (what parse_line takes for one).
+    """Takes a log in pieces, cut anywhere, and returns its PerfLog lines (those that parse_line accepts).
 
     Time is linear in the bytes taken; at most `max_bytes` of a line, from its prefix on, are kept.
     """

@@ -1,4 +1,4 @@
-"""What a PerfLog line holds: `[PerfLog] {"event": ..., "value": ..., "metadata": {...}}`, written by every rank.
+"""Defines the PerfLog line `[PerfLog] {"event": ..., "value": ..., "metadata": {...}}` that every rank writes.
 
 The head node reads it with the same models.
 """
@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 
 
 class Event(StrEnum):
-    """What a line reports; the names are FlagPerf's."""
+    """The kind of a line; the names are FlagPerf's."""
 
     SUBMIT_INFO = "SUBMIT_INFO"
     LAUNCH_TRAINING = "LAUNCH_TRAINING"
@@ -30,11 +30,11 @@ class Event(StrEnum):
 
 
 class PerfLogError(ValueError):
-    """A line that starts like a PerfLog line and is none, or a value that JSON cannot hold."""
+    """A line with the PerfLog prefix but no valid record, or a value that JSON cannot hold."""
 
 
 class Metadata(BaseModel):
-    """Where and when a record was written: source file and line, epoch milliseconds, global rank."""
+    """Source file and line, epoch milliseconds and global rank of a record."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,10 +45,10 @@ class Metadata(BaseModel):
 
 
 class PerfLogRecord(BaseModel):
-    """One line. `value` is any JSON; `step` and `other` stand only in FlagPerf's own logs. Further keys are kept.
+    """One line. `value` is any JSON; `step` and `other` occur only in FlagPerf's own logs. Further keys are kept.
 
-    JSON has no NaN and no infinities: such numbers stand as the strings "NaN", "Infinity" and "-Infinity", which
-    float() turns back into numbers.
+    JSON has no NaN and no infinities: such numbers become the strings "NaN", "Infinity" and "-Infinity", which float()
+    turns back into numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
