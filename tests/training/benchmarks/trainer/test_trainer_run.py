@@ -53,7 +53,7 @@ def _records(text: str) -> list[PerfLogRecord]:
 def _arguments(folder: Path, model: str, settings: dict[str, Any]) -> list[str]:
     config = folder / "config.py"
     folder.mkdir(exist_ok=True)
-    defaults = config_of(model).model_dump(exclude_defaults=True) | settings
+    defaults = config_of(model).model_dump() | settings  # base.py applies below a config file
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in defaults.items()))
     return ["--config_file", str(config), "--vendor", "cpu"]
 
