@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monitors import fused, sysinfo
+from monitors import sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
 from monitors.ending import Ending, block_signals
 from monitors.foreign import ForeignProcesses
@@ -68,17 +68,15 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
     samplers.open(RaplMeter, RaplMeter.log, partial(RaplMeter, options.powercap))
     samplers.open(IpmiMeter, IpmiMeter.log, IpmiMeter)
     info = sysinfo.collect(accelerator, os.environ)
-    detection = fused.Detection()
     loop = Loop(samplers.opened, sink, options.interval)
     try:
-        sysinfo.write(options.log_dir, info | {"fused": detection.found, "power": _machine_power(samplers.lacking)})
+        sysinfo.write(options.log_dir, info | {"power": _machine_power(samplers.lacking)})
         loop.run(ending)
     finally:
-        detection.end()
         for sampler in samplers.opened:
             sampler.close()
     power = _machine_power(samplers.lacking | loop.lacking)
-    sysinfo.write(options.log_dir, info | {"fused": detection.found, "power": power})
+    sysinfo.write(options.log_dir, info | {"fused": sysinfo.fused(options.log_dir), "power": power})
 
 
 def _machine_power(lacking: Mapping[type[Sampler], str]) -> dict[str, Any]:

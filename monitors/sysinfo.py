@@ -14,6 +14,8 @@ import psutil
 
 FILE = "sys_info.json"
 SCHEMA_VERSION = 1
+# What the launch of the workload writes at its end (training.benchmarks.driver.protocol.node_record).
+LAUNCH_FILE, MAX_LAUNCH_BYTES = "node_exit.json", 4 << 20
 
 # What the controller knows and the host cannot see, e.g. CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".
 CONTROLLER_PREFIX = "CLUSTERDYNO_SYS_"
@@ -66,7 +68,7 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> d
 
 
 def features() -> dict[str, bool]:
-    """Which optional kernels are installed. Presence only: whether they import is what monitors.fused finds out.
+    """Which optional kernels are installed. Presence only: whether they import is what the launch finds out.
 
     apex counts only where it is NVIDIA's: the distribution of that name on PyPI is something else.
     """
@@ -78,6 +80,16 @@ def features() -> dict[str, bool]:
         "apex": any((Path(folder) / "optimizers").is_dir() for folder in folders),
         "transformer_engine": importlib.util.find_spec("transformer_engine") is not None,
     }
+
+
+def fused(directory: Path) -> dict[str, str | None]:
+    """What the launch of the workload found of libraries of fused kernels; {} where it left no record of it."""
+    try:
+        with (directory / LAUNCH_FILE).open("rb") as file:
+            found = json.loads(file.read(MAX_LAUNCH_BYTES))["fused"]
+        return {name: version for name, version in found.items() if version is None or isinstance(version, str)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def write(directory: Path, info: Mapping[str, Any]) -> None:

@@ -133,7 +133,7 @@ def test_sys_info_describes_host_packages_and_what_the_controller_knows(tmp_path
     assert info["packages"]["torch"].startswith("2.")
     assert info["accelerator"] == {"unavailable": "vendor cpu has no accelerator"}
     assert info["features"]["apex"] is False
-    assert info["fused"] == dict.fromkeys(("flash_attn", "apex", "transformer_engine"))
+    assert info["fused"] == {}, "no launch of a workload has said anything"
     assert "lo" in info["interfaces"]
 
 

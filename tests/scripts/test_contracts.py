@@ -29,6 +29,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),
         ("run_benchmarks/rounds/watch.py", "run_benchmarks.session.schedule", "The rooms of the controller"),
         ("training/benchmarks/driver/protocol/pulse.py", "training.benchmarks.driver.launch.rank", "of the driver"),
+        ("training/benchmarks/driver/training/kernels.py", "monitors.sysinfo", "A workload runs without the monitor"),
     ],
 )
 def test_a_planted_import_is_noticed(copied: Path, file: str, planted: str, broken: str) -> None:

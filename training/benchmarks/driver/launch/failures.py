@@ -35,6 +35,10 @@ _WAITED_IN_VAIN = (
 )
 
 
+class LaunchError(Exception):
+    """The launch cannot begin; the message states what was found and what is needed."""
+
+
 class StartError(Exception):
     """The ranks of this node could not be started: unusable options, or they could not be brought together."""
 

@@ -14,7 +14,6 @@ is 0 or that of the first failed rank (128 + signal). On SIGUSR1 every rank writ
 import argparse
 import contextlib
 import faulthandler
-import fcntl
 import importlib.util
 import os
 import resource
@@ -23,22 +22,21 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO
 
 from training.benchmarks.driver.launch import interface as interfaces
 from training.benchmarks.driver.launch import processes
-from training.benchmarks.driver.launch.failures import StartError
+from training.benchmarks.driver.launch.failures import LaunchError, StartError
+from training.benchmarks.driver.launch.fused import Detection
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
+from training.benchmarks.driver.launch.workload_lock import workload_lock
 from training.benchmarks.driver.protocol.catalog import LAUNCHERS
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_environment
 from training.benchmarks.driver.protocol.node_record import (
-    LOCK_FILE,
     NODE_EXIT_FILE,
     NodeExit,
     RankFailure,
@@ -48,13 +46,7 @@ from training.benchmarks.driver.protocol.pulse import SOCKET_ENV
 from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE
 
 USAGE_EXIT_CODE = 2
-# A monitor that tests the lock holds it for a moment; a workload holds it far longer than this.
-_LOCK_PATIENCE_S = 1.0
 _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-
-
-class LaunchError(Exception):
-    """The launch cannot begin; the message states what was found and what is needed."""
 
 
 @dataclass(kw_only=True)
@@ -72,6 +64,7 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
     torch: str | None = None
     scratch: Path | None = None
+    detection: Detection | None = None
     failures: list[RankFailure] = field(default_factory=list)
     error: str | None = None
     stopped_by: int | None = None
@@ -98,6 +91,7 @@ class Launch:
             finished_ms=now_ms(),
             torch=self.torch,
             cpu_s=_cpu_seconds(),
+            fused=self.detection.found if self.detection else {},
         )
 
 
@@ -114,7 +108,7 @@ def main() -> int:
     raise_on_signals(when_stuck=lambda number: _leave_stuck(launch, number))
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
-        with _workload_lock(launch.log_dir):
+        with workload_lock(launch.log_dir):
             for earlier in (NODE_EXIT_FILE, RANK_STATES_FILE):
                 (launch.log_dir / earlier).unlink(missing_ok=True)
             if launch.max_seconds is not None:
@@ -182,7 +176,8 @@ def _run(launch: Launch) -> None:
     """Launch and record in `launch` how it ends; every failure that belongs into the record is caught."""
     try:
         _check_module(launch.command[0])
-        _run_ranks(launch)
+        with _detection(launch):
+            _run_ranks(launch)
     except (LaunchError, OSError) as error:
         launch.error = str(error)
         _say(launch.error)
@@ -192,6 +187,18 @@ def _run(launch: Launch) -> None:
     for failure in launch.failures:
         what = failure.signal or f"exit code {failure.exit_code}"
         _say(f"rank {failure.rank}: {what}{' (stopped by the launcher)' if failure.stopped else ''}\n{failure.message}")
+
+
+@contextlib.contextmanager
+def _detection(launch: Launch) -> Iterator[None]:
+    """Find out beside the ranks, at the lowest priority, which libraries of fused kernels import here."""
+    try:
+        with held():  # a signal here leaves no process behind
+            launch.detection = Detection()
+        yield
+    finally:
+        if launch.detection is not None:
+            launch.detection.end()
 
 
 def _run_ranks(launch: Launch) -> None:
@@ -266,29 +273,11 @@ def _check_module(module: str) -> None:
         raise LaunchError(f"there is no entry module {module!r} on {os.pathsep.join(path or '.' for path in sys.path)}")
 
 
-@contextlib.contextmanager
-def _workload_lock(log_dir: Path) -> Iterator[None]:
-    """Hold D/workload.lock. The kernel releases it when this process ends for any reason, and the monitor sees that."""
-    with (log_dir / LOCK_FILE).open("a") as file:
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while not _try_lock(file):
-            if time.monotonic() > deadline:
-                raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held")
-            time.sleep(_LOCK_PATIENCE_S / 100)
-        yield
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _leave_stuck(launch: Launch, number: int) -> None:
     """Record and exit when the main thread is blocked inside torch; the ranks end with this process."""
     launch.stopped_by = number
+    if launch.detection is not None:
+        launch.detection.end()
     launch.record().write(launch.log_dir)
     if launch.scratch is not None:
         shutil.rmtree(launch.scratch, ignore_errors=True)

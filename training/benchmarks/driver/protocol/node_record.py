@@ -50,7 +50,8 @@ class NodeExit(BaseModel):
     could not begin. `failures` are ordered, the cause first. `error` is the failure of the launch itself; `signal`
     names the signal that stopped `launch`. `interface` reaches the master; `environment` is what the ranks inherited (a
     value that was set before wins). Times are epoch milliseconds; `cpu_s` is the CPU time, in seconds, of the launch
-    and of all its processes that have ended.
+    and of all its processes that have ended. `fused` has the version of each library of fused kernels that imports
+    here, "unusable: <why>" for one that does not, None for one that is not installed; {} where nobody looked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,6 +68,7 @@ class NodeExit(BaseModel):
     finished_ms: int
     torch: str | None
     cpu_s: float | None = None
+    fused: dict[str, str | None] = {}
 
     def write(self, log_dir: Path) -> Path:
         """Write node_exit.json in `log_dir` atomically; returns its path."""

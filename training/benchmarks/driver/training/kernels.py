@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from monitors import fused
+from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
 from training.benchmarks.driver.workload.run_context import UnusableSettingsError
 

@@ -1,6 +1,6 @@
 """Detects the libraries of fused kernels of this Python by importing each in a process of its own.
 
-`python -m monitors.fused NAME...` prints what `detect` finds as JSON, a line for each library.
+`python -m training.benchmarks.driver.launch.fused NAME...` prints what `detect` finds as JSON, a line for each library.
 """
 
 import contextlib
@@ -23,7 +23,8 @@ LIBRARIES = {
 UNUSABLE = "unusable"
 UNFINISHED = "unknown: the round ended while it was imported"
 _IMPORT_SECONDS = 120
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[4]
+_MODULE = "training.benchmarks.driver.launch.fused"
 
 
 def detect(names: Iterable[str]) -> dict[str, str | None]:
@@ -65,7 +66,7 @@ class Detection:
         self.found: dict[str, str | None] = {name: UNFINISHED if name in there else None for name in LIBRARIES}
         self._process: subprocess.Popen[str] | None = None
         if there:
-            argv = [sys.executable, "-m", "monitors.fused", *there]
+            argv = [sys.executable, "-m", _MODULE, *there]
             self._process = subprocess.Popen(
                 argv, cwd=_ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
             )
@@ -74,10 +75,13 @@ class Detection:
         """Take what is found by now, and end it with the import under way."""
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # A process that has ended, and that somebody else has waited for, may have left its number to another.
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         for line in self._process.communicate()[0].splitlines():
             self.found |= json.loads(line)
+        self._process = None
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import psutil
 import pytest
 
-from monitors import fused
-from tests.cluster.system import wait_until
+from monitors import sysinfo
 from tests.monitors.running import Monitor
+from tests.training.benchmarks.driver.launch.launching import run
+from training.benchmarks.driver.launch import fused
+from training.benchmarks.driver.protocol.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit
 
 
 def _library(folder: Path, name: str, text: str) -> None:
@@ -45,22 +46,36 @@ def test_working_broken_and_dying_libraries_are_told_apart(tmp_path: Path, monke
     assert found["nolib"] is None
 
 
-def test_sys_info_tells_which_fused_kernels_import(tmp_path: Path) -> None:
+def test_the_records_of_a_node_tell_which_fused_kernels_import(tmp_path: Path) -> None:
     libraries, logs = tmp_path / "libraries", tmp_path / "logs"
     (libraries / "transformer_engine").mkdir(parents=True)
     logs.mkdir()
-    (libraries / "flash_attn.py").write_text("__version__ = '2.8'\n")
-    (libraries / "apex.py").write_text("raise ImportError('undefined symbol: _ZN3c10')\n")
+    _library(libraries, "flash_attn", "__version__ = '2.8'\n")
+    _library(libraries, "apex", "raise ImportError('undefined symbol: _ZN3c10')\n")
     started = libraries / "started"
     endless = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(1000)\n"
     (libraries / "transformer_engine" / "__init__.py").write_text(endless)
+    rank = f"import pathlib, time\nwhile not pathlib.Path({str(started)!r}).exists():\n    time.sleep(0.02)\n"
+    _library(libraries, "waiting_rank", rank)
     path = os.pathsep.join([str(libraries), os.environ.get("PYTHONPATH", "")])
-    with Monitor(logs, "--max_seconds=100", environment=os.environ | {"PYTHONPATH": path}) as monitor:
-        wait_until(started.exists, timeout=100, what="the import of transformer_engine")
-        monitor.end(by=signal.SIGTERM)
-    assert json.loads((logs / "sys_info.json").read_text())["fused"] == {
+    environment = os.environ | {"PYTHONPATH": path}
+    with Monitor(logs, "--max_seconds=100", f"--lock={logs / LOCK_FILE}", environment=environment) as monitor:
+        monitor.wait_for("cpu")
+        code, output = run(logs, ["--launcher", "processes"], ["waiting_rank"], PYTHONPATH=path)
+        assert code == 0, output
+        assert monitor.end()[0] == 0
+    expected = {
         "flash_attn": "2.8",
         "apex": "unusable: ImportError: undefined symbol: _ZN3c10",
         "transformer_engine": "unknown: the round ended while it was imported",
     }
-    assert not [each for each in psutil.process_iter(["cmdline"]) if "monitors.fused" in (each.info["cmdline"] or [])]
+    assert NodeExit.read(logs).fused == expected
+    assert json.loads((logs / sysinfo.FILE).read_text())["fused"] == expected
+    assert not [each for each in psutil.process_iter(["cmdline"]) if fused.__name__ in (each.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"fused": 3}', "{", '{"exit_code": 0}', "[" * 100_000])
+def test_a_record_that_does_not_tell_leaves_fused_empty(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / NODE_EXIT_FILE).write_text(text)
+    assert sysinfo.fused(tmp_path) == {}
