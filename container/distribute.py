@@ -1,6 +1,6 @@
-"""Brings an image from one engine to others: saved once, loaded everywhere at once, verified.
+"""Copies an image from one engine to others: saved once, loaded in parallel, verified.
 
-The clients are the caller's and may speak to remote engines. `transfer` calls the progress callback from several
+The clients belong to the caller and may talk to remote engines. `transfer` calls the progress callback from several
 threads.
 """
 
@@ -32,7 +32,7 @@ from container.engine_images import (
 
 T = TypeVar("T")
 SAVING = ".saving-"
-SPOOL_BYTES = 50_000_000_000  # two of the largest images that vendors give
+SPOOL_BYTES = 50_000_000_000  # two of the largest images of the vendors
 
 
 def transfer(
@@ -43,12 +43,12 @@ def transfer(
     progress: Progress,
     concurrency: int,
 ) -> dict[str, DistributeError]:
-    """Copies an image from one engine to the targets that lack it, at most `concurrency` of them at a time.
+    """Copy an image from one engine to the targets that lack it, at most `concurrency` of them at a time.
 
-    The image is saved once into the folder `spool`, under its id, and used again by a later transfer; of older ones
-    only the newest SPOOL_BYTES stay there. An interruption ends all of them before it is raised.
+    The image is saved once into the folder `spool`, under its id, and reused by a later transfer; of older images only
+    the newest SPOOL_BYTES stay there. An interruption ends all transfers before it is raised.
 
-    Returns why a target has not got it, by name; the others have this very image, verified.
+    Returns by name why a target does not have the image; all other targets have exactly this image, verified.
 
     Raises:
         DistributeError: the source has no such image.
@@ -77,7 +77,7 @@ def transfer(
 
 
 def _collect(futures: Mapping[str, Future[T]]) -> tuple[dict[str, T], dict[str, DistributeError]]:
-    """Results and errors by target, once all are there."""
+    """Results and errors by target, once all have ended."""
     results: dict[str, T] = {}
     errors: dict[str, DistributeError] = {}
     for name, future in futures.items():
@@ -90,7 +90,7 @@ def _collect(futures: Mapping[str, Future[T]]) -> tuple[dict[str, T], dict[str, 
 
 @contextlib.contextmanager
 def _patient(client: APIClient) -> Iterator[None]:
-    """Lets the engine be silent for QUIET_S: docker's calls to save and load take no timeout of their own."""
+    """Let the engine be silent for QUIET_S: docker's calls to save and load take no time-out of their own."""
     usual, client.timeout = client.timeout, QUIET_S
     try:
         yield
@@ -99,9 +99,9 @@ def _patient(client: APIClient) -> Iterator[None]:
 
 
 def prune(spool: Path) -> None:
-    """Removes from a spool folder all but the newest SPOOL_BYTES (the newest archive stays in any case).
+    """Remove all but the newest SPOOL_BYTES from a spool folder (the newest archive stays in any case).
 
-    What a transfer of this or another process has in hand is left alone, also beyond that.
+    Archives that a transfer of this or another process uses stay, too.
     """
     archives = [(path, path.stat()) for path in spool.glob("*.tar")]
     left = SPOOL_BYTES
@@ -120,7 +120,7 @@ def _remove_unused(path: Path) -> None:
 
 
 class _Job:
-    """One image on its way: saved once, loaded many times."""
+    """The transfer of one image: saved once, loaded many times."""
 
     def __init__(self, tag: str, image: ImageIdentity, spool: Path, progress: Progress) -> None:
         self.cancelled = threading.Event()
@@ -130,7 +130,7 @@ class _Job:
         self._progress = progress
 
     def already_there(self, client: APIClient) -> bool:
-        """Whether the target has this very image.
+        """Whether the target has exactly this image.
 
         Raises:
             ImageLoadError: the target does not answer.
@@ -143,7 +143,7 @@ class _Job:
 
     @contextlib.contextmanager
     def saved(self, client: APIClient) -> Iterator[None]:
-        """Writes the spool file, whole or not at all, unless it is there; nobody removes it within."""
+        """Write the spool file atomically unless it exists; no process removes it inside this context."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         held = self._held()
         if held is not None:
@@ -156,7 +156,7 @@ class _Job:
             yield
 
     def _held(self) -> IO[bytes] | None:
-        """The spool file under a lock that keeps others from removing it; None where there is none."""
+        """The spool file under a lock that keeps other processes from removing it; None if there is no file."""
         try:
             held = self._file.open("rb")
         except FileNotFoundError:
@@ -164,7 +164,7 @@ class _Job:
         fcntl.flock(held, fcntl.LOCK_SH)
         if self._file.exists():
             return held
-        held.close()  # it was removed before the lock was ours
+        held.close()  # it was removed before the lock was acquired
         return None
 
     def _save(self, client: APIClient) -> None:
@@ -184,7 +184,7 @@ class _Job:
                 raise
 
     def load(self, name: str, client: APIClient) -> None:
-        """Loads the spool file into one engine and looks at what it has then.
+        """Load the spool file into one engine and check the image that it has then.
 
         Raises:
             ImageLoadError: the engine cannot load the file, or has another image afterwards.

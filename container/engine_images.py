@@ -1,7 +1,7 @@
-"""One engine's images: found, built or pulled. What goes wrong is an error that says what the engine said.
+"""Finds, builds and pulls images of one engine. An error carries the engine's own message.
 
-The clients are the caller's and may speak to remote engines. A progress callback gets a message and, where the whole is
-known, the fraction done (0 to 1).
+The clients belong to the caller and may talk to remote engines. A progress callback receives a message and, if the
+total is known, the completed fraction (0 to 1).
 """
 
 import re
@@ -22,16 +22,16 @@ Progress = Callable[[str, float | None], None]
 CHUNK = 1 << 20
 LOG_LINES = 30
 
-# An engine says nothing while it prepares a save or unpacks a load of many gigabytes; longer than this, it is dead.
+# An engine is silent while it prepares a save or unpacks a load of many gigabytes; after this time it counts as dead.
 QUIET_S = 900
 
 
 class DistributeError(Exception):
-    """An image could not be brought where it is needed."""
+    """An image could not be transferred to where it is needed."""
 
 
 class ImageBuildError(DistributeError):
-    """A build failed; `log` holds the last lines of what it said."""
+    """A build failed; `log` holds the last lines of its output."""
 
     def __init__(self, tag: str, reason: str, log: list[str]) -> None:
         super().__init__("\n".join([f"building {tag} failed: {reason}", *(f"  | {line}" for line in log)]))
@@ -41,11 +41,11 @@ class ImageBuildError(DistributeError):
 
 
 class ImagePullError(DistributeError):
-    """A registry did not give the image."""
+    """A registry did not deliver the image."""
 
 
 class ImageLoadError(DistributeError):
-    """A target did not take the image, or took something else."""
+    """A target did not accept the image, or has another image afterwards."""
 
 
 class Cancelled(DistributeError):  # noqa: N818
@@ -66,7 +66,9 @@ def find(client: APIClient, tag: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageIdentity:
-    """An image as every engine can compare it: its id, and its layers for engines that count ids another way."""
+    """The identity of an image that all engines share: its id, and its layers for engines that compute ids
+    differently.
+    """
 
     id: str
     layers: tuple[str, ...]
@@ -74,7 +76,7 @@ class ImageIdentity:
     size: int
 
     def same(self, other: "ImageIdentity") -> bool:
-        """Whether both are one image."""
+        """Whether both are the same image."""
         return self.id == other.id or (self.layers, self.labels) == (other.layers, other.labels)
 
     def label(self, name: str) -> str | None:
@@ -99,14 +101,14 @@ def identity(client: APIClient, ref: str) -> ImageIdentity | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """What one engine has under an image's tag, and the id it has under the name of the image's base."""
+    """The image that one engine has under a tag, and the id of the image under the name of its base."""
 
     image: ImageIdentity | None
     base: str | None = None
 
 
 def image_state(client: APIClient, tag: str, spec: ImageSpec | None) -> ImageState:
-    """Ask one engine; `spec` where the image is one that is built.
+    """The state of one engine; `spec` is given for an image that is built.
 
     Raises:
         DockerException: the engine does not answer.
@@ -115,9 +117,9 @@ def image_state(client: APIClient, tag: str, spec: ImageSpec | None) -> ImageSta
 
 
 def outdated(states: Mapping[str, ImageState], spec: ImageSpec) -> tuple[str | None, dict[str, str]]:
-    """Which engine has the base that counts (the first that has any), and which have an image that does not, and why.
+    """The engine whose base image is valid (the first that has any), and the reason for each engine whose image is not.
 
-    One that counts says of itself that it was made by this recipe, and on that base.
+    A valid image states in its labels that it was made by this recipe, and on that base.
     """
     source = next((name for name, state in states.items() if state.base is not None), None)
     base = states[source].base if source is not None else None
@@ -133,7 +135,7 @@ def outdated(states: Mapping[str, ImageState], spec: ImageSpec) -> tuple[str | N
 
 
 def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
-    """Builds the image and returns its id; its base is pulled where the engine lacks it.
+    """Build the image and return its id; its base is pulled if the engine lacks it.
 
     Raises:
         ImageBuildError: the build fails.
@@ -170,7 +172,7 @@ def build(client: APIClient, spec: ImageSpec, progress: Progress) -> str:
 
 
 def _follow_build(stream: Iterable[dict[str, Any]], tag: str, progress: Progress) -> None:
-    """Pass the builder's log on, line by line; a command's output comes in pieces that end anywhere."""
+    """Forward the builder's log line by line; the output of a command arrives in pieces that end anywhere."""
     log: deque[str] = deque(maxlen=LOG_LINES)
     unended = ""
     for event in stream:
@@ -185,7 +187,7 @@ def _follow_build(stream: Iterable[dict[str, Any]], tag: str, progress: Progress
 
 
 def _step_fraction(line: str) -> float | None:
-    """From the builder's own "Step 3/7 : RUN ..."."""
+    """The completed fraction (0 to 1) from the builder's own "Step 3/7 : RUN ..."."""
     words = line.split()
     if len(words) < 2 or words[0] != "Step":
         return None
@@ -194,7 +196,7 @@ def _step_fraction(line: str) -> float | None:
 
 
 def pull(client: APIClient, ref: str, progress: Progress) -> str:
-    """Pulls an image by its reference and returns its id.
+    """Pull an image by its reference and return its id.
 
     Raises:
         ImagePullError: the engine cannot pull the image.
@@ -219,7 +221,7 @@ def pull(client: APIClient, ref: str, progress: Progress) -> str:
 
 
 def inspect(client: APIClient, tag: str) -> dict[str, Any]:
-    """What the engine says of an image.
+    """The engine's description of an image.
 
     Raises:
         docker.errors.NotFound: the engine has no such image.

@@ -36,12 +36,12 @@ _REFERENCE = re.compile(r"^[a-zA-Z0-9][\w.-]*(:\d+)?(/[a-z0-9][\w.-]*)*(:[\w][\w
 
 
 class ImageSpecError(ValueError):
-    """The image cannot be described: a parameter is wrong or parameters contradict each other."""
+    """An image cannot be described: a parameter is wrong, or parameters contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextFile:
-    """One file of the build context: its name there, where it comes from, size in bytes, sha256 in hex."""
+    """One file of the build context: its name there, its source, size in bytes, sha256 in hex."""
 
     name: str
     path: Path
@@ -51,7 +51,7 @@ class ContextFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageSpec:
-    """An image that can be built. Equal content, equal tag."""
+    """An image that can be built. Equal content gives an equal tag."""
 
     vendor: str
     framework: str
@@ -62,9 +62,9 @@ class ImageSpec:
 
     @property
     def content_hash(self) -> str:
-        """sha256, in hex, over all that is known to go in: Dockerfile, each file's name and content.
+        """sha256, in hex, over all known contents: Dockerfile, name and content of each file.
 
-        What the base is called stands in the Dockerfile; which image that was at the build, in LABEL_BASE.
+        The Dockerfile holds the name of the base; LABEL_BASE records the base image of the build.
         """
         content = {
             "dockerfile": self.dockerfile,
@@ -79,16 +79,16 @@ class ImageSpec:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says about itself. Not in the Dockerfile: its hash cannot stand inside what is hashed."""
+        """The labels of the image. They are not in the Dockerfile: its hash cannot be part of what is hashed."""
         return {LABEL_HASH: self.content_hash, LABEL_VENDOR: self.vendor, LABEL_FRAMEWORK: self.framework}
 
     @property
     def context_size(self) -> int:
-        """Bytes of the context's files."""
+        """Size of the context's files in bytes."""
         return len(self.dockerfile.encode()) + sum(file.size for file in self.files)
 
     def write_context(self, fileobj: IO[bytes]) -> None:
-        """Writes the build context as a tar, byte for byte the same for the same spec.
+        """Write the build context as a tar, byte for byte the same for the same spec.
 
         Raises:
             ImageSpecError: a file changed since it was hashed.
@@ -99,7 +99,7 @@ class ImageSpec:
             for file in self.files:
                 with file.path.open("rb") as stream:
                     reader = _HashingReader(stream)
-                    with contextlib.suppress(OSError):  # tarfile's word for a file shorter than announced
+                    with contextlib.suppress(OSError):  # tarfile's error for a file shorter than announced
                         tar.addfile(_member(file.name, file.size), reader)
                 if reader.hexdigest() != file.sha256:
                     raise ImageSpecError(f"{file.path} changed while the image was being made: run it again")
@@ -116,15 +116,15 @@ def image_spec(
     requirements: tuple[Path, ...],
     options: Mapping[str, str] | None = None,
 ) -> ImageSpec:
-    """Describes the image of a vendor and framework.
+    """Describe the image of a vendor and framework.
 
     Args:
-        base_image: instead of the vendor's own.
+        base_image: replaces the vendor's own.
         pip_source: package index (http, https); None: pip's own.
-        pip_trusted_host: host[:port] of a package index that is taken without encryption or a known certificate.
+        pip_trusted_host: host[:port] of a package index that is accepted without encryption or a known certificate.
         wheelhouse: folder of wheels, for sites without an index.
         requirements: pip files of the case, from vendors.case_requirements.
-        options: instead of the vendor's own, by name.
+        options: replace the vendor's own, by name.
 
     Raises:
         ImageSpecError: a base, a file or an option cannot be used.
@@ -200,7 +200,9 @@ def _check(
 
 
 def _check_encryption(pip_source: str | None, pip_trusted_host: str | None) -> None:
-    """Whoever is between us and an index without encryption chooses what is installed: only where the user says so."""
+    """Accept an index without encryption only if the user names it: an attacker on the network could replace
+    packages.
+    """
     host = urlsplit(pip_source or "").netloc.rpartition("@")[2]
     if pip_trusted_host is not None and pip_trusted_host != host:
         expected = f"{host!r}, that of the package index" if host else "nothing without PIP_SOURCE"
@@ -213,7 +215,7 @@ def _check_encryption(pip_source: str | None, pip_trusted_host: str | None) -> N
 
 
 def _wheels(wheelhouse: Path | None, requirements: Sequence[Path]) -> dict[str, Path]:
-    """Context names of the wheels: those of the workload apart from what the case adds, to be two layers."""
+    """Context names of the wheels: those of the workload separate from those of the case, which form two layers."""
     if wheelhouse is None:
         return {}
     common = needed_wheels(wheelhouse, [name for _, name in requirement_names(WORKLOAD)])
@@ -254,7 +256,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _sources(variables: Mapping[str, object]) -> Callable[..., list[str]]:
-    """The template's function sources("workload", ...): where install_packages.py looks for packages."""
+    """The template's function sources("workload", ...): the places where install_packages.py looks for packages."""
 
     def sources(*groups: str) -> list[str]:
         if variables["wheels"]:
@@ -271,7 +273,7 @@ def _sources(variables: Mapping[str, object]) -> Callable[..., list[str]]:
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:
-    """A tar entry without traces of the machine: no time, no owner, fixed mode."""
+    """A tar entry without traces of this machine: no time, no owner, fixed mode."""
     member = tarfile.TarInfo(name)
     member.size = size
     member.mode = 0o644
@@ -279,7 +281,7 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _HashingReader:
-    """Passes a stream's bytes on and knows their sha256."""
+    """Passes on the bytes of a stream and computes their sha256."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

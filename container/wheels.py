@@ -1,4 +1,4 @@
-"""A wheelhouse: which of its wheels an image needs, and what they contain, by hash."""
+"""Selects the wheels of a wheelhouse that an image needs, and hashes their contents."""
 
 import contextlib
 import hashlib
@@ -17,14 +17,14 @@ _REQUIRES = re.compile(r"^Requires-Dist:\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
 
 
 class WheelhouseError(ValueError):
-    """The wheelhouse, or a file in it, is not usable; names it."""
+    """The wheelhouse, or a file in it, is not usable; the message names it."""
 
 
 def needed_wheels(wheelhouse: Path, names: Iterable[str]) -> list[Path]:
     """The wheels of the named distributions and of all they may require, sorted by file name.
 
-    Environment markers are not judged (the image's Python does that), so it is rather too many than too few. A name
-    without a wheel is no error here: the base image may have it.
+    Environment markers are not evaluated (the image's Python does that), so the result may hold too many wheels, never
+    too few. A name without a wheel is no error here: the base image may have it.
 
     Raises:
         WheelhouseError: the folder cannot be read, or a required wheel is missing or unusable.
@@ -59,15 +59,16 @@ def _requires(wheel: Path) -> list[str]:
 
 
 def default_cache() -> Path:
-    """Where the hashes of files seen before are kept: $XDG_CACHE_HOME or ~/.cache."""
+    """The file with the hashes of files seen before: below $XDG_CACHE_HOME or ~/.cache."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "clusterdyno" / "file-hashes.json"
 
 
 def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
-    """sha256 of each file, in hex. A file is read once for a path, size and modification time; `cache` remembers.
+    """sha256 of each file, in hex. A file is read once per path, size and modification time; `cache` remembers the
+    hash.
 
-    A cache that cannot be read or written costs time, nothing else.
+    A cache that cannot be read or written only costs time.
 
     Raises:
         OSError: a file cannot be read.

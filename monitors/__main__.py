@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Sampler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the monitor. 0: ended as told; 1: its files could not be written; 2: wrong arguments."""
+    """Run the monitor. 0: ended as told; 1: its files could not be written; 2: wrong arguments."""
     options = _parser().parse_args(arguments)
     try:
         vendor = load(options.vendor)
@@ -62,7 +62,7 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
     samplers = _Samplers(sink)
     samplers.open(CpuSampler, CpuSampler.log, partial(CpuSampler, per_core=options.per_core))
     samplers.open(MemorySampler, MemorySampler.log, MemorySampler)
-    with contextlib.suppress(Unavailable):  # few virtual machines count it, which is no lack worth a line
+    with contextlib.suppress(Unavailable):  # few virtual machines count it: its absence is not worth a line
         samplers.opened.append(ThrottleSampler())
     accelerator = _open_accelerator(samplers, vendor, options)
     samplers.open(RaplMeter, RaplMeter.log, partial(RaplMeter, options.powercap))
@@ -80,7 +80,7 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
 
 
 def _machine_power(lacking: Mapping[type[Sampler], str]) -> dict[str, Any]:
-    """For sys_info.json: the meters of the whole machine's power, or why it cannot be measured on this host."""
+    """For sys_info.json: the meters of the whole machine's power, or the reason why this host cannot measure it."""
     kinds = (RaplMeter, IpmiMeter)
     measured = [kind.meter for kind in kinds if kind not in lacking]
     if measured:
@@ -89,7 +89,7 @@ def _machine_power(lacking: Mapping[type[Sampler], str]) -> dict[str, Any]:
 
 
 def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.Namespace) -> dict[str, Any]:
-    """Opens the accelerators and their power meter; returns their description for sys_info.json."""
+    """Open the accelerators and their power meter; returns their description for sys_info.json."""
     log = f"{vendor.monitor_name}_monitor.log" if vendor.monitor_name else ""
     deadline = min(SAMPLE_DEADLINE_S, options.interval / 2)
     sampler = samplers.open(AcceleratorSampler, log, partial(AcceleratorSampler, vendor.open_probe, log, deadline))
@@ -103,7 +103,7 @@ def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.N
 
 
 class _Samplers:
-    """Opens samplers, and says once what this host lacks of them."""
+    """Opens samplers, and reports once which ones this host lacks."""
 
     def __init__(self, sink: SampleSink) -> None:
         self.opened: list[Sampler] = []

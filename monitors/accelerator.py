@@ -1,4 +1,4 @@
-"""The vendor's accelerators, read by its probe in a thread of its own: a hanging driver takes nothing else with it."""
+"""Samples the vendor's accelerators through its probe, in a thread of its own: a hanging driver delays nothing else."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ class AcceleratorSampler(Sampler):
         self._first = dict(energy or {})
 
     def describe(self) -> dict[str, Any]:
-        """The probe's description of driver and devices; {"error": ...} where the driver does not answer."""
+        """The probe's description of driver and devices; {"error": ...} if the driver does not answer."""
         try:
             return self._worker.call(self._probe.describe, OPEN_DEADLINE_S)
         except Exception as error:  # noqa: BLE001 - a vendor's probe may raise anything; the samples may still come
@@ -75,7 +75,7 @@ class AcceleratorSampler(Sampler):
         return device
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """Who computes on the devices; None where the vendor cannot tell.
+        """The processes that compute on the devices; None if the vendor cannot tell.
 
         Raises:
             Late: the driver does not answer in time.
@@ -85,7 +85,7 @@ class AcceleratorSampler(Sampler):
         return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
     def rows(self, values: Values) -> list[Sequence[Any]]:
-        """One line a device, in the order of the seed: temperature, power, memory used, memory size, utilisation."""
+        """One line per device in FlagPerf's order: temperature, power, memory used, memory size, utilization."""
         return [
             [
                 device["index"],
@@ -99,13 +99,13 @@ class AcceleratorSampler(Sampler):
         ]
 
     def close(self) -> None:
-        """Closes the probe, unless it hangs: the process ends with it or without."""
+        """Close the probe unless it hangs: the process ends in any case."""
         with contextlib.suppress(Exception):
             self._worker.call(self._probe.close, self._deadline_s)
 
 
 class AcceleratorMeter(PowerMeter):
-    """Power of all accelerators together, from the sample the AcceleratorSampler took at the same tick."""
+    """Total power of all accelerators, from the sample that the AcceleratorSampler took at the same tick."""
 
     meter = "accelerator"
 
@@ -114,7 +114,7 @@ class AcceleratorMeter(PowerMeter):
         self._sampler = sampler
 
     def read(self) -> Reading | None:
-        """The sum over devices.
+        """The sum over the devices, in watts and joules.
 
         Raises:
             Unavailable: no device reports its power.

@@ -10,13 +10,13 @@ from typing import Any
 from monitors.summary import MonitorSummary, read_records
 
 STEP_S = 0.1
-# Clocks that a power limit, the application or idleness holds down are how these devices work.
+# Clocks that are lowered by a power limit, by the application or in idleness are normal for these devices.
 DISTURBING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockStep:
-    """The wall clock jumped by `seconds` against the monotonic one, between two samples."""
+    """A jump of the wall clock by `seconds` against the monotonic one, between two samples."""
 
     from_ms: int
     to_ms: int
@@ -25,7 +25,9 @@ class ClockStep:
 
 @dataclass(kw_only=True, slots=True)
 class Throttling:
-    """A device (None: the processors) was held back for a reason, first and last seen at these times, in `samples`."""
+    """A device (None: the processors) was throttled for a reason: first and last time in epoch ms, and number of
+    `samples`.
+    """
 
     device: int | None
     reason: str
@@ -36,7 +38,9 @@ class Throttling:
 
 @dataclass(kw_only=True, slots=True)
 class ForeignProcess:
-    """A process on a device that was not of the round, as long as it was seen. `is_before`: at the first look, too."""
+    """A process on a device that is not of the round, while it was seen. `is_before`: it was there at the first
+    look.
+    """
 
     device: int
     pid: int
@@ -48,10 +52,10 @@ class ForeignProcess:
 
 @dataclass(kw_only=True, slots=True)
 class Disturbances:
-    """All of one host in one round. Times are the host's epoch milliseconds.
+    """All disturbances of one host in one round. Times are the host's epoch milliseconds.
 
-    process_s: (time, seconds all processes had since the boot over all cores), a sample each.
-    used_bytes: memory in use on each device at its first sample, with its time.
+    process_s: (time, seconds of all processes since boot over all cores), one per sample. used_bytes: memory in use on
+    each device at its first sample, with its time.
     """
 
     clock_steps: list[ClockStep] = field(default_factory=list)
@@ -63,7 +67,7 @@ class Disturbances:
     _last: tuple[int, float] | None = None
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Take one record.
+        """Take one record of a monitor.jsonl.
 
         Raises:
             KeyError, TypeError, ValueError: the record does not have the form of its source.
@@ -89,7 +93,7 @@ class Disturbances:
             self._take_processes(values, moment)
 
     def _compare_clocks(self, moment: int, monotonic: float) -> None:
-        """Clocks that are slewed go together; only a step (or a suspended machine) tears them apart."""
+        """Find steps: slewed clocks stay together; only a step (or a suspended machine) separates them."""
         if self._last is not None:
             step = (moment - self._last[0]) / 1000 - (monotonic - self._last[1])
             if abs(step) > STEP_S:
@@ -126,7 +130,9 @@ def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.load
 
 
 def process_seconds(samples: list[tuple[int, float]], from_ms: int, to_ms: int) -> float | None:
-    """CPU seconds that all processes had between two moments, interpolated; None where the samples do not reach."""
+    """CPU seconds of all processes between two times in epoch ms, interpolated; None if the samples do not cover
+    them.
+    """
     if len(samples) < 2 or samples[0][0] > from_ms or samples[-1][0] < to_ms:
         return None
     return _at(samples, to_ms) - _at(samples, from_ms)

@@ -9,24 +9,24 @@ from pathlib import Path
 
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
-# The lock is looked at this often, whatever the interval of the samples is.
+# Seconds between two looks at the lock, independent of the interval of the samples.
 _LOOK_S = 0.5
 
 
 def block_signals() -> None:
-    """Holds the ending signals back until `Ending.wait` takes them: no handler runs in the middle of a sample.
+    """Hold the ending signals back until `Ending.wait` takes them: no handler runs in the middle of a sample.
 
-    To be called before any thread starts; threads inherit it.
+    Call it before any thread starts; threads inherit it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
 
 
 class Ending:
-    """Waits for the next tick and says why to stop instead, if there is a reason.
+    """Waits for the next tick, or returns the reason to stop if there is one.
 
     Args:
-        lock: file on which the workload holds an exclusive flock while it lives; None: there is none to watch.
-        deadline: time.monotonic() at which the monitor ends in any case.
+        lock: file on which the workload holds an exclusive flock while it lives; None: no lock is watched.
+        deadline: time.monotonic() at which the monitor ends in any case, in seconds.
     """
 
     def __init__(self, lock: Path | None, deadline: float) -> None:
@@ -34,7 +34,9 @@ class Ending:
         self._deadline = deadline
 
     def wait(self, until: float) -> str | None:
-        """Sleeps until time.monotonic() is `until`; returns at once with the reason where there is one to end."""
+        """Sleep until time.monotonic() is `until`, in seconds; returns at once with the reason if there is one to
+        end.
+        """
         while True:
             now = time.monotonic()
             if now >= self._deadline:
@@ -55,7 +57,7 @@ class Ending:
 
 
 class _WorkloadLock:
-    """Watches a flock held by another process, which may live in another container: only the lock itself tells."""
+    """Watches a flock of another process, which may live in another container: only the lock itself shows its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +65,7 @@ class _WorkloadLock:
         self._taken = False
 
     def released(self) -> bool:
-        """Whether the lock was once seen held and is free now."""
+        """Whether the lock was held once and is free now."""
         held = self._held()
         self._taken = self._taken or held
         return self._taken and not held
@@ -72,7 +74,7 @@ class _WorkloadLock:
         if self._descriptor is None:
             with contextlib.suppress(FileNotFoundError):
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            return False  # a file just made: to try its lock now could make the workload's own attempt fail
+            return False  # a new file: trying its lock now could make the workload's own attempt fail
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

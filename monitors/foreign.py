@@ -1,4 +1,4 @@
-"""Processes on the host's accelerators that are not of this round: those that were there before it, and strangers."""
+"""Finds foreign processes on the host's accelerators: those that were there before the round, and those of others."""
 
 import os
 import time
@@ -9,15 +9,15 @@ from monitors.accelerator import AcceleratorSampler
 from monitors.sampler import Sampler, Unavailable, Values
 from vendors.base import AcceleratorProcess
 
-EVERY_S = 30.0  # a driver takes about a millisecond a device to list them
+EVERY_S = 30.0  # a driver needs about a millisecond per device to list them
 MAX_PARENTS = 32
 
 
 class ForeignProcesses(Sampler):
-    """Looks once before the workload starts and then every EVERY_S. Whoever was there at the first look is foreign.
+    """Looks once before the workload starts and then every EVERY_S. Processes seen at the first look are foreign.
 
-    Later ones are told by their parents: a process of the round descends from a launch with this `log_dir`. The pids of
-    containers' processes mean nothing inside another container: there only the first look counts.
+    Later ones are identified by their parents: a process of the round descends from a launch with this `log_dir`. The
+    pids of processes in containers mean nothing inside another container: there only the first look counts.
     """
 
     source = "accelerator_processes"
@@ -56,11 +56,11 @@ class ForeignProcesses(Sampler):
         return process.pid in self._before or self._descends_from_the_launch(process.pid) is False
 
     def _descends_from_the_launch(self, pid: int) -> bool | None:
-        """None where the process cannot be seen from here."""
+        """Whether the process belongs to the round; None if it cannot be seen from here."""
         for _ in range(MAX_PARENTS):
             try:
                 command = (self._proc / str(pid) / "cmdline").read_bytes()
-                # The name, in brackets, may hold blanks and brackets itself.
+                # The name, in parentheses, may itself hold blanks and parentheses.
                 parent = int((self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 return None

@@ -1,4 +1,6 @@
-"""CPU and memory of the host, from the kernel's own counters. In a container these are the host's, not the cgroup's."""
+"""Samples CPU and memory of the host from the kernel's counters. In a container they are the host's, not the
+cgroup's.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from monitors.sampler import Sampler, Unavailable, Values
 
 
 class CpuSampler(Sampler):
-    """Utilisation since the sample before, in percent of all cores (0 to 100)."""
+    """Utilization since the last sample, in percent of all cores (0 to 100)."""
 
     source = "cpu"
     log = "cpu_monitor.log"
@@ -23,7 +25,7 @@ class CpuSampler(Sampler):
     def sample(self) -> Values:
         """{"utilization_percent": mean over cores, "process_s", "cores"} and, if asked for, "cores_percent".
 
-        `process_s`: seconds that all processes had since the boot, over all cores, without interrupts.
+        `process_s`: seconds of all processes since boot, over all cores, without interrupts.
         """
         times = _core_times()
         cores = [_percent(before, after) for before, after in zip(self._last, times, strict=False)]
@@ -47,7 +49,9 @@ class _CoreTimes(NamedTuple):
 
 
 def _core_times() -> list[_CoreTimes]:
-    """Of each core. A guest's time is part of user and nice already; time the hypervisor took is not idle."""
+    """Times of each core. A guest's time is already part of user and nice; time that the hypervisor took is not
+    idle.
+    """
     return [
         _CoreTimes(
             total=each.user + each.nice + each.system + each.idle + each.iowait + each.irq + each.softirq + each.steal,
@@ -65,7 +69,7 @@ def _percent(before: _CoreTimes, after: _CoreTimes) -> float:
 
 
 class ThrottleSampler(Sampler):
-    """How often the kernel saw the processors throttled for heat.
+    """Counts how often the kernel saw the processors throttled for heat.
 
     Raises:
         Unavailable: the kernel does not count thermal throttling.
@@ -90,13 +94,13 @@ class ThrottleSampler(Sampler):
         return sum(int(file.read_text()) for file in self._files)
 
     def sample(self) -> Values | None:
-        """{"events": how many since the sample before}; None where there were none."""
+        """{"events": number since the last sample}; None if there were none."""
         before, self._last = self._last, self._count()
         return {"events": self._last - before} if self._last > before else None
 
 
 class MemorySampler(Sampler):
-    """Memory in use: what is neither free nor reclaimable (total minus MemAvailable of /proc/meminfo)."""
+    """Memory in use: neither free nor reclaimable (total minus MemAvailable of /proc/meminfo), in bytes and percent."""
 
     source = "mem"
     log = "mem_monitor.log"

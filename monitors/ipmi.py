@@ -1,4 +1,4 @@
-"""Power of the whole machine from its management controller (DCMI's Get Power Reading), never waited for."""
+"""Reads the power of the whole machine from its management controller (DCMI's Get Power Reading) without waiting."""
 
 import time
 from collections.abc import Callable
@@ -20,11 +20,11 @@ LENGTH, STATE, ACTIVE = 19, 18, 1 << 6
 
 
 class IpmiError(Exception):
-    """The controller failed after it had answered; asked again at the next period."""
+    """The controller failed after an earlier answer; it is asked again at the next period."""
 
 
 class Device(Protocol):
-    """What of an IpmiDevice is used here."""
+    """The methods of an IpmiDevice that are used here."""
 
     def send(self, netfn: int, command: int, data: bytes) -> None: ...
 
@@ -34,7 +34,8 @@ class Device(Protocol):
 
 
 class IpmiMeter(PowerMeter):
-    """Chassis power in watts. A reading is asked for, and fetched at a later tick, so the clock never waits for it.
+    """Chassis power in watts. A reading is requested, and fetched at a later tick, so that the clock never waits for
+    it.
 
     Raises:
         Unavailable: there is no IPMI device, it may not be opened, or (from `read`) the controller has no DCMI or
@@ -64,7 +65,7 @@ class IpmiMeter(PowerMeter):
         self._answered = False
 
     def read(self) -> Reading | None:
-        """The reading that has come in since the last call, if any."""
+        """The reading that has arrived since the last call, in watts; None without one."""
         watts = None
         try:
             if self._pending:
@@ -103,5 +104,5 @@ class IpmiMeter(PowerMeter):
         raise IpmiError(message) if self._answered else Unavailable(message)
 
     def close(self) -> None:
-        """Closes the device; a reading under way is dropped."""
+        """Close the device; a reading in progress is dropped."""
         self._device.close()

@@ -1,4 +1,4 @@
-"""Commands to a machine's management controller through Linux's driver (linux/ipmi.h), without waiting for answers."""
+"""Sends commands to a machine's management controller through Linux's driver (linux/ipmi.h), without waiting."""
 
 import ctypes
 import errno
@@ -83,7 +83,7 @@ class IpmiDevice:
         self._ioctl(self._descriptor, SEND_COMMAND, request)
 
     def receive(self) -> bytes | None:
-        """The answer to the last command, its completion code first; None while there is none.
+        """The answer to the last command, its completion code first; None until it arrives.
 
         Raises:
             OSError: the device cannot be read.
@@ -97,7 +97,7 @@ class IpmiDevice:
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.EINTR):
                     return None
-                if error.errno != errno.EMSGSIZE:  # longer than ours: its beginning is there
+                if error.errno != errno.EMSGSIZE:  # longer than the buffer: its beginning was read
                     raise
             if received.type == RESPONSE and received.id == self._id:
                 return buffer.raw[: min(received.message.length, ANSWER_BYTES)]

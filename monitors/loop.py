@@ -1,4 +1,4 @@
-"""One clock for all samplers: ticks at start + k * interval, without drift, until there is a reason to end."""
+"""Runs one clock for all samplers: ticks at start + k * interval, without drift, until there is a reason to end."""
 
 import resource
 import time
@@ -11,16 +11,16 @@ from monitors.power import PowerMeter
 from monitors.sampler import Sampler, Unavailable
 from monitors.sink import SampleSink, Stamp, now
 
-# A last sample sooner than this after the one before would divide by next to nothing.
+# A last sample sooner than this after the previous one would divide by almost nothing.
 _SHORTEST_S = 0.05
 
 
 class Loop:
-    """Runs samplers into a sink. A sampler that raises is reported once, tried again, and never ends the others."""
+    """Runs samplers into a sink. A sampler that fails is reported once, tried again, and never ends the others."""
 
     def __init__(self, samplers: Sequence[Sampler], sink: SampleSink, interval_s: float) -> None:
         self._samplers = list(samplers)
-        self.lacking: dict[type[Sampler], str] = {}  # what this host turned out to lack while it was sampled
+        self.lacking: dict[type[Sampler], str] = {}  # what this host lacks, as found while sampling
         self._meters = [sampler for sampler in samplers if isinstance(sampler, PowerMeter)]
         self._sink = sink
         self._interval_s = interval_s
@@ -31,7 +31,7 @@ class Loop:
         self._reported: set[tuple[str, str]] = set()
 
     def run(self, ending: Ending) -> None:
-        """Samples until `ending` says why to stop; then takes a last sample and writes the summary record."""
+        """Sample until `ending` gives a reason to stop; then take a last sample and write the summary record."""
         started, busy = time.monotonic(), time.process_time()
         tick = 1
         while (reason := ending.wait(started + tick * self._interval_s)) is None:
@@ -103,7 +103,7 @@ class Loop:
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float] | None:
-    """{"p50", "p95", "max"} in milliseconds of how much later than planned the ticks were; None without a tick."""
+    """{"p50", "p95", "max"}, in milliseconds, of the delay of the ticks in `seconds`; None without a tick."""
     if not seconds:
         return None
     ordered = sorted(seconds)
@@ -112,6 +112,6 @@ def lateness(seconds: Sequence[float]) -> dict[str, float] | None:
 
 
 def report_unavailable(sink: SampleSink, stamp: Stamp, source: str, meter: str, log: str, reason: str) -> None:
-    """Says once, in both forms, what this host lacks."""
+    """Report once, in both forms of the log, what this host lacks."""
     sink.record(stamp, source, **({"meter": meter} if meter else {}), unavailable=reason)
     sink.comment(log, f"unavailable: {meter}: {reason}" if meter else f"unavailable: {reason}")

@@ -1,6 +1,6 @@
 """Summarizes the samples of one phase of a round, the measured work, without start-up, loading and shutdown.
 
-A sample stands for the time since the one before it: it counts by what of that time lies in the phase.
+A sample stands for the time since the previous one: its weight is the part of that time that lies in the phase.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,14 +10,16 @@ from typing import Any
 
 @dataclass(kw_only=True, slots=True)
 class Weighted:
-    """Mean over time and maximum of what was sampled; both None where nothing was. `seconds`: of the phase covered."""
+    """Time-weighted mean and maximum of the samples; both None without samples. `seconds` is the covered part of the
+    phase.
+    """
 
     mean: float | None = None
     max: float | None = None
     seconds: float = 0.0
 
     def add(self, value: float | None, seconds: float) -> None:
-        """Take a value that held for so many seconds; None stands for a device that did not say."""
+        """Add a value that held for `seconds`; None stands for a device that did not report."""
         if value is None or seconds <= 0:
             return
         self.seconds += seconds
@@ -27,7 +29,7 @@ class Weighted:
 
 @dataclass(kw_only=True, slots=True)
 class PhasePower:
-    """One power meter: watts, and joules of the phase; of the samples at its edges the part that lies in it."""
+    """One power meter: watts, and joules of the phase; samples at its edges count with the part that lies in it."""
 
     watts: Weighted = field(default_factory=Weighted)
     joules: float | None = None
@@ -58,7 +60,7 @@ class PhaseSummary:
 
 
 class PhaseReader:
-    """Takes the samples of a whole round, in their order, and keeps what belongs to the phase."""
+    """Takes the samples of a whole round in order, and keeps those of the phase."""
 
     def __init__(self, started_ms: int, ended_ms: int) -> None:
         self.summary = PhaseSummary(started_ms=started_ms, ended_ms=ended_ms)
@@ -92,7 +94,7 @@ class PhaseReader:
         return max(inside_ms, 0) / 1000, max(inside_ms, 0) / (moment_ms - before)
 
     def _joules(self, key: str, total: float | None, part: float, before: float | None) -> float | None:
-        """The phase's joules with this sample, `total` being those since the monitor's start."""
+        """The phase's joules with this sample; `total` are the joules since the monitor's start."""
         if total is None:
             return before
         last = self._last_joules.get(key)

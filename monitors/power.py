@@ -1,4 +1,4 @@
-"""Power meters: each writes watts, and joules since its start, with the method its energy comes from."""
+"""Power meters: each records watts, joules since its start, and the method that its energy comes from."""
 
 import stat
 import time
@@ -22,7 +22,9 @@ class Reading(NamedTuple):
 
 
 class PowerMeter(Sampler):
-    """One way to know the power of this host. `method` says where `joules` comes from; both hold after a sample."""
+    """One way to measure the power of this host. `method` states the origin of `joules`; both are valid after a
+    sample.
+    """
 
     source = "power"
     log = "pwr_monitor.log"
@@ -36,7 +38,7 @@ class PowerMeter(Sampler):
 
     @abstractmethod
     def read(self) -> Reading | None:
-        """A new reading; None where there is none since the last."""
+        """A new reading in watts and joules; None if there is none since the last."""
 
     def sample(self) -> Values | None:
         """{"meter", "watts", "joules" since the start, "method"}"""
@@ -52,7 +54,7 @@ class PowerMeter(Sampler):
         }
 
     def _account(self, reading: Reading) -> None:
-        """Takes the counter, or adds the trapezoid since the reading before: (w0 + w1) / 2 * (t1 - t0)."""
+        """Take the counter, or add the trapezoid since the last reading: (w0 + w1) / 2 * (t1 - t0)."""
         now = self._clock()
         if reading.joules is not None:
             self.method, self.joules = COUNTER, reading.joules
@@ -88,11 +90,11 @@ class RaplMeter(PowerMeter):
         self._total = 0.0
 
     def read(self) -> Reading | None:
-        """Mean watts since the sample before."""
+        """Mean watts since the last sample."""
         now = self._clock()
         if now <= self._before:
             return None
-        counters = [domain.read() for domain in self._domains]  # all or none: a failure must not lose a step
+        counters = [domain.read() for domain in self._domains]  # all or none: after a failure no step may be lost
         joules = sum(domain.advance(counter) for domain, counter in zip(self._domains, counters, strict=True))
         watts = joules / (now - self._before)
         self._before = now
@@ -118,7 +120,7 @@ class _Domain:
         return int(self._counter.read_text())
 
     def advance(self, counter: int) -> float:
-        """Joules from the counter value before to this one, over a wrap if it fell."""
+        """Joules from the previous counter value to this one, with a wrap if it decreased."""
         step = counter - self._last
         if step < 0:
             step += self._range
@@ -127,7 +129,7 @@ class _Domain:
 
 
 def who_may(path: Path) -> str:
-    """Who may use a file, and how others come to it."""
+    """The users that may use a file, and how others get access."""
     try:
         found = path.stat()
     except OSError:
@@ -137,7 +139,7 @@ def who_may(path: Path) -> str:
 
 
 def _lack(cpuinfo: Path) -> str:
-    """Why a host has no counters of its CPUs' energy."""
+    """The reason why a host has no counters of its CPUs' energy."""
     try:
         virtual = " hypervisor" in cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:

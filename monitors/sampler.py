@@ -13,18 +13,18 @@ Values = Mapping[str, Any]
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
-    """This host lacks what the sampler reads; said once in the logs, never retried."""
+    """This host lacks what the sampler reads; reported once in the logs, never retried."""
 
 
 class Late(Exception):  # noqa: N818
-    """A call did not answer within its deadline; it goes on in its thread and the next one is tried later."""
+    """A call did not answer within its deadline; it continues in its thread, and the next one is tried later."""
 
 
 class Sampler(ABC):
     """Reads one thing of this host at every tick.
 
-    source: the record's "source"; meter: tells samplers of one source apart ("" where there is one).
-    log: name of the text log ("" for none); columns: what stands after the time in each of its lines.
+    source: the record's "source"; meter: distinguishes samplers of one source ("" if there is one). log: name of the
+    text log ("" for none); columns: the columns after the time in each of its lines.
     """
 
     source: ClassVar[str]
@@ -34,7 +34,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def sample(self) -> Values | None:
-        """What was read, JSON-able; None where there is nothing new.
+        """The values read, JSON-able; None if there is nothing new.
 
         Raises:
             Unavailable: the sampler cannot work here; it is not called again.
@@ -50,7 +50,7 @@ class Sampler(ABC):
 
 
 class Worker:
-    """One daemon thread for calls which may hang (a driver in trouble), one at a time, each with a deadline."""
+    """One daemon thread for calls that may hang (a driver in trouble), one at a time, each with a deadline."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
@@ -58,7 +58,7 @@ class Worker:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], T], deadline_s: float) -> T:
-        """The function's result or exception.
+        """The function's result or exception, within `deadline_s` seconds.
 
         Raises:
             Late: the deadline has passed, or an earlier call still hangs.

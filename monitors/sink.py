@@ -1,4 +1,4 @@
-"""The files of one monitor: text logs in the seed's form for people, monitor.jsonl for programs."""
+"""Writes the files of one monitor: text logs in FlagPerf's form for people, monitor.jsonl for programs."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ class Stamp(NamedTuple):
 
 
 def now() -> Stamp:
-    """This moment. A pause between the readings (no core for this process) would look like a step of the clock."""
+    """The present time on both clocks, read without a pause between them that would look like a clock step."""
     for _ in range(READINGS):
         before = time.monotonic()
         epoch_ns = time.time_ns()
@@ -32,7 +32,7 @@ def now() -> Stamp:
 
 
 class SampleSink:
-    """Writes into one folder, each line whole and at once: whoever kills the monitor loses at most the last line.
+    """Writes into one folder, each line with one call: a killed monitor loses at most the last line.
 
     Raises:
         FileExistsError: another monitor has written there; every round has a folder of its own.

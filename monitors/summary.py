@@ -10,26 +10,26 @@ from typing import Any
 from monitors.phase import PhaseReader, PhaseSummary
 
 SCHEMA_VERSION = 1
-# A host may send anything: no more names (meters, sources, reasons), devices and messages are taken than any host has,
-# and of a text no more than a person reads.
+# A host may send anything: names (meters, sources, reasons), devices and messages are limited to what any host has,
+# and a text to what a person reads.
 MAX_LINE_BYTES = 1 << 20
 MAX_NAMES, MAX_MESSAGES, MAX_CHARACTERS = 1024, 100, 1000
 
 
 class SummaryError(ValueError):
-    """A monitor.jsonl that this version cannot read; names the file, the line and the schema found."""
+    """This version cannot read a monitor.jsonl; the message names the file, the line and the schema found."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Statistic:
-    """Mean and maximum of what was sampled; both None where nothing was."""
+    """Mean and maximum of the samples, in their unit; both None without samples."""
 
     mean: float | None = None
     max: float | None = None
     count: int = 0
 
     def add(self, value: float | None) -> None:
-        """Takes one more value; None stands for a device that did not say."""
+        """Add a value, in the unit of the statistic; None stands for a device that did not report."""
         if value is None:
             return
         mean = value if self.mean is None else self.mean + (value - self.mean) / (self.count + 1)
@@ -53,7 +53,7 @@ class PowerSummary:
 class DeviceSummary:
     """One accelerator. ECC counts are the last ones read.
 
-    throttled: by reason, in how many of the `samples` that tell the reasons it held.
+    throttled: by reason, in how many of the `samples` with reasons it was present.
     """
 
     index: int
@@ -78,8 +78,8 @@ class MonitorSummary:
     complete: the monitor ended by itself and wrote its own figures (`reason`, `lateness_ms`, `monitor_cpu_percent`).
     samples: ticks of the clock seen. damaged_lines: lines that are no record (a killed monitor tears at most the last).
     power: by meter, e.g. "rapl", "ipmi", "accelerator". unavailable and errors: by source, or "source/meter".
-    monitor_cpu_percent: CPU time of the monitor itself in percent of one core.
-    phase: the figures of the measured work alone, where its begin and end were given.
+    monitor_cpu_percent: CPU time of the monitor itself in percent of one core. phase: the figures of the measured work
+    alone, if its begin and end were given.
     """
 
     vendor: str | None = None
@@ -106,11 +106,11 @@ class MonitorSummary:
 def summarize(
     path: Path, *, phase_ms: tuple[int, int] | None = None, load: Callable[[bytes], object] = json.loads
 ) -> MonitorSummary:
-    """Reads a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes it JSON-able.
+    """Read a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes the result JSON-able.
 
-    `phase_ms`: begin and end of the measured work by the host's own clock, where its own figures are wanted, too.
-    `load` reads the JSON of one line, and fails with a ValueError where it is none: the head node gives a reader that
-    bounds what a host may send. Memory is bounded whatever the file holds.
+    `phase_ms`: begin and end of the measured work in epoch ms by the host's own clock, to summarize it separately.
+    `load` reads the JSON of one line, and fails with a ValueError for anything else: the head node passes a reader that
+    bounds what a host may send. Memory is bounded for any file.
 
     Raises:
         OSError: the file cannot be read.
@@ -138,7 +138,7 @@ def summarize(
 
 
 def read_records(path: Path, summary: MonitorSummary, load: Callable[[bytes], object]) -> Iterator[dict[str, Any]]:
-    """The records of a monitor.jsonl; lines that are none are counted in `summary`.
+    """The records of a monitor.jsonl; other lines are counted in `summary`.
 
     Raises:
         OSError, SummaryError: as for `summarize`.
@@ -166,7 +166,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _slot(known: Mapping[str, Any], name: Any) -> str:
-    """`name` as a key of `known`, which must not grow without end."""
+    """`name` as a key of `known`, whose size is limited."""
     if not isinstance(name, str) or len(name) > MAX_CHARACTERS:
         raise SummaryError(f"a name of {MAX_CHARACTERS} characters at most is expected, found {name!r:.100}")
     if name not in known and len(known) >= MAX_NAMES:
@@ -175,7 +175,7 @@ def _slot(known: Mapping[str, Any], name: Any) -> str:
 
 
 def _note(messages: list[str], message: Any) -> None:
-    """Add a message that is not there yet, as long as there are few."""
+    """Add a message that is not there yet, up to a limit."""
     text = str(message)[:MAX_CHARACTERS]
     if len(messages) < MAX_MESSAGES and text not in messages:
         messages.append(text)
@@ -249,7 +249,7 @@ def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
 
 
 def _take_nothing(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
-    """A source of a later version within the same schema adds records, and changes none."""
+    """Ignore a record of a later version within the same schema, which adds records and changes none."""
 
 
 _TAKE = {"cpu": _take_cpu, "mem": _take_memory, "power": _take_power, "accelerator": _take_accelerator}

@@ -1,4 +1,4 @@
-"""sys_info.json: what this host and its Python are, for the provenance of a round."""
+"""Collects sys_info.json: the host and its Python, as provenance of a round."""
 
 import importlib.metadata
 import importlib.util
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 # What the launch of the workload writes at its end (training.benchmarks.driver.protocol.node_record).
 LAUNCH_FILE, MAX_LAUNCH_BYTES = "node_exit.json", 4 << 20
 
-# What the controller knows and the host cannot see, e.g. CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".
+# Facts that the controller passes in and the host cannot see: CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".
 CONTROLLER_PREFIX = "CLUSTERDYNO_SYS_"
 
 PACKAGES = (
@@ -33,15 +33,14 @@ PACKAGES = (
     "apex",
     "transformer-engine",
 )
-# Base images put the versions of what they carry outside pip into their environment.
+# Base images put the versions of libraries outside pip into their environment.
 IMAGE_VARIABLES = ("NVIDIA_PYTORCH_VERSION", "PYTORCH_BUILD_VERSION", "CUDA_VERSION", "NCCL_VERSION")
 
 
 def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Everything about this host. Imports neither torch nor any other package it reports.
+    """All facts of this host. Imports neither torch nor any other package that it reports.
 
-    accelerator: what the probe describes, or {"unavailable": reason}.
-    environment: of this process.
+    accelerator: the probe's description, or {"unavailable": reason}. environment: of this process.
     """
     memory = psutil.virtual_memory()
     info: dict[str, Any] = {
@@ -70,7 +69,7 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> d
 def features() -> dict[str, bool]:
     """Which optional kernels are installed. Presence only: whether they import is what the launch finds out.
 
-    apex counts only where it is NVIDIA's: the distribution of that name on PyPI is something else.
+    apex counts only if it is NVIDIA's: the distribution of that name on PyPI is another project.
     """
     apex = importlib.util.find_spec("apex")
     folders = list(apex.submodule_search_locations or []) if apex else []
@@ -93,7 +92,7 @@ def fused(directory: Path) -> dict[str, str | None]:
 
 
 def write(directory: Path, info: Mapping[str, Any]) -> None:
-    """Writes sys_info.json whole or not at all."""
+    """Write sys_info.json atomically."""
     temporary = directory / f".{FILE}.{os.getpid()}"
     try:
         temporary.write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -118,7 +117,9 @@ def _cpu_model(cpuinfo: Path) -> str | None:
 
 
 def _interface(stats: Any) -> dict[str, Any]:
-    """Speed is 0 in psutil where the driver does not know it (virtual devices): no speed then."""
+    """Facts of an interface. psutil's speed is 0 if the driver does not know it (virtual devices): it is left out
+    then.
+    """
     return {"up": stats.isup, "mtu": stats.mtu} | ({"speed_mbit_s": stats.speed} if stats.speed else {})
 
 

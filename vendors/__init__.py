@@ -1,4 +1,4 @@
-"""Vendors: one folder each with an adapter.py that exports VENDOR. Nothing else in the project lists them."""
+"""Finds vendors: one folder each with an adapter.py that exports VENDOR. Nothing else in the project lists them."""
 
 import difflib
 import importlib
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class UnknownVendor(ValueError):  # noqa: N818 - reads as the fact it states
-    """No folder of that name; the message lists what is there and the nearest name."""
+    """No folder of that name; the message lists the vendors and the nearest name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1)
@@ -37,7 +37,7 @@ class UnknownVendor(ValueError):  # noqa: N818 - reads as the fact it states
 
 
 class BrokenVendor(ValueError):  # noqa: N818
-    """The folder is there, but its adapter.py does not export a usable VENDOR."""
+    """The folder exists, but its adapter.py does not export a usable VENDOR."""
 
 
 def available() -> list[str]:

@@ -15,12 +15,11 @@ class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceleratorSample:
-    """One device at one moment. A field is None where the device or its driver does not offer it.
+    """One device at one moment. A field is None if the device or its driver does not offer it.
 
-    Units are in the names; percentages run from 0 to 100, power is in watts, clocks are in MHz.
-    `throttle_reasons` names why the clocks are held down (empty: they are not). `ecc_corrected` and `ecc_uncorrected`
-    count errors since the driver was loaded. `error` is set where the device itself failed to answer: the others
-    on the host are still sampled.
+    Units are in the names; percentages run from 0 to 100, power is in watts, clocks are in MHz. `throttle_reasons`
+    names why the clocks are lowered (empty: they are not). `ecc_corrected` and `ecc_uncorrected` count errors since the
+    driver was loaded. `error` is set if the device itself failed to answer: the others on the host are still sampled.
     """
 
     index: int
@@ -39,7 +38,7 @@ class AcceleratorSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceleratorProcess:
-    """A process that computes on a device; `pid` as the driver counts, which inside a container may be another."""
+    """A process that computes on a device; `pid` is the driver's, which may differ inside a container."""
 
     device: int
     pid: int
@@ -48,10 +47,10 @@ class AcceleratorProcess:
 
 @runtime_checkable
 class ProcessLister(Protocol):
-    """A probe that can tell who computes on its devices."""
+    """A probe that can list the processes on its devices."""
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """All of them, those of others, too; None where the driver does not tell."""
+        """All processes, including other users'; None if the driver does not tell."""
         ...
 
 
@@ -63,11 +62,11 @@ class AcceleratorProbe(Protocol):
         ...
 
     def sample(self) -> list[AcceleratorSample]:
-        """One sample a device, in index order."""
+        """One sample per device, in index order."""
         ...
 
     def energy_joules(self) -> Mapping[int, float] | None:
-        """Energy counter a device index, in joules since an arbitrary start; None where the devices have no counter."""
+        """Energy counter by device index, in joules since an arbitrary start; None if the devices have no counter."""
         ...
 
     def close(self) -> None: ...
@@ -75,13 +74,12 @@ class AcceleratorProbe(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageParameters:
-    """How the image of one framework is made.
+    """Parameters of the image of one framework.
 
     template: file name of the Dockerfile template, searched in vendors/<vendor>/, then container/templates/<vendor>/.
-    base_image: what it starts from unless the user names another.
-    python: interpreter inside the finished image that has the framework and our packages.
-    options: further values for the template alone; the image_spec caller may override them by name.
-    unpacked_bytes: about what the finished image takes on a host, where none has it yet.
+    base_image: the base unless the user names another. python: interpreter inside the finished image that has the
+    framework and our packages. options: further values for the template alone; the caller of image_spec may override
+    them by name. unpacked_bytes: approximate size of the finished image on a host.
     """
 
     template: str

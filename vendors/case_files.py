@@ -6,7 +6,7 @@ from pathlib import Path
 REQUIREMENTS = "requirements.txt"
 ENVIRONMENT = Path("config") / "environment_variables.env"
 
-# A distribution name with optional extras (PEP 508), then anything: versions and markers are pip's to judge.
+# A distribution name with optional extras (PEP 508), then anything: pip checks versions and markers.
 _REQUIREMENT = re.compile(
     r"^(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(?P<rest>[<>=!~;@(].*)?$"
 )
@@ -17,7 +17,7 @@ _REFUSED = {
 
 
 class CaseFileError(ValueError):
-    """A file of a case is wrong: names the file, the line, what is there and what is allowed."""
+    """A file of a case is wrong; the message names the file, the line, its content and what is allowed."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(f"{path}, line {line}: {problem}")
@@ -28,7 +28,7 @@ class CaseFileError(ValueError):
 def case_requirements(directory: Path) -> tuple[Path, ...]:
     """(directory/requirements.txt,) if the case has one, else (); checked line by line.
 
-    The file travels into an image build alone, so it may name distributions only: no pip options, no other files.
+    Only this file is copied into an image build, so it may name distributions only: no pip options, no other files.
 
     Raises:
         CaseFileError: the file cannot be read or a line is wrong.
@@ -43,7 +43,7 @@ def case_requirements(directory: Path) -> tuple[Path, ...]:
 
 
 def requirement_names(path: Path) -> list[tuple[int, str]]:
-    """(line number, normalised distribution name) of each line in a pip requirements file.
+    """(line number, normalized distribution name) of each line in a pip requirements file.
 
     Raises:
         CaseFileError: a line is wrong.
@@ -65,7 +65,7 @@ def requirement_names(path: Path) -> list[tuple[int, str]]:
 
 
 def normalised(name: str) -> str:
-    """A distribution's name as PEP 503 compares it: lower case, runs of `-_.` as one `-`."""
+    """A distribution's name in the form of PEP 503: lower case, runs of `-_.` as one `-`."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,7 +1,7 @@
-"""Runs inside an image build, by the base image's own Python: puts packages into a virtual environment over the base.
+"""Installs packages into a virtual environment over the base image, run by the base's own Python inside an image build.
 
-The environment sees what the base image has (`--system-site-packages`); only what is missing is installed. A base that
-was built around its own torch (NGC's) keeps it: its version is a constraint, as is /etc/pip/constraint.txt.
+The environment sees the packages of the base image (`--system-site-packages`); only missing ones are installed. A base
+that was built around its own torch (NGC's) keeps it: its version is a constraint, as is /etc/pip/constraint.txt.
 
 Standard library only, Python 3.8 or newer: it runs before anything is installed.
 """
@@ -18,14 +18,14 @@ from typing import Dict, Iterable, List  # noqa: UP035 - Python 3.8
 
 SITE_CONSTRAINTS = Path("/etc/pip/constraint.txt")
 
-# Built together with the base's torch and CUDA: another build of one of them breaks the rest.
+# Built together with the base's torch and CUDA: a different build of one of them breaks the others.
 PROTECTED = re.compile(
     r"^(torch|torchvision|torchaudio|torchao|triton|pytorch-triton|flash-attn.*|apex|transformer-engine.*|nvidia-nccl.*)$"
 )
 
 
 def main() -> int:
-    """Makes the environment at --venv (first call), then installs --missing and --requirements into it."""
+    """Make the environment at --venv (first call), then install --missing and --requirements into it."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--venv", type=Path, required=True)
     parser.add_argument("--missing", type=Path, action="append", default=[], help="leave out what the base has")
@@ -73,7 +73,7 @@ def make_environment(path: Path) -> None:
 
 
 def base_distributions() -> Dict[str, str]:  # noqa: UP006 - Python 3.8
-    """Version by normalised name of what the base's own Python sees."""
+    """Version by normalized name of the distributions that the base's own Python sees."""
     found: Dict[str, str] = {}  # noqa: UP006
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
@@ -83,7 +83,7 @@ def base_distributions() -> Dict[str, str]:  # noqa: UP006 - Python 3.8
 
 
 def missing(requirements: Iterable[str], base: Dict[str, str]) -> List[str]:  # noqa: UP006
-    """The requirements whose distribution the base lacks; says which it keeps."""
+    """The requirements whose distribution the base lacks; prints which of the base's it keeps."""
     lines = []
     for line in requirements:
         name = name_of(line)
@@ -95,7 +95,7 @@ def missing(requirements: Iterable[str], base: Dict[str, str]) -> List[str]:  # 
 
 
 def refuse_present(requirements: Iterable[str], base: Dict[str, str]) -> None:  # noqa: UP006
-    """Ends the build where the base already has what is to be built for it."""
+    """End the build if the base already has a package that is to be built for it."""
     for line in requirements:
         if name_of(line) in base and PROTECTED.match(name_of(line)):
             version = base[name_of(line)]
@@ -105,7 +105,7 @@ def refuse_present(requirements: Iterable[str], base: Dict[str, str]) -> None:  
 
 
 def name_of(requirement: str) -> str:
-    """The normalised name a requirement begins with."""
+    """The normalized name at the beginning of a requirement."""
     return normalised(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
 
 
@@ -116,7 +116,7 @@ def requirement_lines(path: Path) -> List[str]:  # noqa: UP006
 
 
 def sources(options: argparse.Namespace) -> List[str]:  # noqa: UP006
-    """Where pip looks: the folders of wheels alone, or the indexes."""
+    """pip's options for its sources: the folders of wheels alone, or the indexes."""
     if options.find_links:
         return ["--no-index", *(f"--find-links={folder}" for folder in options.find_links)]
     arguments = []

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample."""
+"""Reads NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from vendors.base import AcceleratorProbe, AcceleratorProcess, AcceleratorSample
 
 T = TypeVar("T")
 
-# NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by the names people search for.
+# NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
     "gpu_idle": 0x001,
     "applications_clocks_setting": 0x002,
@@ -36,7 +36,7 @@ def open_nvml_probe() -> AcceleratorProbe:
 
 
 def throttle_names(mask: int) -> list[str]:
-    """Names of the bits set in NVML's mask of clock event reasons; a bit we know no name for reads `unknown_0x...`."""
+    """Names of the bits set in NVML's mask of clock event reasons; an unknown bit reads `unknown_0x...`."""
     names = [name for name, bit in _REASONS.items() if mask & bit]
     rest = mask & ~sum(_REASONS.values())
     return [*names, f"unknown_{rest:#x}"] if rest else names
@@ -72,7 +72,9 @@ class NvmlProbe:
             raise
 
     def describe(self) -> dict[str, Any]:
-        """Driver, NVML and CUDA versions of the driver, and per device what identifies it and limits its power."""
+        """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in
+        watts.
+        """
         nvml = self._nvml
         cuda = self._optional(-1, "cuda driver version", nvml.nvmlSystemGetCudaDriverVersion_v2)
         return {
@@ -105,7 +107,7 @@ class NvmlProbe:
         }
 
     def sample(self) -> list[AcceleratorSample]:
-        """One sample a device. A device that fails (fell off the bus, reset) yields a sample with `error` alone."""
+        """One sample per device. A device that fails (fell off the bus, reset) gives a sample with `error` alone."""
         samples = []
         for index, handle in self._handles.items():
             try:
@@ -139,7 +141,7 @@ class NvmlProbe:
         )
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """Compute processes of all devices. A driver that lists none for lack of a right says so by None."""
+        """Compute processes of all devices; None if the driver lists none for lack of permission."""
         found: list[AcceleratorProcess] = []
         known = False
         for index, handle in self._handles.items():
@@ -174,7 +176,9 @@ class NvmlProbe:
         return self._optional(index, key, functools.partial(function, handle, *arguments))
 
     def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
-        """The call's answer, or None where the device cannot give it; that is asked once, not at every sample."""
+        """The call's answer, or None if the device cannot give it; a call that failed is not repeated at later
+        samples.
+        """
         nvml = self._nvml
         if (index, key) in self._without:
             return None

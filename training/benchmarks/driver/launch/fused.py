@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# Distribution and the modules whose import proves it. PyPI's apex is another project: only NVIDIA's has these modules.
+# Distribution and the modules whose import proves its presence. PyPI's apex is another project without these modules.
 LIBRARIES = {
     "flash_attn": ("flash_attn",),
     "apex": ("apex.optimizers", "amp_C"),
@@ -28,8 +28,8 @@ _MODULE = "training.benchmarks.driver.launch.fused"
 
 
 def detect(names: Iterable[str]) -> dict[str, str | None]:
-    """Version of each of these LIBRARIES that imports, "unusable: <why>" for one that does not, None for one that is
-    not there.
+    """Version of each of these LIBRARIES that imports, "unusable: <why>" for one that does not, None for a missing
+    one.
     """
     return {name: _version(name, LIBRARIES[name]) for name in names}
 
@@ -37,7 +37,7 @@ def detect(names: Iterable[str]) -> dict[str, str | None]:
 def _version(name: str, modules: tuple[str, ...]) -> str | None:
     if importlib.util.find_spec(name) is None:
         return None
-    # An import that does not fit this torch may kill its process.
+    # The import of a library that does not fit this torch may kill its process.
     imports = ", ".join((name, *modules))
     code = f"import {imports}\nprint(getattr({name}, '__version__', ''))"
     try:
@@ -56,9 +56,9 @@ def _version(name: str, modules: tuple[str, ...]) -> str | None:
 
 
 class Detection:
-    """`detect` for all LIBRARIES in a process of the lowest priority, beside whatever else goes on here.
+    """Runs `detect` for all LIBRARIES in a process of the lowest priority, in parallel with the round.
 
-    `found` is what `detect` says of each, as far as that is known.
+    `found` holds the results of `detect` that are known so far.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Detection:
             )
 
     def end(self) -> None:
-        """Take what is found by now, and end it with the import under way."""
+        """Take the results so far, and end the process together with the import in progress."""
         if self._process is None:
             return
         # A process that has ended, and that somebody else has waited for, may have left its number to another.
