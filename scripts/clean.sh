@@ -8,5 +8,5 @@ for folder in .cache/cluster .cache/testbed/bed; do
         "$venv/bin/python" -m tests.cluster down --purge --dir "$folder"
     fi
 done
-rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache "$venv"
+rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage "$venv"
 find . -name __pycache__ -type d -prune -exec rm -rf {} +

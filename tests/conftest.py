@@ -74,6 +74,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption(NO_TORCH_OPTION) and path.startswith(TORCH_PATHS) else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Measure the coverage of the tests that need neither torch nor hosts, in make test as in make quick."""
+    for item in items:
+        if item.nodeid.startswith(TORCH_PATHS) or item.get_closest_marker("cluster") is not None:
+            item.add_marker("no_cover")
+
+
 def _restore_signals() -> None:
     """Let what the tests start find SIGINT and SIGHUP as a terminal gives them, also under nohup or in the background.
 
