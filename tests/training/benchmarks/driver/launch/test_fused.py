@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ from monitors import sysinfo
 from tests.monitors.running import Monitor
 from tests.training.benchmarks.driver.launch.launching import run
 from training.benchmarks.driver.launch import fused
-from training.benchmarks.driver.protocol.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit
+from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
 
 
 def _library(folder: Path, name: str, text: str) -> None:
@@ -59,11 +60,11 @@ def test_the_records_of_a_node_tell_which_fused_kernels_import(tmp_path: Path) -
     _library(libraries, "waiting_rank", rank)
     path = os.pathsep.join([str(libraries), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path}
-    with Monitor(logs, "--max_seconds=100", f"--lock={logs / LOCK_FILE}", environment=environment) as monitor:
+    with Monitor(logs, "--max_seconds=100", environment=environment) as monitor:
         monitor.wait_for("cpu")
         code, output = run(logs, ["--launcher", "processes"], ["waiting_rank"], PYTHONPATH=path)
         assert code == 0, output
-        assert monitor.end()[0] == 0
+        assert monitor.end(by=signal.SIGTERM)[0] == 0
     expected = {
         "flash_attn": "2.8",
         "apex": "unusable: ImportError: undefined symbol: _ZN3c10",
