@@ -1,35 +1,21 @@
-"""Removes what a run left on the hosts: containers by label, process trees by their state folder; ours alone."""
+"""Removes what a run left on the hosts: its tasks, as its runtime finds them, and its folders; ours alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from run_benchmarks.console.console import complain
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
-from run_benchmarks.plan.plan import LABEL, Plan
-from run_benchmarks.runtimes.docker import call
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.session.preparation import RUN_ID
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 
 SECONDS = 60.0
-TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
-# Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours, and
-# code of version 0.1 has the supervisor one folder higher.
-STOP = """
-for code in "$3"/*/; do
-  for module in launch.supervise supervise; do
-    [ -e "$code/training/benchmarks/driver/$(echo $module | tr . /).py" ] || continue
-    PYTHONPATH=$code exec "$2" -m training.benchmarks.driver.$module stop --grace 2 --state "$1"
-  done
-done
-echo "no code in $3" >&2
-exit 1
-"""
 
 
 def check_run(folder: Path, plan: Plan) -> None:
@@ -54,7 +40,7 @@ def check_run(folder: Path, plan: Plan) -> None:
         )
 
 
-def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
+def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResult[list[str]]:
     """Clean every host at once; per host the names of what was removed.
 
     Raises:
@@ -66,26 +52,8 @@ def clean(hosts: Mapping[str, Host], plan: Plan) -> FleetResult[list[str]]:
 
     def clean_host(host: Host) -> list[str]:
         host.connect()
-        removed = _containers(host, plan.key) if plan.runtime == "docker" else _trees(host, plan)
+        removed = runtime.clean(host, plan)
         host.run(["rm", "-rf", plan.log_root_host], deadline=SECONDS)
         return removed
 
     return for_each(hosts, clean_host)
-
-
-def _containers(host: Host, key: str) -> list[str]:
-    client = host.docker()
-    label = f"{LABEL}.run={key}"
-    found = call(host, "listing containers", lambda: client.containers(all=True, filters={"label": label}))
-    for container in found:
-        call(host, "removing a container", partial(client.remove_container, container["Id"], force=True, v=True))
-    return [container["Names"][0].lstrip("/") for container in found]
-
-
-def _trees(host: Host, plan: Plan) -> list[str]:
-    states = host.run(["sh", "-c", TREES, "sh", plan.log_root_host], deadline=SECONDS).stdout.splitlines()
-    python = plan.cases[0].rounds[0].nodes[0].workload.argv[0]
-    for state in states:
-        code = str(PurePosixPath(plan.code_dir_host).parent)
-        host.run(["sh", "-c", STOP, "sh", state, python, code], deadline=SECONDS)
-    return [state.removeprefix(plan.log_root_host + "/") for state in states]

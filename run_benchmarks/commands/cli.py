@@ -203,7 +203,7 @@ def check(asked: Request) -> None:
     """Check every host at once, changing nothing; exit code 3 where one cannot take part."""
     prepared = prepare(asked.settings(), new_run_id())
     with connected(prepared.settings.cluster) as reached:
-        reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor)
+        reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
     print_table(
         "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
     )
@@ -274,7 +274,7 @@ def clean(
     prepared = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, prepared.plan)
     with connected(prepared.settings.cluster) as hosts:
-        result = cleaning.clean(hosts, prepared.plan)
+        result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
         say(f"{host}: removed {', '.join(removed) or 'nothing'}")
     for error in result.failed.values():

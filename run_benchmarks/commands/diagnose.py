@@ -21,9 +21,7 @@ from run_benchmarks.plan.planner import make_plan
 from run_benchmarks.plan.resolve import ResolvedCase
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.round import RoundRunner
-from run_benchmarks.runtimes.base import Bound, RunningTask, Runtime
-from run_benchmarks.runtimes.docker import DockerRuntime
-from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.leftovers import remove_folders
 from run_benchmarks.session.preparation import PreparedRun
@@ -57,8 +55,7 @@ class Ladder:
         self._probe = _probe_of(self._case) or {}
         self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
         self._reports: dict[str, HostReport] = {}
-        docker = prepared.plan.runtime == "docker"
-        self._runtime: Runtime = DockerRuntime(lambda _: None) if docker else ProcessRuntime()
+        self._runtime = prepared.runtime(lambda _: None)
 
     def climb(self) -> Iterator[Rung]:
         """Each rung as it is reached, the first that does not hold being the last.
@@ -91,13 +88,11 @@ class Ladder:
     def _ssh(self) -> tuple[str, ...]:
         plan, resolved = self._prepared.plan, self._prepared.resolved
         hosts = {name: self._hosts[name] for name in self._names}
-        self._reports = check_hosts(hosts, self._prepared.settings, plan, resolved.vendor)
+        self._reports = check_hosts(hosts, self._prepared.settings, plan, resolved.vendor, self._runtime)
         failed = [report for report in self._reports.values() if report.facts is None]
         return tuple(str(finding) for report in failed for finding in report.findings)
 
     def _resolve(self) -> tuple[str, ...]:
-        if self._prepared.plan.runtime == "docker":
-            return ()  # the containers get the addresses that the head node uses
         return self._findings("names")
 
     def _interface(self) -> tuple[str, ...]:
@@ -152,9 +147,8 @@ class Ladder:
 
         code, path = self._prepared.code, plan.code_dir_host
         for_each(hosts, lambda host: bring(host, code, path, deadline=PREPARE_SECONDS)).raise_first()
-        if plan.runtime == "docker":
-            resolved = self._prepared.resolved
-            provide_images(plan, resolved, self._hosts, self._reports, self._interruption, {})
+        resolved = self._prepared.resolved
+        provide_images(self._runtime, plan, resolved, self._hosts, self._reports, self._interruption, {})
 
     def _make_folders(self, nodes: Sequence[NodePlan]) -> None:
         def make(node: NodePlan) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from docker import APIClient
-
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.facts import SECONDS, HostFacts, read_space
@@ -23,7 +21,6 @@ CODE_BYTES = 64 << 20
 LOG_BYTES, RANK_LOG_BYTES, MAX_LOG_BYTES = 256 << 20, 16 << 20, 4 << 30
 UNKNOWN_IMAGE_BYTES = 4 << 30
 IMAGE_FACTOR = 1.5  # while an engine unpacks a layer it has it twice
-CONTAINERD_ROOT = "/var/lib/containerd"
 SHOWN_PROCESSES = 3
 
 
@@ -97,28 +94,16 @@ def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:
             )
 
 
-def look_at_docker_root(report: HostReport, host: Host, client: APIClient) -> None:
-    """Learn the sizes of the images that are there; where one has to come, the space where the engine keeps them.
-
-    Raises:
-        DockerException: the engine does not answer.
-    """
-    for tag, image_id in report.images.items():
-        if image_id is not None:
-            report.image_sizes[tag] = int(client.inspect_image(tag).get("Size") or 0)  # type: ignore[no-untyped-call]
-    if all(report.images.values()):
-        return
-    info = client.info()
-    snapshots = any("containerd.snapshotter" in str(word) for pair in info.get("DriverStatus") or () for word in pair)
-    root = CONTAINERD_ROOT if snapshots else str(info.get("DockerRootDir") or "/var/lib/docker")
+def look_at_image_folder(report: HostReport, host: Host, folder: str) -> None:
+    """Learn the space (bytes) where a host keeps the images that have to come."""
     try:
-        space = read_space(host.run(["df", "-Pk", root], deadline=SECONDS).stdout)
+        space = read_space(host.run(["df", "-Pk", folder], deadline=SECONDS).stdout)
     except HostError as error:
-        action = f"look there: df {shlex.quote(root)}"
-        report.add("free disk", f"not known of {root} ({error})", "room for the image", action, "warning")
+        action = f"look there: df {shlex.quote(folder)}"
+        report.add("free disk", f"not known of {folder} ({error})", "room for the image", action, "warning")
         return
     if space is not None:
-        report.docker_root = SpaceNeed(folder=root, mount=space[1], free=space[0], need=0, what="")
+        report.docker_root = SpaceNeed(folder=folder, mount=space[1], free=space[0], need=0, what="")
 
 
 def note_space(reports: Mapping[str, HostReport], settings: Settings, image_bytes: int) -> None:

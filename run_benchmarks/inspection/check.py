@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import docker.errors
-import requests
-
-from container.engine_images import find
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LinkLostError, LoginShellError
+from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LoginShellError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.capacity import (
     check_load,
     check_sizes,
     check_strangers,
-    look_at_docker_root,
+    look_at_image_folder,
     need_folders,
     note_space,
 )
@@ -28,17 +23,13 @@ from run_benchmarks.inspection.machines import note_shared_machines
 from run_benchmarks.inspection.master_port import candidates, has_free_port
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.plan.planner import deploy_path
-from run_benchmarks.runtimes.docker import UNREADABLE
+from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.settings.host_access import endpoint_of
 from run_benchmarks.settings.settings import Settings
 from vendors import Vendor
 
-MIN_DOCKER = (20, 10)
-MIN_PYTHON = (3, 11)
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
-PACKAGES = ("pydantic", "psutil")
-PACKAGES_OF_TORCHRUN = ("torch", "numpy")
 
 
 def check_hosts(
@@ -46,11 +37,12 @@ def check_hosts(
     settings: Settings,
     plan: Plan,
     vendor: Vendor,
+    runtime: Runtime,
     *,
     on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
     """Connect to all hosts at once and examine each; nothing is changed on them but our own folders."""
-    result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor), on_done=on_done)
+    result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor, runtime), on_done=on_done)
     reports = {name: result.succeeded[name] for name in hosts}
     note_shared_machines(reports)
     note_space(reports, settings, max((image.unpacked_bytes for image in vendor.images.values()), default=0))
@@ -62,7 +54,7 @@ def _trust(settings: Settings) -> str:
     return f"compare the keys; once this one is known to be the host's own: {command}"
 
 
-def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> HostReport:
+def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime: Runtime) -> HostReport:
     report = HostReport(host=host.name)
     try:
         host.connect()
@@ -77,7 +69,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]
     try:
-        report.facts = gather(host, _questions(settings, plan, vendor, cases, possible))
+        report.facts = gather(host, _questions(plan, vendor, runtime, cases, possible))
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
     except LoginShellError as error:
@@ -95,33 +87,23 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor) -> Host
     check_load(report, report.facts, settings.cluster.MAX_LOAD)
     if cases:
         check_strangers(report, report.facts, allowed=settings.cluster.ALLOW_BUSY_DEVICES)
-    _check_network(report, settings, plan, cases)
-    if plan.runtime == "docker":
-        _check_docker(report, host, cases)
-    else:
-        _check_python(report, settings)
+    _check_network(report, settings, runtime, cases)
+    _check_runtime(report, host, runtime, cases)
     return report
 
 
 def _questions(
-    settings: Settings, plan: Plan, vendor: Vendor, cases: list[CasePlan], possible: list[CasePlan]
+    plan: Plan, vendor: Vendor, runtime: Runtime, cases: list[CasePlan], possible: list[CasePlan]
 ) -> Questions:
     """What to ask a host that runs `cases`, and may have to stand in for a lost one in those of `possible`."""
     names = _partners(cases)
-    python = None
-    packages: list[str] = []
-    if plan.runtime == "process":
-        everything = cases or plan.cases  # a spare host may have to stand in for a lost one
-        python = everything[0].rounds[0].nodes[0].workload.argv[0]
-        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in everything for line in case.requirements]
-        is_torchrun = any(case.launcher == "torchrun" for case in everything)
-        packages = sorted({*PACKAGES, *(PACKAGES_OF_TORCHRUN if is_torchrun else ()), *required})
+    python = runtime.host_python(cases or plan.cases)  # a spare host may have to stand in for a lost one
     return Questions(
         deploy=str(Path(plan.code_dir_host).parent),
         log_root=str(Path(plan.log_root_host).parent),
         code_dir=plan.code_dir_host,
-        python=python,
-        packages=packages,
+        python=python.interpreter if python else None,
+        packages=python.packages if python else (),
         master=names[0] if names else None,
         names=names,
         device_globs=vendor.device_files,
@@ -186,7 +168,7 @@ def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
             report.bar(case.name, "data", found, expected, action, is_planned=report.host in case.hosts)
 
 
-def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: list[CasePlan]) -> None:
+def _check_network(report: HostReport, settings: Settings, runtime: Runtime, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
     is_master = any(report.host == case.hosts[0] for case in cases)
@@ -203,7 +185,7 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
         action = 'write one that all of them have, or "auto"'
         report.add("interface", f"only {', '.join(sorted(facts.networks))}", expected, action)
     missing = [name for name in partners if name not in facts.resolves]
-    if missing and plan.runtime == "process":
+    if missing and not runtime.gives_addresses:
         action = "add them to /etc/hosts or write IP addresses in HOSTS"
         report.add(
             "names", f"{', '.join(missing)} do not resolve", "every name of HOSTS to resolve on every host", action
@@ -219,36 +201,13 @@ def _check_network(report: HostReport, settings: Settings, plan: Plan, cases: li
         report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
 
 
-def _check_docker(report: HostReport, host: Host, cases: list[CasePlan]) -> None:
+def _check_runtime(report: HostReport, host: Host, runtime: Runtime, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
-    if host.needs_docker_client and not facts.has_docker_client:
-        report.add("docker", "no docker command", "Docker 20.10 or newer", "install Docker, or set RUNTIME = 'process'")
-        return
-    try:
-        client = host.docker()
-        report.docker_version = str(client.version()["Version"])
-        tags = {case.rounds[0].nodes[0].image for case in cases}
-        report.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
-        look_at_docker_root(report, host, client)
-    except (ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError, *UNREADABLE) as error:
-        cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
-        action = f"start the engine and let {facts.user} use it (docker ps must work without sudo)"
-        report.add("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
-        return
-    numbers = tuple(map(int, re.findall(r"\d{1,9}", report.docker_version)[:2]))
-    if numbers < MIN_DOCKER:
-        report.add("docker", f"version {report.docker_version}", "20.10 or newer", "upgrade Docker")
-
-
-def _check_python(report: HostReport, settings: Settings) -> None:
-    facts = report.facts
-    assert facts is not None
-    if facts.python is None:
-        report.add("python", facts.no_python or "none", "Python 3.11 or newer", "install it or set PYTHON")
-        return
-    if tuple(map(int, facts.python.split(".")[:2])) < MIN_PYTHON:
-        report.add("python", f"version {facts.python}", "3.11 or newer", "install it or set PYTHON to a newer one")
-    if facts.missing_packages:
-        action = "pip install -r requirements/workload.txt there (and the case's requirements.txt)"
-        report.add("python packages", f"without {', '.join(facts.missing_packages)}", "the workload's packages", action)
+    found = runtime.readiness(host, facts, cases)
+    report.docker_version = found.engine_version
+    report.images, report.image_sizes = found.images, found.image_sizes
+    for failure in found.failures:
+        report.add(failure.subject, failure.found, failure.expected, failure.action)
+    if found.image_folder is not None:
+        look_at_image_folder(report, host, found.image_folder)

@@ -64,7 +64,7 @@ if [ -d "$code" ]; then
     printf '%s\n' "$listing" | head -n LISTED | awk '{print "code_file\t" $0}'
   fi
 fi
-if command -v docker >/dev/null 2>&1; then say docker yes; fi
+if command -v docker >/dev/null 2>&1; then say docker_client yes; fi
 if [ -n "$python" ]; then
   if version=$("$python" -c "$PROBE" $packages 2>&1); then say python "$version"
   else say no_python "$(printf %s "$version" | tail -n 1)"; fi
@@ -265,7 +265,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         accelerator_processes=tuple(many("device_process")),
         code=one.get("code"),
         code_listing=tuple(many("code_file")),
-        has_docker_client="docker" in one,
+        has_docker_client="docker_client" in one,
         python=(one.get("python") or "").split(" ")[0] or None,
         missing_packages=tuple((one.get("python") or "").split(" ")[1:]),
         no_python=one.get("no_python"),

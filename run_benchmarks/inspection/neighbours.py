@@ -5,16 +5,12 @@ None of ours runs at either moment, so whatever is seen is somebody else's: no p
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
-import docker.errors
-import requests
-
-from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.master_port import HOME_CLAIMS
-from run_benchmarks.plan.plan import LABEL, Plan
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.runtimes.base import Runtime
 
 SECONDS = 10.0
 SHOWN_CHARACTERS = 300
@@ -48,7 +44,7 @@ class HostActivity:
     begun: tuple[str, ...]
 
 
-def look(host: Host, plan: Plan, since_s: int | None = None) -> HostActivity:
+def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -> HostActivity:
     """Look at a host. Claims of master ports count from `since_s` on, the host's time; None: not at all.
 
     Raises:
@@ -57,26 +53,14 @@ def look(host: Host, plan: Plan, since_s: int | None = None) -> HostActivity:
     since = str(1 << 62 if since_s is None else since_s)
     words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since]
     lines = host.run(words, deadline=SECONDS, check=False).stdout.splitlines()
-    containers = _containers(host, plan) if plan.runtime == "docker" else ()
     times = [line.split()[1] for line in lines if line.startswith("now ")]
     processes = [line.split(" ", 3)[1:] for line in lines if line.startswith("process ") and line.count(" ") >= 3]
     claims = [line.split()[1:3] for line in lines if line.startswith("claim ") and len(line.split()) == 3]
     return HostActivity(
         host_s=int(times[0]) if times and times[0].isdecimal() else 0,
         running=(
-            *containers,
+            *runtime.running_of_others(host, plan.key),
             *(f"process {pid} of {user}: {words[:SHOWN_CHARACTERS]}" for pid, user, words in processes),
         ),
         begun=tuple(f"run {run} claimed master port {port}" for run, port in claims),
     )
-
-
-def _containers(host: Host, plan: Plan) -> tuple[str, ...]:
-    """Running containers of other runs of ours, whoever's. An engine in trouble is another finding."""
-    with contextlib.suppress(ClusterDynoError, docker.errors.DockerException, requests.RequestException, OSError):
-        found = host.docker().containers(filters={"label": f"{LABEL}.run"})
-        others = [each for each in found if each["Labels"].get(f"{LABEL}.run") != plan.key]
-        return tuple(
-            f"container {each['Names'][0].lstrip('/')} of run {each['Labels'][f'{LABEL}.run']}" for each in others
-        )
-    return ()

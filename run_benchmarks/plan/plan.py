@@ -7,8 +7,6 @@ a host has InfiniBand devices and RAPL counters to hand in.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
 
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
@@ -116,7 +114,7 @@ class Plan(_Data):
 
     run_id: str
     owner: str
-    runtime: Literal["docker", "process"]
+    runtime: str
     vendor: str
     hosts: tuple[str, ...]
     code_digest: str

@@ -36,7 +36,7 @@ def deploy_path(cluster: ClusterConf) -> str:
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:
     """Paths inside the code folder of the log and data folders that the user put there, as the seed does."""
-    if settings.test.RUNTIME != "docker":
+    if not settings.test.in_containers:
         return ()
     code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
     data = (case.data_dir_container for case in settings.cases.values() if case.data_dir_container)
@@ -129,12 +129,12 @@ def _node_plan(
     index: int,
     attempt: int,
 ) -> NodePlan:
-    in_docker = settings.test.RUNTIME == "docker"
+    in_container = settings.test.in_containers
     folder = case_folder(case.name)
     log_dir_host = f"{plan.log_root_host}/{folder}/{round_folder(index, attempt)}/{host}_noderank{node_rank}"
-    code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_docker else plan.code_dir_host
-    log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_docker else log_dir_host
-    data_dir = case.settings.data_dir_container if in_docker else case.settings.data_dir_host
+    code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_container else plan.code_dir_host
+    log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_container else log_dir_host
+    data_dir = case.settings.data_dir_container if in_container else case.settings.data_dir_host
     labels = {
         f"{LABEL}.run": plan.key,
         f"{LABEL}.case": case.name,
@@ -150,11 +150,11 @@ def _node_plan(
         host=host,
         node_rank=node_rank,
         ranks=tuple(range(first, first + case.settings.nproc)),
-        image=(case.image.tag if case.image else settings.test.IMAGE) if in_docker else None,
+        image=(case.image.tag if case.image else settings.test.IMAGE) if in_container else None,
         workdir=code_dir,
         log_dir_host=log_dir_host,
-        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_docker else (),
-        options=_options(settings, resolved) if in_docker else ContainerOptions(),
+        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_container else (),
+        options=_options(settings, resolved) if in_container else ContainerOptions(),
         workload=Task(
             name=f"{stem}{again}",
             argv=_workload_argv(settings, resolved, case, master, node_rank, code_dir, log_dir, data_dir),
@@ -188,7 +188,7 @@ def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, cod
     visible = resolved.vendor.visible_devices_env if name is None else name
     devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}
     ours = {"PYTHONPATH": code_dir, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    options = resolved.options.environment if settings.test.RUNTIME == "docker" else {}
+    options = resolved.options.environment if settings.test.in_containers else {}
     return {**resolved.vendor.environment, **devices, **case.environment, **options, **ours}
 
 
@@ -261,7 +261,7 @@ def _monitor_argv(settings: Settings, resolved: Resolved, case: ResolvedCase, lo
         "--max_seconds": f"{_longest(settings, case) + MONITOR_SLACK_SECONDS:g}",
         "--lock": f"{log_dir}/workload.lock",
     }
-    if settings.test.RUNTIME == "docker":
+    if settings.test.in_containers:
         options["--powercap"] = POWERCAP_MOUNTS[0].target
     return (case.python, "-m", "monitors", *_flat(options))
 

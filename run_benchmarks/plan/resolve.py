@@ -30,7 +30,7 @@ from vendors import (
 from vendors import load as load_vendor
 
 ValueT = TypeVar("ValueT")
-DOCKER_ONLY = (
+CONTAINERS_ONLY = (
     "ACCE_CONTAINER_OPT",
     "PIP_SOURCE",
     "PIP_TRUSTED_HOST",
@@ -118,7 +118,7 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
         vendor=vendor,
         options=options,
         cases=tuple(cases),
-        warnings=(*not_compared, *_without_effect(settings), *(replaced if settings.test.RUNTIME == "docker" else ())),
+        warnings=(*not_compared, *_without_effect(settings), *(replaced if settings.test.in_containers else ())),
     )
 
 
@@ -212,7 +212,7 @@ def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) 
 
 
 def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:
-    if settings.test.RUNTIME != "docker" or settings.test.IMAGE is not None:
+    if not settings.test.in_containers or settings.test.IMAGE is not None:
         return None
     if case.framework not in vendor.images:
         raise ValueError(f"vendor {vendor.name} has no image for it; {nearest(case.framework, vendor.images)}")
@@ -231,7 +231,7 @@ def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements:
 def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python: str) -> str:
     if settings.test.PYTHON is not None:
         return settings.test.PYTHON
-    if settings.test.RUNTIME == "docker":
+    if settings.test.in_containers:
         return vendor.images[case.framework].python if settings.test.IMAGE is None else "python3"
     return "python3" if settings.cluster.ssh_hosts else local_python
 
@@ -240,15 +240,16 @@ def _without_effect(settings: Settings) -> list[str]:
     """Settings that the user wrote and that nothing will read; a set value is never silently ignored."""
     written, touched = settings.test.model_fields_set, settings.cluster.model_fields_set
     warnings = []
-    if settings.test.RUNTIME == "process":
-        warnings += [f"{key} has no effect with RUNTIME 'process'" for key in DOCKER_ONLY if key in written]
+    if not settings.test.in_containers:
+        used = f"has no effect with RUNTIME {settings.test.RUNTIME!r}"
+        warnings += [f"{key} {used}" for key in CONTAINERS_ONLY if key in written]
     else:
         warnings += _container_warnings(settings)
     if not settings.cluster.ssh_hosts:
         warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
-    finished = settings.test.RUNTIME == "process" or settings.test.IMAGE is not None
+    finished = not settings.test.in_containers or settings.test.IMAGE is not None
     for name, case in settings.cases.items():
         if finished and "_" in case.framework:
             warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")

@@ -13,6 +13,7 @@ from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 from training.benchmarks.driver.protocol import safe_json
 
@@ -28,8 +29,8 @@ MAX_REMARKS = 50  # of one host's monitor
 class Neighbourhood:
     """The looks at the hosts of one round, before its tasks start and after they ended; use once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, runtime: Runtime) -> None:
+        self._plan, self._runtime = plan, runtime
         self._before: Mapping[str, HostActivity] = {}
         self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
@@ -37,14 +38,15 @@ class Neighbourhood:
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
         """Look at every host; one that does not answer is another finding."""
-        result = for_each(nodes, lambda node: look(node.host, self._plan))
+        result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime))
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every host that is there and where nothing of the round may run still (`left`)."""
         there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
-        result = for_each(there, lambda node: look(node.host, self._plan, self._before[node.plan.host].host_s))
+        since = {name: found.host_s for name, found in self._before.items()}
+        result = for_each(there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]))
         self._after, self._after_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
 

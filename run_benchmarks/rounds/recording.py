@@ -83,7 +83,10 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         steps=judgement.steps,
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(
-            nodes, context.reports, facts.neighbourhood or Neighbourhood(context.plan), facts.started_ms
+            nodes,
+            context.reports,
+            facts.neighbourhood or Neighbourhood(context.plan, context.runtime),
+            facts.started_ms,
         ),
     )
 

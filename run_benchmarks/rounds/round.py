@@ -53,7 +53,7 @@ class RoundRunner:
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._resumed = False
-        self._neighbourhood = Neighbourhood(context.plan)
+        self._neighbourhood = Neighbourhood(context.plan, context.runtime)
         self._phases: dict[str, float] = {}
         self.left: dict[str, list[RunningTask]] = {}  # by host, once it ran: what may run there still
         self._started_ms = time.time_ns() // 1_000_000

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import docker
 import docker.errors
 import docker.types
 import requests
 
+from container.engine_images import ImageIdentity
+from container.image import ImageSpec
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan.plan import NodePlan, Task
-from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
+from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
+from run_benchmarks.runtimes import docker_images, docker_inspection
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 from run_benchmarks.runtimes.container_output import read_output
+from run_benchmarks.runtimes.docker_calls import ValueT, call
 from run_benchmarks.settings.container_options import ContainerOptions
 
-ValueT = TypeVar("ValueT")
 # Whatever the engine's default is: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
 ANSWER_SECONDS = 5.0  # what an engine has to say how a container is
+MAX_EXIT_CODE = 2**31
 ANSWER_CHARACTERS = 500  # of an error that it answers
 
 
@@ -33,8 +37,37 @@ class DockerRuntime:
     `warn` is told what a host would not grant; of a task's output about `output_bytes` are kept.
     """
 
+    gives_addresses = True  # as /etc/hosts entries of the container
+
     def __init__(self, warn: Callable[[str], None], output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._warn, self._output_bytes = warn, output_bytes
+
+    def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
+        """See Runtime.host_python; the image has it."""
+        return None
+
+    def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
+        """See Runtime.readiness."""
+        return docker_inspection.readiness(host, view, cases)
+
+    def provide_images(
+        self,
+        plan: Plan,
+        specs: Mapping[str, ImageSpec],
+        hosts: Mapping[str, Host],
+        settled: Mapping[str, ImageIdentity],
+        check: Callable[[], None],
+    ) -> Mapping[str, Mapping[str, ImageIdentity]]:
+        """See Runtime.provide_images."""
+        return docker_images.provide_images(plan, specs, hosts, settled, check)
+
+    def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
+        """See Runtime.running_of_others: containers, by their label."""
+        return docker_inspection.running_of_others(host, key)
+
+    def clean(self, host: Host, plan: Plan) -> list[str]:
+        """See Runtime.clean: containers, by their label."""
+        return docker_inspection.remove_containers(host, plan.key)
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create."""
@@ -47,21 +80,9 @@ class DockerRuntime:
         return _Container(host, node, task, None, self._warn, self._output_bytes)
 
 
-# What reading an answer that is none, or JSON that is too deep, raises within the SDK.
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-MAX_EXIT_CODE = 2**31
-
-
-def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
-    """Run one request; Docker's answer becomes a TaskError, a broken connection a LinkLostError."""
-    try:
-        return action()
-    except docker.errors.APIError as error:
-        raise TaskError(host.name, f"{what}: {error.explanation or error}") from error
-    except (docker.errors.DockerException, requests.RequestException, OSError, EOFError) as error:
-        raise LinkLostError(host.name, f"{what}: the Docker engine did not answer: {error}") from error
-    except UNREADABLE as error:
-        raise TaskError(host.name, f"{what}: the engine's answer cannot be read: {type(error).__name__}") from error
+def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
+    """See settings/runtime_names.py."""
+    return DockerRuntime(warn, output_bytes)
 
 
 def exit_code(value: object) -> int:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 
+from container.engine_images import ImageIdentity
+from container.image import ImageSpec
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.plan.plan import NodePlan, Task
-from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
+from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 from training.benchmarks.driver.protocol import safe_json
 
 SUPERVISE = ("-m", "training.benchmarks.driver.launch.supervise")
@@ -48,13 +53,77 @@ fi
 [ "$6" = output ] || { cd / && rm -rf "$1"; }
 """
 REMOVE_GRACE = 5.0
+TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
+# Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours, and
+# code of version 0.1 has the supervisor one folder higher.
+STOP = """
+for code in "$3"/*/; do
+  for module in launch.supervise supervise; do
+    [ -e "$code/training/benchmarks/driver/$(echo $module | tr . /).py" ] || continue
+    PYTHONPATH=$code exec "$2" -m training.benchmarks.driver.$module stop --grace 2 --state "$1"
+  done
+done
+echo "no code in $3" >&2
+exit 1
+"""
+CLEAN_SECONDS = 60.0
+MIN_PYTHON = (3, 11)
+PACKAGES = ("pydantic", "psutil")
+PACKAGES_OF_TORCHRUN = ("torch", "numpy")
 
 
 class ProcessRuntime:
     """Starts tasks under `driver.launch.supervise`; about `output_bytes` of a task's output are kept."""
 
+    gives_addresses = False
+
     def __init__(self, output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._output_bytes = output_bytes
+
+    def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
+        """See Runtime.host_python: the launch's own packages and those that the cases require."""
+        required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in cases for line in case.requirements]
+        is_torchrun = any(case.launcher == "torchrun" for case in cases)
+        packages = sorted({*PACKAGES, *(PACKAGES_OF_TORCHRUN if is_torchrun else ()), *required})
+        return HostPython(interpreter=_interpreter(cases), packages=tuple(packages))
+
+    def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
+        """See Runtime.readiness."""
+        found = Readiness()
+        if view.python is None:
+            found.fail("python", view.no_python or "none", "Python 3.11 or newer", "install it or set PYTHON")
+            return found
+        if tuple(map(int, view.python.split(".")[:2])) < MIN_PYTHON:
+            action = "install it or set PYTHON to a newer one"
+            found.fail("python", f"version {view.python}", "3.11 or newer", action)
+        if view.missing_packages:
+            action = "pip install -r requirements/workload.txt there (and the case's requirements.txt)"
+            missing = ", ".join(view.missing_packages)
+            found.fail("python packages", f"without {missing}", "the workload's packages", action)
+        return found
+
+    def provide_images(
+        self,
+        plan: Plan,
+        specs: Mapping[str, ImageSpec],
+        hosts: Mapping[str, Host],
+        settled: Mapping[str, ImageIdentity],
+        check: Callable[[], None],
+    ) -> Mapping[str, Mapping[str, ImageIdentity]]:
+        """See Runtime.provide_images; there are none."""
+        return {}
+
+    def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
+        """See Runtime.running_of_others; what the look at all processes finds is not the runtime's."""
+        return ()
+
+    def clean(self, host: Host, plan: Plan) -> list[str]:
+        """See Runtime.clean: process trees, by their state folders."""
+        found = host.run(["sh", "-c", TREES, "sh", plan.log_root_host], deadline=CLEAN_SECONDS).stdout.splitlines()
+        code = str(PurePosixPath(plan.code_dir_host).parent)
+        for state in found:
+            host.run(["sh", "-c", STOP, "sh", state, _interpreter(plan.cases), code], deadline=CLEAN_SECONDS)
+        return [state.removeprefix(plan.log_root_host + "/") for state in found]
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create; nothing happens on the host before the start."""
@@ -63,6 +132,15 @@ class ProcessRuntime:
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
         """See Runtime.attach."""
         return _Tree(host, node, task, None, self._output_bytes)
+
+
+def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
+    """See settings/runtime_names.py; hosts refuse a plain process nothing that is worth a warning."""
+    return ProcessRuntime(output_bytes)
+
+
+def _interpreter(cases: Sequence[CasePlan]) -> str:
+    return cases[0].rounds[0].nodes[0].workload.argv[0]
 
 
 class _Tree:

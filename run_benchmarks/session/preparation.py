@@ -10,13 +10,14 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.console.command_line import ROOT as ROOT
+from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.factory import hosts_of
@@ -25,6 +26,8 @@ from run_benchmarks.plan.code_bundle import CodeBundle, bundle
 from run_benchmarks.plan.plan import Plan, RoundPlan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
 from run_benchmarks.plan.resolve import Resolved, resolve
+from run_benchmarks.runtimes.base import Runtime
+from run_benchmarks.runtimes.registry import make_runtime
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
 from run_benchmarks.settings.host_selection import with_hosts
@@ -65,6 +68,10 @@ class PreparedRun:
         """The same, as the run of that name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
         return dataclasses.replace(self, plan=plan)
+
+    def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
+        """The runtime of its plan; `warn` is told what a host would not grant a task."""
+        return make_runtime(self.plan.runtime, warn, self.settings.test.MAX_OUTPUT_BYTES)
 
     def digest(self) -> str:
         """Of the plan: two runs of the same digest do the same, wherever their values stand."""

@@ -19,9 +19,7 @@ from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
-from run_benchmarks.runtimes.base import RunningTask, Runtime
-from run_benchmarks.runtimes.docker import DockerRuntime
-from run_benchmarks.runtimes.process import ProcessRuntime
+from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.context import RunContext, answers
@@ -58,9 +56,7 @@ class RoundScheduler:
         self._left: dict[str, list[RunningTask]] = {}
         self.images: dict[str, ImageIdentity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
-        docker = self._plan.runtime == "docker"
-        kept = prepared.settings.test.MAX_OUTPUT_BYTES
-        self._runtime: Runtime = DockerRuntime(LOG.warning, kept) if docker else ProcessRuntime(kept)
+        self._runtime = prepared.runtime()
 
     def provide_images(self) -> None:
         """Bring the images to the hosts of the present plan.
@@ -69,10 +65,9 @@ class RoundScheduler:
             TaskError: an image cannot be provided.
             InterruptedRunError: a signal arrived.
         """
-        if self._plan.runtime == "docker":
-            resolved, settled = self._prepared.resolved, dict(self.images)
-            found = provide_images(self._plan, resolved, self._hosts, self._reports, self._interruption, settled)
-            self.images.update(found | settled)
+        runtime, resolved, settled = self._runtime, self._prepared.resolved, dict(self.images)
+        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, self._interruption, settled)
+        self.images.update(found | settled)
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a

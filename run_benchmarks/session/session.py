@@ -148,7 +148,8 @@ class Session:
         for warning in self._prepared.resolved.warnings:
             LOG.warning("%s", warning)
         LOG.debug("Check hosts: %s", ", ".join(plan.hosts))
-        self._reports = check_hosts(hosts, self._prepared.settings, plan, self._prepared.resolved.vendor)
+        prepared = self._prepared
+        self._reports = check_hosts(hosts, prepared.settings, plan, prepared.resolved.vendor, prepared.runtime())
         self._addresses = {name: host.address for name, host in hosts.items()}
         self._interruption.check()
         log_findings(self._reports)

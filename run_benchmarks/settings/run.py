@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
     HostFolder,
     Number,
@@ -34,7 +35,7 @@ class TestConf(BaseModel):
     CASES: Annotated[tuple[str, ...], WithJsonSchema({"words": CASES_WORDS})] = Field(
         min_length=1, description="what to run"
     )
-    RUNTIME: Literal["docker", "process"] = Field(
+    RUNTIME: RuntimeName = Field(
         "docker", description="a fresh container on each host and round, or processes under the host's own Python"
     )
     TEST_TYPE: Literal["default"] = Field("default", description="FlagPerf's; it has this value alone")
@@ -100,6 +101,11 @@ class TestConf(BaseModel):
         None, description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))"
     )
     BASELINE_PERCENT: Percent = Field(10.0, description="how many percent worse than BASELINE fail a case")
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether RUNTIME runs tasks in containers of an image."""
+        return RUNTIMES[self.RUNTIME].in_containers
 
     @field_validator("FLAGPERF_LOG_LEVEL", mode="before")
     @classmethod

@@ -164,7 +164,7 @@ def _prepared(bed: TestBed, count: int, folder: Path) -> PreparedRun:
 
 
 def _check_on(hosts: Mapping[str, Host], prepared: PreparedRun) -> dict[str, HostReport]:
-    return check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor)
+    return check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
 
 
 def _check(prepared: PreparedRun) -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from run_benchmarks.hosts.endpoint import LOCAL_NAMES
 from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.settings.runtime_names import RUNTIMES
 
 PACKAGE = ROOT / "run_benchmarks"
 # The settings say which names HOSTS may mix; who reaches a host asks the Host or hosts/factory.py.
 MAY_TELL_HOSTS = ("hosts/", "settings/cluster.py")
+MAY_TELL_RUNTIMES = ("runtimes/", "settings/")
 
 
 def sources(*rooms: str) -> Iterator[tuple[str, str]]:
@@ -55,4 +57,23 @@ def test_a_comparison_is_found(text: str) -> None:
 def test_only_the_hosts_tell_the_head_node_from_a_host_behind_ssh() -> None:
     names = frozenset({"is_local", "LOCAL_NAMES", "LocalHost", "SshHost"})
     found = {name: lines for name, text in sources(*MAY_TELL_HOSTS) if (lines := told_apart(text, LOCAL_NAMES, names))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if plan.runtime == "docker": ...',
+        'if "process" != plan.runtime: ...',
+        'if runtime in {"docker", "null"}: ...',
+        'match runtime:\n    case "docker": ...',
+    ],
+)
+def test_a_runtime_told_by_its_name_is_found(text: str) -> None:
+    assert told_apart(text, frozenset(RUNTIMES), frozenset())
+
+
+def test_only_the_runtimes_and_the_settings_tell_one_runtime_from_another() -> None:
+    values, names = frozenset(RUNTIMES), frozenset({"DockerRuntime", "ProcessRuntime", "RUNTIMES"})
+    found = {name: lines for name, text in sources(*MAY_TELL_RUNTIMES) if (lines := told_apart(text, values, names))}
     assert found == {}

@@ -11,6 +11,7 @@ from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import Plan
+from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.journal import Journal, JournalError, RunStarted
 from run_benchmarks.state.run_lock import controlling
@@ -74,7 +75,7 @@ def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, 
     kept.touch()
     hosts = {"localhost": LocalHost("localhost")}
     with pytest.raises(ConfigError, match="name of a run folder"):
-        clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}))
+        clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}), ProcessRuntime())
     assert kept.exists()
     (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for word in (name, str(tmp_path / name)):

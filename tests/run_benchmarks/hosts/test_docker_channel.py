@@ -13,7 +13,7 @@ from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
 from run_benchmarks.hosts.docker_channel import MAX_CONNECTIONS
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import MAX_CHANNELS, SshHost
-from run_benchmarks.runtimes.docker import call
+from run_benchmarks.runtimes.docker_calls import call
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 

@@ -16,7 +16,7 @@ from run_benchmarks.errors import InterruptedRunError, LinkLostError
 from run_benchmarks.hosts import docker_client
 from run_benchmarks.hosts.docker_client import LocalAPIClient
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.runtimes.docker import call
+from run_benchmarks.runtimes.docker_calls import call
 
 TIMEOUT, SLACK = 1, 2.0
 PAUSE = 0.3

@@ -37,7 +37,7 @@ def checked(sshd: SshServer, load: Load, *names: str) -> dict[str, HostReport]:
         for name in names
     }
     try:
-        return check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor)
+        return check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
     finally:
         for host in hosts.values():
             host.close()

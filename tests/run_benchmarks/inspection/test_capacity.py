@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from docker import APIClient
 
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.hosts.local import LocalHost
@@ -16,7 +15,7 @@ from run_benchmarks.inspection.capacity import (
     check_load,
     check_sizes,
     check_strangers,
-    look_at_docker_root,
+    look_at_image_folder,
     need_folders,
     note_space,
 )
@@ -111,31 +110,14 @@ def test_each_file_system_is_compared_with_all_that_goes_there(load: Load) -> No
     assert "36.00 GB for image img (24.0 GB, estimated) in /data/docker" in unknown.findings[0].expected
 
 
-class Engine:
-    """The edge of a Docker engine: where it keeps images, and how large one is."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def info(self) -> dict[str, Any]:
-        return {"DockerRootDir": self._root, "DriverStatus": [["Backing Filesystem", "extfs"]]}
-
-    def inspect_image(self, tag: str) -> dict[str, Any]:
-        return {"Size": 5 * GB}
-
-
-def test_the_engines_own_folder_is_looked_at_where_an_image_has_to_come(tmp_path: Path) -> None:
-    report = HostReport(host="localhost", images={"there": "sha256:1", "to-come": None})
-    look_at_docker_root(report, LocalHost("localhost"), cast(APIClient, Engine(str(tmp_path))))
-    assert report.image_sizes == {"there": 5 * GB}
+def test_the_folder_of_the_images_is_looked_at(tmp_path: Path) -> None:
+    report = HostReport(host="localhost")
+    look_at_image_folder(report, LocalHost("localhost"), str(tmp_path))
     root = report.docker_root
     assert root is not None and root.folder == str(tmp_path) and Path(root.mount).is_mount()
     assert abs(root.free - shutil.disk_usage(tmp_path).free) < GB
-    complete = HostReport(host="localhost", images={"there": "sha256:1"})
-    look_at_docker_root(complete, LocalHost("localhost"), cast(APIClient, Engine("/no/such/folder")))
-    assert complete.docker_root is None
     report.docker_root = None
-    look_at_docker_root(report, LocalHost("localhost"), cast(APIClient, Engine("/no/such/folder")))
+    look_at_image_folder(report, LocalHost("localhost"), "/no/such/folder")
     assert report.docker_root is None and not report.failed and "/no/such/folder" in report.findings[0].found
 
 
@@ -156,7 +138,8 @@ def test_what_a_real_check_learns_of_load_memory_disks_and_a_drivers_tool(tmp_pa
     changed = replace(
         prepared.resolved.vendor, device_memory=f"sh {tool} memory", device_processes=f"sh {tool} processes"
     )
-    report = check_hosts({"localhost": LocalHost("localhost")}, prepared.settings, prepared.plan, changed)["localhost"]
+    hosts = {"localhost": LocalHost("localhost")}
+    report = check_hosts(hosts, prepared.settings, prepared.plan, changed, prepared.runtime())["localhost"]
     seen = report.facts
     assert seen is not None
     assert seen.load is not None and seen.cores >= 1 and seen.memory_available is not None

@@ -85,7 +85,7 @@ def node(
 
 def found(plan: Plan, *nodes: RunningNode, reports: Mapping[str, HostReport] | None = None) -> Integrity:
     reports = reports if reports is not None else {each.plan.host: a_report(each.plan.host) for each in nodes}
-    return integrity(nodes, reports, Neighbourhood(plan), START_MS)
+    return integrity(nodes, reports, Neighbourhood(plan, ProcessRuntime()), START_MS)
 
 
 def test_a_round_that_nobody_disturbed_has_no_remark(plan: Plan, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
     monkeypatch.setenv("HOME", str(tmp_path))
     host = LocalHost("localhost")
     nodes = {"localhost": node(tmp_path, "localhost")}
-    hood = Neighbourhood(plan)
+    hood = Neighbourhood(plan, ProcessRuntime())
     hood.look_before(nodes)
     claims = tmp_path / ".clusterdyno/ports"
     claims.mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
         while "torchrun" not in Path(f"/proc/{other.pid}/cmdline").read_text():
             pass
         hood.look_after(nodes, left=())
-        running = look(host, plan).running
+        running = look(host, plan, ProcessRuntime()).running
         other.kill()
     details = [each.detail for each in hood.remarks() if each.kind == "another run"]
     assert any(f"process {other.pid} of " in words and "torchrun" in words for words in details)

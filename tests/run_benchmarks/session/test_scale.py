@@ -83,7 +83,7 @@ def test_a_thousand_hosts_are_checked_by_a_bounded_number_of_threads(
     hosts: dict[str, Host] = {name: Counted(name, recording.answer) for name in names}
     gc.collect()
     threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
-    reports = check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor)
+    reports = check_hosts(hosts, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
     assert list(reports) == names
     assert [name for name, report in reports.items() if report.facts is None] == ["sim500"]
     assert "cannot be reached" in str(reports["sim500"].findings[0])

@@ -12,12 +12,12 @@ from container.engine_images import ImageIdentity, ImageState
 from container.image import LABEL_BASE, LABEL_HASH, ImageSpec, image_spec
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import TaskError
-from run_benchmarks.session.images import Sayer, _usable
+from run_benchmarks.runtimes.docker_images import Sayer, _usable
 from run_benchmarks.state.interruption import Interruption
 
 
 def test_the_log_has_each_line_of_a_build_and_a_transfer_s_line_once(caplog: pytest.LogCaptureFixture) -> None:
-    say = Sayer("node1", Interruption("clean"))
+    say = Sayer("node1", Interruption("clean").check)
     with caplog.at_level(logging.DEBUG, logger=LOG.name):
         say("Step 1/2", None)
         say("Step 2/2", None)

@@ -1,0 +1,30 @@
+"""Turns what a Docker engine answers, or fails to answer, into the controller's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import docker.errors
+import requests
+
+from run_benchmarks.errors import LinkLostError, TaskError
+from run_benchmarks.hosts.base import Host
+
+ValueT = TypeVar("ValueT")
+# What reading an answer that is none, or JSON that is too deep, raises within the SDK.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+# What an engine that is away, or another program at its socket, raises within the SDK.
+NO_ANSWER = (docker.errors.DockerException, requests.RequestException, OSError)
+
+
+def call(host: Host, what: str, action: Callable[[], ValueT]) -> ValueT:
+    """Run one request; Docker's answer becomes a TaskError, a broken connection a LinkLostError."""
+    try:
+        return action()
+    except docker.errors.APIError as error:
+        raise TaskError(host.name, f"{what}: {error.explanation or error}") from error
+    except (*NO_ANSWER, EOFError) as error:
+        raise LinkLostError(host.name, f"{what}: the Docker engine did not answer: {error}") from error
+    except UNREADABLE as error:
+        raise TaskError(host.name, f"{what}: the engine's answer cannot be read: {type(error).__name__}") from error

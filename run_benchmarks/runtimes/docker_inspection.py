@@ -1,0 +1,81 @@
+"""Asks a host's Docker engine what the check, the looks at neighbours and the cleaning have to know of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from docker import APIClient
+
+from container.engine_images import find
+from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.plan.plan import LABEL, CasePlan
+from run_benchmarks.runtimes.base import HostView, Readiness
+from run_benchmarks.runtimes.docker_calls import NO_ANSWER, UNREADABLE, call
+
+MIN_DOCKER = (20, 10)
+CONTAINERD_ROOT = "/var/lib/containerd"
+
+
+def readiness(host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
+    """Whether the engine answers and is new enough, and which images of these cases it has."""
+    found = Readiness()
+    if host.needs_docker_client and not view.has_docker_client:
+        action = "install Docker, or set RUNTIME = 'process'"
+        found.fail("docker", "no docker command", "Docker 20.10 or newer", action)
+        return found
+    try:
+        client = host.docker()
+        found.engine_version = str(client.version()["Version"])
+        tags = {case.rounds[0].nodes[0].image for case in cases}
+        found.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
+        _look_at_images(found, client)
+    except (ClusterDynoError, *NO_ANSWER, *UNREADABLE) as error:
+        cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
+        action = f"start the engine and let {view.user} use it (docker ps must work without sudo)"
+        found.fail("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
+        return found
+    numbers = tuple(map(int, re.findall(r"\d{1,9}", found.engine_version)[:2]))
+    if numbers < MIN_DOCKER:
+        found.fail("docker", f"version {found.engine_version}", "20.10 or newer", "upgrade Docker")
+    return found
+
+
+def _look_at_images(found: Readiness, client: APIClient) -> None:
+    """The sizes (bytes) of the images that are there; where one has to come, the folder where the engine keeps them."""
+    for tag, image_id in found.images.items():
+        if image_id is not None:
+            found.image_sizes[tag] = int(client.inspect_image(tag).get("Size") or 0)  # type: ignore[no-untyped-call]
+    if all(found.images.values()):
+        return
+    info = client.info()
+    snapshots = any("containerd.snapshotter" in str(word) for pair in info.get("DriverStatus") or () for word in pair)
+    found.image_folder = CONTAINERD_ROOT if snapshots else str(info.get("DockerRootDir") or "/var/lib/docker")
+
+
+def running_of_others(host: Host, key: str) -> tuple[str, ...]:
+    """Running containers of other runs of ClusterDyno, whoever's. An engine in trouble is another finding."""
+    with contextlib.suppress(ClusterDynoError, *NO_ANSWER):
+        found = host.docker().containers(filters={"label": f"{LABEL}.run"})
+        others = [each for each in found if each["Labels"].get(f"{LABEL}.run") != key]
+        return tuple(
+            f"container {each['Names'][0].lstrip('/')} of run {each['Labels'][f'{LABEL}.run']}" for each in others
+        )
+    return ()
+
+
+def remove_containers(host: Host, key: str) -> list[str]:
+    """Remove every container of a run, running or ended; their names.
+
+    Raises:
+        TaskError, LinkLostError: from `call`.
+    """
+    client = host.docker()
+    label = f"{LABEL}.run={key}"
+    found = call(host, "listing containers", lambda: client.containers(all=True, filters={"label": label}))
+    for container in found:
+        call(host, "removing a container", partial(client.remove_container, container["Id"], force=True, v=True))
+    return [container["Names"][0].lstrip("/") for container in found]

@@ -1,0 +1,20 @@
+"""Makes the runtime that a run names: the only place where one is constructed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Runtime
+from run_benchmarks.settings.runtime_names import RUNTIMES
+
+
+def make_runtime(name: str, warn: Callable[[str], None], output_bytes: int = MAX_OUTPUT_BYTES) -> Runtime:
+    """The runtime of that name in RUNTIMES.
+
+    Args:
+        warn: is told what a host would not grant a task.
+        output_bytes: about how much is kept of what a task itself writes.
+    """
+    runtime: Runtime = importlib.import_module(RUNTIMES[name].module).make(warn, output_bytes)
+    return runtime
