@@ -1,0 +1,1 @@
+"""The same benchmark without an outcome.py."""

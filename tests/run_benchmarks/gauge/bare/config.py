@@ -1,0 +1,9 @@
+"""Settings of the gauge, with the metrics that stand for an outcome.py."""
+
+from training.benchmarks.driver.protocol.outcome import Metric
+
+from ..plain.config import ENTRY_MODULE as ENTRY_MODULE
+from ..plain.config import LAUNCHER as LAUNCHER
+from ..plain.config import Config as Config
+
+METRICS = (Metric(name="turns(tps)", unit="turns/s", better="higher", is_key=True),)

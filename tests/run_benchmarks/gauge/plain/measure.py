@@ -1,0 +1,41 @@
+"""A rank of the gauge: it logs the number that its settings have."""
+
+import os
+import sys
+
+from training.benchmarks.driver.protocol.arguments import parse_arguments
+from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+
+from .config import Config
+
+
+def main() -> None:
+    """Log a round of two steps."""
+    arguments = parse_arguments("gauge", sys.argv[1:])
+    config = load_case_config(Config, arguments.config_file, arguments.overrides)
+    logger = PerfLogger(int(os.environ["RANK"]))
+    info = SubmitInfo(
+        vendor=arguments.vendor,
+        model="gauge",
+        framework="plain",
+        case=arguments.case,
+        config=config.model_dump(mode="json"),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
+        torch="",
+        backend="",
+    )
+    logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | {"device_name": "Gauge 3000"})
+    logger.log(Event.INIT_START)
+    logger.log(Event.INIT_END)
+    logger.log(Event.TRAIN_START)
+    for step in (1, 2):
+        logger.log(Event.STEP_BEGIN, {"step": step})
+        logger.log(Event.STEP_END, {"step": step, "turns": step * config.turns_per_second})
+    logger.log(Event.TRAIN_END)
+    logger.log(Event.FINISHED, {"e2e_time": 0.1, "correct": "pass", "turns(tps)": config.turns_per_second})
+
+
+if __name__ == "__main__":
+    main()
