@@ -13,7 +13,7 @@ from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.outcomes import report_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
-from run_benchmarks.results.summary import show, show_spread
+from run_benchmarks.results.summary import show, show_spread, with_units
 
 TEMPLATE = "report.html.j2"
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
@@ -43,6 +43,7 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     )
     environment.filters["show"] = show
     environment.filters["show_spread"] = show_spread
+    environment.filters["with_units"] = with_units
     environment.globals["round_folder"] = round_folder
     environment.filters["bandwidth_steps"] = bandwidth_steps
     environment.globals["report_blocks"] = report_blocks

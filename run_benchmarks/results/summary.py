@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from run_benchmarks.results.metrics import Rule, Spread
-from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.outcomes import metrics_of
+from run_benchmarks.results.records import CaseRecord, RunRecord
+from training.benchmarks.driver.protocol.default_outcome import is_measured
 
 LARGE, HUGE = 1e3, 1e15
 SHOWN_CHARACTERS = 500
@@ -20,7 +22,9 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
         again = sum(attempt > 1 for attempt in case.attempts)
         rounds = f"{passed}/{len(case.rounds)}" + (f" ({again} retried)" if again else "")
         head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
-        metrics = [(name, show_spread(value, case.spread.get(name))) for name, value in case.metrics.items()]
+        metrics = [
+            (name, f"{show_spread(value, case.spread.get(name))}{unit}") for name, value, unit in with_units(case)
+        ]
         metrics = metrics or [("", case.reason)]
         metrics += [("finding", sentence) for sentence in case.sentences]
         metrics += [("expect", f"{'' if each.met else 'not met: '}{each.sentence}") for each in case.expectations]
@@ -32,6 +36,17 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
         for index, (name, value) in enumerate(metrics):
             rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
     return rows
+
+
+def with_units(case: CaseRecord) -> list[tuple[str, Any, str]]:
+    """Name, value and unit (a blank before it; "" where none is declared) of each metric, the key figure first."""
+    declared = {metric.name: metric for metric in metrics_of(case)}
+    names = [name for name, metric in declared.items() if metric.is_key and name in case.metrics]
+    units = {name: f" {metric.unit}" for name, metric in declared.items() if metric.unit}
+    return [
+        (name, case.metrics[name], units.get(name, "") if is_measured(case.metrics[name]) else "")
+        for name in dict.fromkeys((*names, *case.metrics))
+    ]
 
 
 def show_spread(value: Any, spread: Spread | None) -> str:

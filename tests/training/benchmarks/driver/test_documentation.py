@@ -22,7 +22,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in ("training", "vendors"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for name, text in blocks:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,10 +35,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_folder_is_all_that_a_benchmark_takes(project: Path) -> None:
     script = (
         "from training.benchmarks.driver.protocol.catalog import benchmark as find; "
-        "print(find('memcopy', 'pytorch').entry_module)"
+        "found = find('memcopy', 'pytorch'); "
+        "print(found.entry_module, found.outcome.metrics({})[0].name)"
     )
     result = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "training.benchmarks.memcopy"
+    assert result.stdout.split() == ["training.benchmarks.memcopy", "max_copy_GBps"]
 
 
 def test_the_benchmark_of_the_page_runs(project: Path, tmp_path: Path) -> None:
