@@ -1,6 +1,4 @@
-"""Samples CPU and memory of the host from the kernel's counters. In a container they are the host's, not the
-cgroup's.
-"""
+"""Samples CPU and memory of the host from the kernel's counters, which show the host even in a container."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The controller's exceptions: one root, a class for each kind, each with the facts a person needs to act on it."""
+"""The controller's exceptions: one root, a class for each kind, each with the facts that the user needs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TAIL_CHARACTERS = 16_384  # a line may have any length
 
 
 class ClusterDynoError(Exception):
-    """Root of every error the controller raises on purpose, but for ConfigError, which a rank raises, too."""
+    """Root of every error that the controller raises on purpose, except ConfigError, which ranks use, too."""
 
 
 class HostError(ClusterDynoError):
-    """Something went wrong on or on the way to one host."""
+    """An operation on a host, or the connection to it, failed."""
 
     def __init__(self, host: str, message: str) -> None:
         self.host = host
@@ -29,11 +29,11 @@ class ConnectError(HostError):
 
 
 class HostKeyError(ConnectError):
-    """The host's key is unknown or another than the one recorded."""
+    """The host's key is unknown or differs from the recorded one."""
 
 
 class LinkLostError(HostError):
-    """The connection broke; what ran on the host may still be running there. `output`: what its stderr had by then."""
+    """The connection broke; the command may still run on the host. `output` is its stderr so far."""
 
     def __init__(self, host: str, message: str, output: str = "") -> None:
         self.output = output
@@ -41,7 +41,7 @@ class LinkLostError(HostError):
 
 
 class LoginShellError(HostError):
-    """The account's log-in shell did not begin a command: its start files end the session, or it may run none."""
+    """The account's log-in shell did not start a command: its start files end the session, or it may not run any."""
 
 
 class CommandError(HostError):
@@ -55,7 +55,7 @@ class CommandError(HostError):
 
 
 class DeadlineError(HostError):
-    """A command on a host did not end within its deadline; it was killed there."""
+    """A command on a host passed its deadline and was killed there."""
 
     def __init__(self, host: str, argv: Sequence[str], seconds: float, output: str) -> None:
         self.argv = tuple(argv)
@@ -69,9 +69,9 @@ class TaskError(HostError):
 
 
 class CollectError(HostError):
-    """Files of a host could not be brought to the head node whole.
+    """Files of a host could not be brought completely to the head node.
 
-    `files` did arrive sound (sha256 by name), `missing` are names that the host has and that did not.
+    `files` arrived valid (sha256 by name), `missing` are names of the host's files that did not.
     """
 
     def __init__(
@@ -86,15 +86,17 @@ class CheckError(ClusterDynoError):
 
 
 class InterruptedRunError(ClusterDynoError):
-    """SIGINT, SIGTERM or SIGHUP asked the run to end."""
+    """SIGINT, SIGTERM or SIGHUP ended the run."""
 
 
 class RunTimeLimitError(ClusterDynoError):
-    """The whole run has used up its RUN_TIME_LIMIT."""
+    """The run reached its RUN_TIME_LIMIT."""
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
-    """Return the last `lines` lines of `text`, without trailing white space; of long ones the end, after `...`."""
+    """The last `lines` lines of `text`, without trailing white space; long lines are shortened to their end, after
+    `...`.
+    """
     text = text.rstrip()
     if len(text) > TAIL_CHARACTERS:
         text = f"...{text[-TAIL_CHARACTERS:]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`python3 run_benchmarks/run.py`: benchmarks a cluster from its head node. `--help` tells the rest."""
+"""Benchmarks a cluster from its head node: `python3 run_benchmarks/run.py`, see `--help`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands of run.py as a person may paste them: any shell, any working directory, no `python` on the path needed."""
+"""Commands of run.py for users to paste: valid in any shell and working directory, without `python` on the path."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DEFAULT_RESULTS = ROOT / "result"
 
 
 def own_command(*words: str) -> str:
-    """run.py with these words, under the interpreter that runs now, which has the packages that it needs."""
+    """run.py with these words, under the present interpreter, which has the packages that it needs."""
     return shlex.join([sys.executable or "python3", str(RUN_PY), *words])
 
 
 def run_word(folder: Path) -> str:
-    """What names the run of a result folder in a command: its name where it is looked for, else its whole path."""
+    """The word for a run's result folder in a command: its name if that is found by default, else its whole path."""
     return folder.name if folder.resolve().parent == DEFAULT_RESULTS else str(folder.resolve())

@@ -1,6 +1,6 @@
 """Writes log lines in FlagPerf's form to the console and to run.log, a live line, and tables.
 
-Everything passes here, and here what a terminal would obey is taken out of it: much of it came from hosts.
+All output passes here, where control sequences are removed: much of it came from hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.table import Table
 from run_benchmarks.hosts.incoming.text import printable
 
 LOG = logging.getLogger("clusterdyno")
-# paramiko logs each broken connection with its traceback; what a person has to know of it is in our own errors.
+# paramiko logs each broken connection with its traceback; our own errors hold what the user needs.
 PARAMIKO = logging.getLogger("paramiko")
 PARAMIKO.addHandler(logging.NullHandler())
 FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
@@ -52,7 +52,7 @@ if not CONSOLE.is_terminal:
 
 @contextlib.contextmanager
 def outliving() -> Iterator[None]:
-    """Write to the console, be it gone: a closed terminal or pipe (a `tee` that a Ctrl-C ended) must not end a run."""
+    """Ignore the loss of the console: a closed terminal or pipe (a `tee` that a Ctrl-C ended) must not end a run."""
     try:
         yield
     except OSError:
@@ -60,7 +60,7 @@ def outliving() -> Iterator[None]:
             for stream in (sys.stdout, sys.stderr):
                 try:
                     stream.flush()
-                except OSError:  # what waits there would fail once more at the end, and change the exit code
+                except OSError:  # buffered output would fail again at exit, and change the exit code
                     with contextlib.suppress(OSError):
                         os.dup2(null.fileno(), stream.fileno())
 
@@ -78,12 +78,12 @@ class _ConsoleHandler(logging.Handler):
         with outliving():
             if CONSOLE.is_terminal:
                 CONSOLE.print(self.format(record), markup=False, highlight=False, soft_wrap=True)
-            else:  # rich would replace the form's tabs
+            else:  # rich would replace the tabs
                 print(self.format(record), flush=True)
 
 
 def start_logging(level: str, file: Path | None) -> None:
-    """Log to the console at `level`, and to `file` at DEBUG, with what paramiko warns of."""
+    """Log to the console at `level`, and to `file` at DEBUG, including paramiko's warnings."""
     stop_logging()
     LOG.setLevel(logging.DEBUG)
     LOG.propagate = False
@@ -125,12 +125,12 @@ def print_table(
 
 
 def complain(message: str) -> None:
-    """One readable screen for a user's mistake, on stderr."""
+    """Print a message about a user's mistake on stderr."""
     with outliving():
         print(printable(message), file=sys.stderr, flush=True)
 
 
 def say(message: str) -> None:
-    """What a command answers, on stdout."""
+    """Print a command's answer on stdout."""
     with outliving():
         print(printable(message), flush=True)

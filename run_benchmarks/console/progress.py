@@ -1,4 +1,4 @@
-"""Live progress of a round, from rank 0's PerfLog: case, round, step, loss or bandwidth, elapsed, time left."""
+"""Shows live progress of a round from rank 0's PerfLog: case, round, step, loss or bandwidth, elapsed, time left."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LiveProgress:
             self._values = {key: value[key] for key in SHOWN if isinstance(value.get(key), int | float)}
 
     def tick(self) -> None:
-        """To be called now and then while the round runs."""
+        """Update the display; call it periodically while the round runs."""
         now = time.monotonic()
         if not sys.stdout.isatty() and now - self._logged >= LOG_EVERY_SECONDS:
             self._logged = now

@@ -22,7 +22,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """A command that ended by itself. `stdout` is empty where the caller took it as a stream."""
+    """A command that ended by itself. `stdout` is empty if the caller consumed it as a stream."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -33,7 +33,7 @@ class Completed:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionAdvice:
-    """What a person should know of the way to a host, though it works: what was found, what would be better, how."""
+    """Advice on a working connection to a host: what was found, what would be better, and how to change it."""
 
     subject: str
     found: str
@@ -44,29 +44,29 @@ class ConnectionAdvice:
 class Host(Protocol):
     """One machine, reached in one way.
 
-    Methods raise the errors of run_benchmarks.errors, each naming the host. Several threads use a host at once.
+    Methods fail with the errors of run_benchmarks.errors, which name the host. Several threads use a host at once.
     """
 
     @property
     def name(self) -> str:
-        """The host's name as it stands in HOSTS."""
+        """The host's name in HOSTS."""
 
     @property
     def address(self) -> str:
-        """The IP address under which the head node talks to it."""
+        """The IP address that the head node uses for it."""
 
     @property
     def needs_docker_client(self) -> bool:
         """Whether its Docker engine is reached through the docker command there."""
 
     def connect(self) -> None:
-        """Open the connection; on an open one, nothing happens; on a lost one, a new one is made."""
+        """Open the connection; does nothing on an open one, and makes a new one after a loss."""
 
     def reconnect(self) -> None:
-        """Make a new connection even where the old one looks open: a frozen one looks so for a quarter of an hour."""
+        """Make a new connection even if the old one looks open: a frozen one does for a quarter of an hour."""
 
     def close(self) -> None:
-        """Let go of the connection and of everything opened on it."""
+        """Close the connection and everything opened on it."""
 
     def run(
         self,
@@ -80,23 +80,23 @@ class Host(Protocol):
     ) -> Completed:
         """Run a command to its end; after `deadline` seconds it is killed on the host with its whole process group.
 
-        Setting `cancel` kills it too; it then counts as ended, with exit code CANCELLED, and is not an error.
+        Setting `cancel` kills it, too; it then counts as ended, with exit code CANCELLED, and is no error.
 
         Raises:
             CommandError: `check` is set and the exit code is not 0.
             DeadlineError: the deadline passed.
-            LinkLostError: the connection broke; nothing is known of the command.
+            LinkLostError: the connection broke; the state of the command is unknown.
         """
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
-        """What there is to say about the way to it; asks the host where it has to."""
+        """Advice on the connection; asks the host if necessary."""
 
     def docker(self) -> APIClient:
-        """The host's Docker engine; the client is made once and shared."""
+        """A client of the host's Docker engine, made once and shared."""
 
     def open_docker(self, timeout: int, check: Callable[[], None] | None = None) -> APIClient:
         """Another client of the engine; the caller closes it.
 
-        Its calls end after `timeout` seconds; one that streams may be silent for so long. While a call waits, `check`
-        is called now and then, and what it raises ends the call.
+        Its calls end after `timeout` seconds; a streaming call may be silent for that long. While a call waits, `check`
+        is called periodically, and an exception from it ends the call.
         """

@@ -17,11 +17,11 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # s
 
 
 def dial(host: str, port: int, *, seconds: float) -> socket.socket:
-    """A socket connected to `port` of `host`, a name or an address, the first of its addresses that answers.
+    """A socket connected to `port` of `host` (a name or an address), at the first of its addresses that answers.
 
     Raises:
-        TimeoutError: `seconds` were not enough; says whether the name or the host did not answer.
-        OSError: the name is unknown, or no address lets us connect; with the reason of each.
+        TimeoutError: `seconds` were not enough; the message says whether the name server or the host did not answer.
+        OSError: the name is unknown, or no address accepts the connection; the message has the reason for each.
     """
     until = time.monotonic() + seconds
     reasons: set[str] = set()

@@ -1,7 +1,7 @@
-"""The Docker SDK over a host's own SSH connection: each HTTP connection is one `docker system dial-stdio` channel.
+"""Runs the Docker SDK over a host's SSH connection: each HTTP connection is one `docker system dial-stdio` channel.
 
-docker-py's `ssh://` opens a second SSH connection and as many channels as it likes; here they count against the host's
-bound and are kept alive, since opening one costs about 0.2 s.
+docker-py's `ssh://` opens a second SSH connection and any number of channels; here they count towards the host's limit
+and are kept open, since opening one takes about 0.2 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECT_SECONDS = 10.0  # where a request has no time-out of its own
 
 
 class ChannelHost(Protocol):
-    """What is needed of a host behind SSH: `ssh.SshHost`, which has such a client of its engine."""
+    """The part of a host behind SSH that is needed here: `ssh.SshHost` has such a client of its engine."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class ChannelHost(Protocol):
 
 
 class _ChannelConnection(urllib3.connection.HTTPConnection):
-    """An HTTP connection whose socket is a channel; it holds one of the host's channel slots as long as it is open."""
+    """An HTTP connection whose socket is a channel; it holds one of the host's channel slots while it is open."""
 
     host_ssh: ChannelHost
     limits: Limits

@@ -1,7 +1,7 @@
-"""Docker clients whose calls end: by their time-out in total, where the SDK's own starts anew with every byte.
+"""Docker clients whose calls have a time-out in total, whereas the SDK's own restarts with every byte.
 
-A call that streams (an image, a build, logs) may take any time; there the time-out is how long the engine may be
-silent. Where the client has a `check`, that is called while a call waits, and what it raises ends the call.
+A streaming call (an image, a build, logs) may take any time; its time-out limits the silence of the engine. If the
+client has a `check`, it is called while a call waits, and an exception from it ends the call.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ValueT = TypeVar("ValueT")
 Check = Callable[[], None]
 CHECK_SECONDS = 0.5
 MAX_ANSWER_BYTES = 64 << 20  # of a call that does not stream
-SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
+SEND_BYTES = 1 << 15  # size of a packet: paramiko sends no more at once
 
 
 class Limits(threading.local):
-    """What bounds the call that this thread has under way: `until` is monotonic seconds, `left` bytes to be read."""
+    """Limits of this thread's present call: `until` is monotonic seconds, `left` bytes to be read."""
 
     def __init__(self, check: Check | None) -> None:
         self.check = check
         self.until = self.left = math.inf
 
     def count(self, size: int) -> int:
-        """Count bytes that were read; OSError where the answer is longer than any that we ask for."""
+        """Count `size` bytes that were read; OSError if the answer is longer than any that we ask for."""
         self.left -= size
         if self.left < 0:
             raise OSError(f"the engine answers with more than {MAX_ANSWER_BYTES} bytes")
@@ -48,7 +48,7 @@ class Limits(threading.local):
     def wait(
         self, settimeout: Callable[[float | None], None], quiet: float | None, action: Callable[[], ValueT]
     ) -> ValueT:
-        """Do something on a socket, at most for `quiet` seconds.
+        """Run `action` on a socket, for at most `quiet` seconds.
 
         Raises:
             TimeoutError: the time is over.
@@ -73,7 +73,7 @@ class Limits(threading.local):
 
 
 class BoundedAPIClient(docker.APIClient):
-    """See the module's docstring. Subclasses see to it that connections use `limits`."""
+    """A Docker client with bounded calls, see the module. Subclasses make connections that use `limits`."""
 
     def __init__(self, *, check: Check | None = None, **options: Any) -> None:
         self.limits = Limits(check)
@@ -92,7 +92,7 @@ class BoundedAPIClient(docker.APIClient):
 
     @contextlib.contextmanager
     def total(self, seconds: float) -> Iterator[None]:
-        """Bound all that is read inside, of a stream, too."""
+        """Limit everything read in this context to `seconds`, including streams."""
         self.limits.until = time.monotonic() + seconds
         try:
             yield
@@ -100,11 +100,11 @@ class BoundedAPIClient(docker.APIClient):
             self.limits.until = math.inf
 
     def _disable_socket_timeout(self, socket: Any) -> None:
-        """The SDK would let the engine be silent for ever in the middle of an image."""
+        """Do nothing: the SDK would allow the engine unlimited silence in the middle of an image."""
 
 
 class BoundedSocket(socket.socket):
-    """A socket that waits as `limits` allows; its own time-out is how long the peer may be silent."""
+    """A socket that waits as `limits` allows; its own time-out limits the silence of the peer."""
 
     limits: Limits
 
@@ -124,9 +124,9 @@ class BoundedSocket(socket.socket):
 
 
 class BoundedChannel:
-    """A paramiko channel in a socket's place that waits as `limits` allows.
+    """A paramiko channel in place of a socket that waits as `limits` allows.
 
-    What a log-in shell wrote before the command's mark is left out.
+    Output of the log-in shell before the command's mark is dropped.
     """
 
     def __init__(self, channel: paramiko.Channel, limits: Limits) -> None:

@@ -17,11 +17,11 @@ class Endpoint:
         host: its name in HOSTS (for a jump host, the name that led to it).
         key: the one key to use; without it those of `identities`, of the agent and the default files are tried.
         known_hosts: the file of host keys, to which `run.py trust` adds.
-        address: the name or address to connect to, where it is another than `host`.
+        address: the name or address to connect to, if it differs from `host`.
         host_key_alias: the name under which its key is recorded, without a port.
         more_known_hosts: further files of host keys, never written.
         identities: key files to try first; a `.pub` names a key of the agent.
-        certificates: certificates of users beside those that lie beside their keys.
+        certificates: certificates of users in addition to those beside their keys.
         agent: whether the agent may offer keys of its own choice.
         jump: the host through which this one is reached.
         proxy_command: a command of the head node whose stdin and stdout are the connection.
@@ -53,7 +53,7 @@ class Endpoint:
 
     @property
     def certified_name(self) -> str:
-        """The name that a host certificate has to hold."""
+        """The name that a host certificate must contain."""
         return (self.host_key_alias or self.target).lower()
 
     @property

@@ -1,4 +1,4 @@
-"""The same thing done on many hosts at once, bounded, with nobody's result lost when somebody fails."""
+"""Runs one action on many hosts in parallel, with a limit, and keeps the result or the error of each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_PARALLEL = 64
 
 @dataclass(frozen=True)
 class FleetResult(Generic[ResultT]):
-    """Per key either a result or the error; keys in the order they were asked."""
+    """The result or the error per key; keys are in the order of the call."""
 
     succeeded: dict[str, ResultT]
     failed: dict[str, ClusterDynoError]
 
     def raise_first(self) -> dict[str, ResultT]:
-        """The results, or the first host's error where one failed."""
+        """The results; fails with the first host's error if there is one."""
         for error in self.failed.values():
             raise error
         return self.succeeded
@@ -37,7 +37,7 @@ def for_each(
 ) -> FleetResult[ResultT]:
     """Call `action` on every value in parallel threads and wait for all.
 
-    ClusterDynoErrors are kept per key; any other exception is a defect of ours and is raised after all have ended.
+    ClusterDynoErrors are kept per key; any other exception is a defect and is raised after all calls have ended.
     """
     if not items:
         return FleetResult({}, {})

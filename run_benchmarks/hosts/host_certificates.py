@@ -1,6 +1,6 @@
-"""Host certificates: a host's key signed by an authority that a known_hosts file names (`@cert-authority`).
+"""Verifies host certificates: host keys signed by an authority that a known_hosts file names (`@cert-authority`).
 
-paramiko takes a certificate's key and looks at nothing else of it; the checks here are those of OpenSSH's client
+paramiko uses the key of a certificate and checks nothing else; the checks here are those of OpenSSH's client
 (PROTOCOL.certkeys): kind, names, time, options, and the authority's signature over all of it.
 """
 
@@ -22,16 +22,18 @@ KEY_FIELDS = {
     "ecdsa-sha2-nistp521": 2,
     "ssh-rsa": 2,
 }
-SIGNATURES = {"ssh-rsa": ("rsa-sha2-256", "rsa-sha2-512")}  # never SHA-1; other keys have one kind, named as the key
+SIGNATURES = {
+    "ssh-rsa": ("rsa-sha2-256", "rsa-sha2-512")
+}  # never SHA-1; other keys have one kind with the name of the key
 
 
 class CertificateError(Exception):
-    """The certificate does not vouch for the host; says why."""
+    """The certificate is not valid for the host; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostCertificate:
-    """What a certificate says; times in seconds since 1970."""
+    """The content of a certificate; times are in seconds since 1970."""
 
     kind: int
     principals: tuple[str, ...]
@@ -44,7 +46,7 @@ class HostCertificate:
 
 
 class _Reader:
-    """Fields of a blob; unlike paramiko's, it takes no field that is longer than what is left."""
+    """Fields of a blob; unlike paramiko's reader, it refuses a field that is longer than the rest."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
@@ -112,7 +114,7 @@ def verify(
     revoked: Collection[paramiko.PKey],
     now: float | None = None,
 ) -> None:
-    """Check that one of `authorities` certifies, at this time, that the key belongs to host `name`.
+    """Check that one of `authorities` certifies, at time `now` (epoch seconds), that the key belongs to host `name`.
 
     Raises:
         CertificateError: none of them does.

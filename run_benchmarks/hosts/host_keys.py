@@ -1,4 +1,4 @@
-"""Host keys: an unknown one is refused, `run.py trust` records it, in OpenSSH's known_hosts format."""
+"""Checks host keys against known_hosts files: an unknown key is refused until `run.py trust` records it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ WILD = frozenset("*?!")
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """The key's type and SHA256 fingerprint, written as `ssh-keygen -l` does."""
+    """The key's type and SHA256 fingerprint, in the form of `ssh-keygen -l`."""
     digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
     return f"{key.get_name()} SHA256:{digest}"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the files of host keys say of a host: its keys, authorities that may certify one, keys that are revoked."""
+    """What the files of host keys hold for a host: its keys, authorities that may certify one, revoked keys."""
 
     keys: tuple[paramiko.PKey, ...]
     authorities: tuple[paramiko.PKey, ...]
@@ -51,14 +51,14 @@ class Known:
 
 
 def load(endpoint: Endpoint) -> Known:
-    """What the endpoint's files say of it, nothing where there is none; as OpenSSH does, lines that are no entries are
-    skipped.
+    """The entries of the endpoint's files for it, none if there are none; like OpenSSH it skips lines that are no
+    entries.
 
-    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is none. An authority's line may name the host
-    with or without its port.
+    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is not accepted. An authority's line may name
+    the host with or without its port.
 
-    Only that host's entries are parsed: each that paramiko holds costs it a pass over all others, and with the keys of
-    64 hosts in the file that was most of what a log-in took.
+    Only that host's entries are parsed: paramiko compares each entry with all others, which took most of the time of a
+    log-in with the keys of 64 hosts in the file.
     """
     name, bare = endpoint.known_name, endpoint.certified_name
     keys: list[paramiko.PKey] = []
@@ -80,7 +80,7 @@ def _marked(index: Mapping[str, list[list[str]]], marker: str, names: Iterable[s
 
 
 def algorithms(known: Known) -> tuple[str, ...]:
-    """Which kinds of host keys to ask for, in this order: certified ones, those that are recorded, the others."""
+    """The kinds of host keys to request, in this order: certified ones, recorded ones, the others."""
     recorded = {key.get_name() for key in known.keys}
     plain = sorted(KINDS, key=lambda kind: _key_name(kind) not in recorded)
     certified = [kind + SUFFIX for kind in KINDS] if known.authorities else []
@@ -141,7 +141,7 @@ def _entries(lines: Iterable[list[str]]) -> Iterator[HostKeyEntry]:
 
 
 def _fits(name: str, names: str) -> bool:
-    """Whether a line's names, parted by commas, with wildcards and negations or hashed, are meant for a host."""
+    """Whether the names of a line (separated by commas, with wildcards and negations, or hashed) match a host."""
     fits = False
     for pattern in names.split(","):
         plain = re.escape(pattern.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".")
@@ -155,7 +155,7 @@ def _fits(name: str, names: str) -> bool:
 def _is_hash(pattern: str, name: str) -> bool:
     try:
         return pattern.startswith(HASHED) and paramiko.HostKeys.hash_host(name, pattern) == pattern
-    except (AssertionError, IndexError, ValueError):  # what paramiko makes of one that is spoilt
+    except (AssertionError, IndexError, ValueError):  # paramiko's exceptions for a malformed one
         return False
 
 
@@ -171,9 +171,10 @@ def _read(known_hosts: Path) -> dict[str, list[list[str]]]:
 def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
     """The words of the file's lines by the names that they begin with.
 
-    Hashed names are under HASHED, those with wildcards under PATTERNS, and lines with a marker under that, without it.
+    Hashed names are under HASHED, names with wildcards under PATTERNS, and lines with a marker under that marker,
+    without it.
 
-    `_state` is the file's inode, time of change and size: another one is another file.
+    `_state` is the file's inode, time of change and size, which identify its content.
     """
     index: dict[str, list[list[str]]] = defaultdict(list)
     for line in known_hosts.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -190,7 +191,7 @@ def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[li
 
 
 def record(endpoint: Endpoint, key: paramiko.PKey) -> None:
-    """Append a key to the host's KNOWN_HOSTS (mode 0600, made if missing); atomic, and the other lines stay."""
+    """Append a key to the host's KNOWN_HOSTS (mode 0600, made if missing) atomically; the other lines stay."""
     known_hosts = endpoint.known_hosts.resolve()  # a link to the file stays one
     known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     existing = known_hosts.read_text(encoding="utf-8", errors="surrogateescape") if known_hosts.exists() else ""

@@ -1,4 +1,4 @@
-"""The head node itself as a host: neither ssh nor, for the process runtime, Docker."""
+"""The head node as a host: without ssh and, for the process runtime, without Docker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEEDER_SECONDS = 1.0  # another process that inherited stdin may never read it
 
 
 class LocalHost:
-    """Runs commands as child processes, each in a session of its own so that a deadline takes the whole group."""
+    """Runs commands as child processes, each in a session of its own so that a deadline ends the whole group."""
 
     needs_docker_client = False  # its engine's socket is here
 
@@ -36,14 +36,14 @@ class LocalHost:
         self._lock = threading.Lock()
 
     def connect(self) -> None:
-        """Nothing to connect."""
+        """Does nothing: no connection is needed."""
 
     def reconnect(self) -> None:
-        """Close the Docker client; the next one is new."""
+        """Close the Docker client; a new one is made when needed."""
         self.close()
 
     def close(self) -> None:
-        """Close the Docker client, where one was made."""
+        """Close the Docker client, if there is one."""
         with self._lock:
             if self._docker is not None:
                 self._docker.close()
@@ -97,11 +97,11 @@ class LocalHost:
         return completed
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
-        """Nothing is in between."""
+        """None: there is no connection to advise on."""
         return ()
 
     def docker(self) -> APIClient:
-        """The engine that DOCKER_HOST names, or the local socket's."""
+        """A client of the engine that DOCKER_HOST names, else of the local socket's."""
         with self._lock:
             if self._docker is None:
                 self._docker = self.open_docker(DOCKER_SECONDS)
@@ -139,7 +139,9 @@ def _drain(
     deadline: float,
     cancel: threading.Event | None,
 ) -> None:
-    """Read both pipes until both are closed and the process has ended; TimeoutError at the deadline (monotonic)."""
+    """Read both pipes until both are closed and the process has ended; TimeoutError at `deadline` (monotonic
+    seconds).
+    """
     assert process.stdout is not None and process.stderr is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, on_stdout)
@@ -165,9 +167,9 @@ def _drain(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was not waited for, reap it, close the pipes.
+    """Kill the group of a process that was not waited for, reap it, and close the pipes.
 
-    The process may have ended and left others that hold its pipes; unreaped, it still keeps the group's number taken.
+    The process may have ended and left others that hold its pipes; until it is reaped, its group number stays reserved.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):

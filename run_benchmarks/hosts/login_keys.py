@@ -1,4 +1,4 @@
-"""The keys to log in with, in the order in which they are tried: files with their certificates, then the agent's."""
+"""Provides the keys for a log-in in the order of trial: files with their certificates, then the agent's keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LabelledKey = tuple[str, paramiko.PKey]
 
 @contextlib.contextmanager
 def login_keys(endpoint: Endpoint) -> Iterator[tuple[Iterator[LabelledKey], list[str]]]:
-    """Keys with what they are called, and a list that grows with what is wrong with those that cannot be used."""
+    """Labelled keys, and a list to which errors of unusable keys are added during the iteration."""
     complaints: list[str] = []
     agent = paramiko.Agent() if endpoint.key is None else None
     try:
@@ -32,7 +32,7 @@ def login_keys(endpoint: Endpoint) -> Iterator[tuple[Iterator[LabelledKey], list
 
 
 def _keys(endpoint: Endpoint, agent: paramiko.Agent | None, complaints: list[str]) -> Iterator[LabelledKey]:
-    """One after the other, so that the agent is asked for nothing where the first file does."""
+    """The keys one by one, so that the agent is not asked if the first file succeeds."""
     if endpoint.key is not None:
         yield from _of_file(endpoint.key, endpoint, (), complaints)
         return
@@ -58,7 +58,7 @@ def _default_files() -> Iterator[Path]:
 def _of_file(
     file: Path, endpoint: Endpoint, of_agent: Iterable[paramiko.PKey], complaints: list[str]
 ) -> Iterator[LabelledKey]:
-    """A file's key, each certificate for it first; the agent's key where the file has a public one or is encrypted."""
+    """A file's key, each certificate for it first; the agent's key if the file has a public one or is encrypted."""
     try:
         key = _load(file, _state(file))
     except UNREADABLE as error:
@@ -78,7 +78,7 @@ def _of_file(
 
 
 def _held(file: Path, of_agent: Iterable[paramiko.PKey]) -> paramiko.PKey | None:
-    """The agent's key whose public part the file is, or has beside it."""
+    """The agent's key whose public part is in the file, or in the file beside it."""
     for path in (file.with_name(f"{file.name}.pub"), file):
         with contextlib.suppress(*UNREADABLE):
             blob = PublicBlob.from_file(str(path)).key_blob
@@ -93,14 +93,14 @@ def _state(file: Path) -> tuple[int, int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _load(file: Path, _state: tuple[int, int, int]) -> paramiko.PKey:
-    """The file's private key, read once for all hosts; `_state` tells another file of that name."""
+    """The file's private key, read once for all hosts; `_state` identifies the content of the file."""
     key = paramiko.PKey.from_path(file)
-    key.public_blob = None  # a certificate beside it is taken by itself
+    key.public_blob = None  # a certificate beside it is offered separately
     return key
 
 
 def _certified(file: Path, key: paramiko.PKey, certificate: Path) -> paramiko.PKey:
-    """The key with its certificate.
+    """The key combined with its certificate.
 
     Raises:
         ValueError: the certificate belongs to another key.

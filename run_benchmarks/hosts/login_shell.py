@@ -1,7 +1,7 @@
-"""Commands that any log-in shell takes as they are: sshd hands each to the account's shell, be it tcsh or fish.
+"""Builds commands that work in any log-in shell: sshd hands them to the account's shell, which may be tcsh or fish.
 
-The shell sees plain words alone, the command itself travels in base64 and is read by the host's `sh`. It begins with a
-mark on stdout: what comes before was written by the shell's start files, and where no mark comes these ended the shell.
+The shell sees plain words only; the command itself travels in base64 and is read by the host's `sh`. It begins with a
+mark on stdout: output before it came from the shell's start files, and without a mark these ended the shell.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 
 from run_benchmarks.hosts.base import Capture
 
-# Beyond a deadline, for a host that was not told to kill what passed it; one that is told does so within a second.
+# After a deadline, before a host kills the command by itself; a host that is told to does so within a second.
 OWN_CLOCK_SECONDS = 2
-WORD_CHARACTERS = 800  # older csh take no word of more than 1024
+WORD_CHARACTERS = 800  # older csh accept no word of more than 1024
 DECODE = """sh -c 'eval "$(printf "%s\\n" "$@" | base64 -d)"' sh"""
 BEGIN = b"__clusterdyno_begin__\n"
 MAX_NOISE_BYTES, MAX_MARK_BYTES = 4096, 32
-MAX_STDERR_BYTES = 1 << 16  # what a log-in shell may write to stderr before its mark; after more, there is none
+MAX_STDERR_BYTES = 1 << 16  # limit of a log-in shell's stderr before its mark; beyond it no mark is expected
 # `timeout` leads the process group and kills it. The shell under it makes a killed command show as 128+n; paramiko
 # would show -1, like a lost link.
 WRAPPER = f'echo {BEGIN.decode().strip()}; echo "__group $PPID" >&2; '
@@ -29,13 +29,15 @@ START_FILES = "~/.bashrc, ~/.zshenv, ~/.cshrc, ~/.tcshrc or ~/.config/fish/confi
 
 
 def bounded_command(argv: Sequence[str], deadline: float) -> str:
-    """The line for a log-in shell: `argv`, which tells its process group and is killed by the host itself."""
-    seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # whole ones: busybox' timeout knows no others
+    """The line for a log-in shell that runs `argv`, reports its process group, and is killed by the host after
+    `deadline` seconds.
+    """
+    seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # an integer: busybox' timeout accepts no other
     return f"exec timeout -s KILL {seconds} {DECODE} {_words(f'{WRAPPER}{shlex.join(argv)}; exit $?')}"
 
 
 def plain_command(script: str) -> str:
-    """The line for a log-in shell: a script of `sh`, after the mark."""
+    """The line for a log-in shell that runs a script of `sh` after the mark."""
     return f"exec {DECODE} {_words(f'echo {BEGIN.decode().strip()}; {script}')}"
 
 
@@ -45,7 +47,7 @@ def _words(script: str) -> str:
 
 
 class Beginning:
-    """Hands on what comes after the mark; what comes before is `noise`."""
+    """Passes on the output after the mark; the output before it is `noise`."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self._sink, self._head = sink, b""
@@ -62,17 +64,17 @@ class Beginning:
             self.seen, self._head = True, before
             if after:
                 self._sink(after)
-        elif len(self._head) > MAX_NOISE_BYTES + len(BEGIN):  # its beginning is told, its end may be half a mark
+        elif len(self._head) > MAX_NOISE_BYTES + len(BEGIN):  # its beginning is reported, its end may be half a mark
             self._head = self._head[:MAX_NOISE_BYTES] + self._head[-len(BEGIN) :]
 
     @property
     def noise(self) -> str:
-        """What came before the mark, or all of it where none came; cut in the middle where it is long."""
+        """The output before the mark, or all of it without a mark; shortened in the middle if it is long."""
         return self._head.decode("utf-8", errors="replace").strip()
 
 
 def ended_early(exit_code: int, noise: str, errors: str) -> str:
-    """What to say where a command's channel ended without the mark."""
+    """The message for a command whose channel ended without the mark."""
     wrote = "; ".join(filter(None, (noise.strip()[-500:], errors.strip()[-500:]))) or "nothing"
     return (
         f"the log-in shell ended with exit code {exit_code} before it began the command; it wrote: {wrote}. A start "
@@ -82,12 +84,12 @@ def ended_early(exit_code: int, noise: str, errors: str) -> str:
 
 
 class MarkedStderr(Capture):
-    """stderr of a wrapped command; the line that tells its process group is taken out of it."""
+    """stderr of a wrapped command, without the line that reports its process group."""
 
     def __init__(self) -> None:
         super().__init__()
         self.group: int | None = None
-        self._before: bytearray | None = bytearray()  # until the mark is found, or nobody looks for it any more
+        self._before: bytearray | None = bytearray()  # until the mark is found or given up
 
     def add(self, chunk: bytes) -> None:
         """See Capture.add."""

@@ -1,8 +1,9 @@
-"""A host over SSH: one connection for the whole run (more where its sshd grants few sessions on each), own deadlines.
+"""A host over SSH: one connection for the whole run (more if its sshd limits sessions), with deadlines of our own.
 
 paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
-process running; so each command tells its process group first, both streams are drained in one loop, and what passes
-its deadline is killed by group over a second channel. A host that cannot be told so kills it by its own clock.
+process running. Therefore each command first reports its process group, both streams are drained in one loop, and a
+command past its deadline is killed by group over a second channel. A host that cannot be reached then kills it by its
+own clock.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
 from run_benchmarks.hosts.ssh_streams import drain, feed, find_group
 from run_benchmarks.hosts.ways import Ways
 
-MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is left to a person's own log-in and to killing
-KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill what passed its deadline; what was cancelled, with time left
-CUT_SECONDS = 1.6  # past a deadline; what has not ended then waits for buffers that nobody empties
+MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is for a user's own log-in and for killing
+KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill a command past its deadline; a cancelled one that has time left
+CUT_SECONDS = 1.6  # after a deadline; a call that has not ended then waits for buffers that nobody empties
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what matters of it is in our own errors
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its relevant messages are in our own errors
 
 
 class SshHost:
@@ -83,11 +84,11 @@ class SshHost:
 
     @property
     def address(self) -> str:
-        """The peer address of the connection; of a host behind another, the address at which that reaches it."""
+        """The peer address of the connection; for a host behind another, the address at which that one reaches it."""
         return self._address
 
     def connect(self) -> None:
-        """Connect, or connect again where the link is lost.
+        """Connect, or connect again after the link was lost.
 
         Raises:
             ConnectError: the host cannot be reached or refuses the log-in.
@@ -110,7 +111,7 @@ class SshHost:
         return self.endpoint.jump is not None or bool(self.endpoint.proxy_command)
 
     def _own_address(self) -> str:
-        """What the host says; "" where it cannot (the check says then why)."""
+        """The address that the host itself reports; "" if it cannot (the check then says why)."""
         with contextlib.suppress(HostError):
             words = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"'], deadline=CONNECT_SECONDS).stdout.split()
             if len(words) == 4:  # the client's address and port, its own address and port
@@ -118,7 +119,7 @@ class SshHost:
         return self.endpoint.target
 
     def reconnect(self) -> None:
-        """Drop the connection, whatever state it is in, and connect anew.
+        """Drop the connection in any state and make a new one.
 
         Raises:
             ConnectError: the host cannot be reached or refuses the log-in.
@@ -144,7 +145,7 @@ class SshHost:
                 engine.close()
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
-        """Start files that print, and few sessions; the latter are asked for.
+        """Advice on start files that print, and on few sessions, which are probed.
 
         Raises:
             LinkLostError: the host does not answer.
@@ -174,7 +175,7 @@ class SshHost:
     def channel(
         self, command: str, *, seconds: float = CONNECT_SECONDS, reserved: bool = False
     ) -> Iterator[paramiko.Channel]:
-        """A channel running `command`, within the bound on channels (a `reserved` one may exceed it: it kills).
+        """A channel that runs `command`, within the limit of channels (a `reserved` one may exceed it: it kills).
 
         Raises:
             TimeoutError: no channel of the bound became free within `seconds`.
@@ -192,9 +193,9 @@ class SshHost:
 
     @contextlib.contextmanager
     def cut_off(self, deadline: float) -> Iterator[None]:
-        """Drop the connection where what is done inside still goes on CUT_SECONDS after `deadline` (monotonic).
+        """Drop the connection if the code inside still runs CUT_SECONDS after `deadline` (monotonic seconds).
 
-        paramiko waits for ever where a full connection takes nothing more, be it for the close of a channel.
+        paramiko waits forever on a full connection that accepts no more data, even to close a channel.
         """
         timer = threading.Timer(max(0.0, deadline + CUT_SECONDS - time.monotonic()), self._links.close)
         timer.daemon = True
@@ -252,7 +253,7 @@ class SshHost:
         return completed
 
     def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr, seconds: float) -> None:
-        """Within so many seconds, or not at all: the host does it then by its own clock."""
+        """Kill the group of a command within `seconds`, or not at all: the host then does it by its own clock."""
         limit = time.monotonic() + seconds
         group = find_group(channel, err, limit)
         if group is None:
@@ -266,8 +267,10 @@ class SshHost:
             drain(killer, lambda _: None, lambda _: None, limit)
 
     def _killed_or_lost(self, channel: paramiko.Channel) -> int:
-        """No exit status came: the group with its shell was killed (CANCELLED, as after SIGKILL), or the link broke."""
-        time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it says that it is lost
+        """Explain a missing exit status: the group was killed with its shell (CANCELLED, as after SIGKILL), or the link
+        broke.
+        """
+        time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it reports the loss
         if channel.eof_received and channel.get_transport().is_active():
             return CANCELLED
         raise EOFError("the connection broke")

@@ -1,7 +1,7 @@
-"""OpenSSH's client configuration (~/.ssh/config) as people have it: what is said there of each host.
+"""Reads OpenSSH's client configuration (~/.ssh/config): the options of each host.
 
-paramiko reads the format and matches Host and Match; Include, tokens of known_hosts paths, and the refusal of what it
-would take wrongly are here.
+paramiko reads the format and matches Host and Match; this module adds Include, the tokens of known_hosts paths, and the
+refusal of lines that paramiko would misread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ hostname port user identityfile certificatefile identitiesonly identityagent use
 hostkeyalias proxyjump proxycommand canonicalizehostname canonicaldomains canonicalizemaxdots canonicalizefallbacklocal
 ignoreunknown
 """
-# About a person's own sessions, other ways to log in, or decided otherwise here: a command's result is the same.
+# For interactive sessions or other log-in methods, or decided here: a command's result does not depend on them.
 WITHOUT_EFFECT_WORDS = """
 addkeystoagent batchmode challengeresponseauthentication checkhostip clearallforwardings compression connecttimeout
 connectionattempts controlmaster controlpath controlpersist dynamicforward enableescapecommandline enablesshkeysign
@@ -46,7 +46,7 @@ USED, WITHOUT_EFFECT = frozenset(USED_WORDS.split()), frozenset(WITHOUT_EFFECT_W
 
 
 class SshConfigError(Exception):
-    """A file that cannot be used: `file`, `place` (a line, or a host) and what is wrong."""
+    """A file cannot be used: `file`, `place` (a line, or a host) and the mistake."""
 
     def __init__(self, file: Path, place: str, value: str, message: str) -> None:
         self.file, self.place, self.value = file, place, value
@@ -55,9 +55,9 @@ class SshConfigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """What the configuration says of a host; None or empty where it says nothing.
+    """The options of a host; None or empty if the configuration has none.
 
-    `unused` has what is said and not done here, each as `Keyword value`.
+    `unused` holds the options that are not implemented here, each as `Keyword value`.
     """
 
     address: str
@@ -80,7 +80,7 @@ class _MatchExecError(Exception):
 
 
 class _Config(paramiko.SSHConfig):
-    """paramiko's, which would ask the name server for this machine's name for every key file, just in case."""
+    """paramiko's reader, without its look-up of this machine's name in DNS for every key file."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__()
@@ -95,10 +95,10 @@ class _Config(paramiko.SSHConfig):
 
 
 class SshConfig:
-    """The configuration of some files, the first value found for a keyword being its value.
+    """The configuration of several files; the first value of a keyword counts.
 
     Raises:
-        SshConfigError: a file cannot be read, or has what would be taken wrongly.
+        SshConfigError: a file cannot be read, or holds lines that would be misread.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -106,10 +106,10 @@ class SshConfig:
         self._lines = [line for file in files for line in ("Host *\n", *_lines(file, 0, "Host *"))]
 
     def lookup(self, host: str, user: str | None = None, port: int | None = None) -> HostOptions:
-        """What is said of a host; a user and a port that are given go before those of the files.
+        """The options of a host; a given user and port take precedence over those of the files.
 
         Raises:
-            SshConfigError: the files' value for it is unusable.
+            SshConfigError: a value for the host is unusable.
         """
         file = self.files[0] if self.files else USER_FILE
         try:
@@ -129,14 +129,14 @@ class SshConfig:
 
 
 def default_files() -> tuple[Path, ...]:
-    """Those that ssh reads: the user's, then the system's, where they are there."""
+    """The existing files that ssh reads: the user's, then the system's."""
     return tuple(path for path in (USER_FILE.expanduser(), SYSTEM_FILE) if path.is_file())
 
 
 def _lines(file: Path, depth: int, block: str) -> Iterator[str]:
-    """A file's lines with those of the files that it includes; `block` is the Host or Match line that it stands in.
+    """A file's lines with those of the files that it includes; `block` is the Host or Match line of the Include.
 
-    After an included file the block goes on in which the Include stands.
+    After an included file the block of the Include continues.
     """
     try:
         text = file.read_text(encoding="utf-8", errors="surrogateescape")
@@ -184,7 +184,7 @@ def _check_match(file: Path, place: str, value: str) -> None:
 
 
 def _included(file: Path, place: str, value: str) -> Iterator[Path]:
-    """The files of an Include in their order; relative to the user's ~/.ssh, or the system file's folder."""
+    """The files of an Include in order; relative to the user's ~/.ssh, or to the system file's folder."""
     folder = SYSTEM_FILE.parent if file.is_relative_to(SYSTEM_FILE.parent) else USER_FILE.expanduser().parent
     try:
         patterns = shlex.split(value)
@@ -208,7 +208,7 @@ def _options(found: SSHConfigDict, host: str) -> HostOptions:
         words = value if isinstance(value, list) else shlex.split(str(value))
         return tuple(_path(word, tokens) for word in words if word.lower() not in ("none", "/dev/null"))
 
-    # Of ProxyJump and ProxyCommand the one that comes first counts.
+    # The first of ProxyJump and ProxyCommand counts.
     ways = [key for key in found if key in ("proxyjump", "proxycommand")]
     way = ways[0] if ways else ""
     value = found.get(way) or "none"
@@ -230,7 +230,7 @@ def _options(found: SSHConfigDict, host: str) -> HostOptions:
 
 
 def _expanded(text: str, tokens: dict[str, str]) -> str:
-    """The tokens in a text.
+    """The text with its tokens replaced.
 
     Raises:
         ValueError: a token is unknown.

@@ -1,8 +1,8 @@
-"""The sessions of one host: on one connection where its sshd grants as many as are needed, else on several.
+"""Manages the sessions of one host: on one connection if its sshd grants enough, else on several.
 
-sshd's MaxSessions bounds the sessions of a connection (10 by default; hardened hosts have 1 or 2). How many are granted
-is learnt from the first refusal; beyond that a further connection is opened, so that what lasts (a followed
-log, a wait, the Docker API) keeps nothing else waiting. Where none can be opened either, a session waits for another.
+sshd's MaxSessions limits the sessions of a connection (10 by default; hardened hosts have 1 or 2). The first refusal
+shows the limit; beyond it a further connection is opened, so that a long operation (a followed log, a wait, the Docker
+API) blocks no other. If no connection can be opened either, a session waits for another to end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from run_benchmarks.hosts.base import POLL_SECONDS
 
 UNBOUNDED = 1 << 30
 OPEN_SECONDS = 10.0
-GHOST_SECONDS, GHOSTS = 3.0, 3  # for which a session that was closed may still count with sshd; refusals for that
+GHOST_SECONDS, GHOSTS = 3.0, 3  # time for which sshd may still count a closed session; refusals accepted for that
 REFUSED = "no session is granted (MaxSessions 0 in its sshd_config, or the account may not run commands)"
 
 
@@ -38,7 +38,7 @@ class _Link:
 
 @dataclass(eq=False)
 class SshSession:
-    """A channel that runs a command; `close` gives its place back."""
+    """A channel that runs a command; `close` frees its session."""
 
     channel: paramiko.Channel
     _link: _Link
@@ -58,7 +58,7 @@ class Links:
         self._links: list[_Link] = []
         self._changed = threading.Condition()
         self._growing = False
-        self.granted: int | None = None  # by a connection, where sshd refused one more
+        self.granted: int | None = None  # sessions per connection, known after a refusal
         self.refusal = ""  # why no further connection could be opened
 
     def _alive(self) -> list[_Link]:
@@ -67,7 +67,7 @@ class Links:
             return list(self._links)
 
     def is_open(self) -> bool:
-        """Whether a connection is there."""
+        """Whether there is a connection."""
         return bool(self._alive())
 
     def open(self) -> paramiko.Transport:
@@ -109,16 +109,16 @@ class Links:
                 alone_since = (alone_since or time.monotonic()) if left == 0 else None
                 if alone_since is not None and time.monotonic() > min(until, alone_since + GHOST_SECONDS):
                     raise LinkLostError(self._host, REFUSED) from error
-                if left < link.granted:  # what was closed a moment ago may still count with sshd
+                if left < link.granted:  # sshd may still count a session that was just closed
                     time.sleep(POLL_SECONDS)
             except BaseException:
                 self.give_back(link)
                 raise
 
     def _learn(self, link: _Link, *, sure: bool) -> int:
-        """Note how many sessions a connection is granted; returns how many it has at the moment.
+        """Record how many sessions a connection is granted; returns how many it has now.
 
-        Unless `sure`, nothing is learnt from it just after one was closed.
+        Unless `sure`, nothing is recorded directly after a session was closed.
         """
         with self._changed:
             link.used -= 1
@@ -136,7 +136,7 @@ class Links:
             self._changed.notify_all()
 
     def _take(self, until: float) -> _Link:
-        """A connection that has a session to give; a new one where none has."""
+        """A connection with a free session, by `until` (monotonic seconds); a new one if there is none."""
         while True:
             with self._changed:
                 alive = [link for link in self._links if link.transport.is_active()]
@@ -168,7 +168,10 @@ class Links:
                 self._changed.notify_all()
 
     def probe(self, wanted: int, until: float) -> int:
-        """How many sessions, at most `wanted`, the first connection is granted at once; asked by opening them."""
+        """Number of sessions, at most `wanted`, that the first connection grants at once, tested by opening them.
+
+        `until` is in monotonic seconds.
+        """
         alive = self._alive()
         if not alive:
             raise LinkLostError(self._host, "the SSH connection is gone")
@@ -186,7 +189,7 @@ class Links:
 
 
 def _open(host: str, transport: paramiko.Transport, command: str | None, until: float) -> paramiko.Channel:
-    """A channel, running `command` where one is given.
+    """A channel, which runs `command` if one is given.
 
     Raises:
         RefusedError: the host grants no further session.
@@ -198,7 +201,7 @@ def _open(host: str, transport: paramiko.Transport, command: str | None, until: 
         channel = transport.open_session(timeout=seconds)
         if command is None:
             return channel
-        # paramiko waits for the answer to this for ever; closing the channel ends that.
+        # paramiko waits forever for the answer to this; closing the channel ends the wait.
         watchdog = threading.Timer(max(until - time.monotonic(), POLL_SECONDS), channel.close)
         watchdog.daemon = True
         watchdog.start()
@@ -209,7 +212,7 @@ def _open(host: str, transport: paramiko.Transport, command: str | None, until: 
     except paramiko.ChannelException as error:
         raise RefusedError from error
     except (paramiko.SSHException, OSError, EOFError) as error:
-        # Of several refusals at once, paramiko tells one thread alone the reason.
+        # For several refusals at once, paramiko reports the reason to one thread only.
         if transport.is_active() and str(error) == "Unable to open channel.":
             raise RefusedError from error
         raise LinkLostError(host, f"no channel on the SSH connection: {error or type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""The log-in to a host over SSH: its host key is checked, and whatever goes wrong says what to do."""
+"""Logs in to a host over SSH: checks its host key, and reports errors with advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEEPALIVE_SECONDS = 15
 
 
 class ClientTransport(paramiko.Transport):
-    """A connection that asks for host keys in an order of ours: paramiko's own never asks for a certified one first."""
+    """A connection that requests host keys in our order: paramiko's own never requests a certified one first."""
 
     def __init__(self, connection: Connection, algorithms: tuple[str, ...]) -> None:
         self._algorithms = algorithms
@@ -37,24 +37,24 @@ class ClientTransport(paramiko.Transport):
         return self._algorithms
 
     def close(self) -> None:
-        """See paramiko.Transport; its thread is woken, where it would look up ten times a second."""
+        """See paramiko.Transport; its thread is woken, whereas paramiko's polls ten times a second."""
         if isinstance(self.sock, socket.socket):
             with contextlib.suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)
             super().close()
             return
-        # Over a jump host whose connection takes nothing more, paramiko would wait for ever to say that it closes.
+        # If a jump host's connection accepts no more data, paramiko would wait forever to announce the close.
         closing = threading.Thread(target=super().close, name="close", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
 
 
 def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
-    """A connection to a host, over the jump hosts on the way to it; a crowded host is asked again for a while.
+    """A connection to a host, over its jump hosts; an overloaded host is asked again for some time.
 
     Raises:
-        HostKeyError: the host's key is unknown or another than the recorded one, or its certificate is not good.
-        ConnectError: the host is not reached, or does not let us in.
+        HostKeyError: the host's key is unknown, differs from the recorded one, or has an invalid certificate.
+        ConnectError: the host cannot be reached, or refuses the log-in.
     """
     for attempt in range(BANNER_RETRIES):
         began = time.monotonic()
@@ -62,7 +62,7 @@ def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
             return log_in(endpoint, ways)
         except paramiko.SSHException as error:
             # An overloaded sshd (MaxStartups) drops new connections before its banner; the others are final.
-            # One that says nothing for all of the time is no better asked again.
+            # Asking a host again that was silent all the time does not help.
             last = attempt == BANNER_RETRIES - 1 or time.monotonic() >= began + CONNECT_SECONDS - 1.0
             if "banner" not in str(error) or last:
                 dropped = f" ({attempt + 1} times; MaxStartups of its sshd?)" if attempt else ""
@@ -72,11 +72,11 @@ def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
 
 
 def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
-    """One attempt at it.
+    """One attempt to log in.
 
     Raises:
         HostKeyError, ConnectError: as for `connect`.
-        paramiko.SSHException: anything else, such as a banner that does not come.
+        paramiko.SSHException: any other failure, such as a missing banner.
     """
     until = time.monotonic() + CONNECT_SECONDS
     known = _known(endpoint)
@@ -88,7 +88,7 @@ def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
 
 
 def scan(endpoint: Endpoint, ways: Ways) -> paramiko.PKey:
-    """A host's key, without logging in; a jump host on the way has to let us in.
+    """A host's key, without logging in; the log-in to jump hosts must succeed.
 
     Raises:
         ConnectError: the host cannot be reached.
@@ -112,7 +112,7 @@ def _known(endpoint: Endpoint) -> host_keys.Known:
 
 @contextlib.contextmanager
 def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: float) -> Iterator[paramiko.Transport]:
-    """A connection with keys exchanged, closed where what is done inside fails."""
+    """A connection with keys exchanged, closed if the code inside fails; `until` is in monotonic seconds."""
     transport: paramiko.Transport | None = None
     connection: Connection | None = None
     try:

@@ -1,4 +1,4 @@
-"""The streams of one command on a paramiko channel: both are read in one loop, stdin is written meanwhile."""
+"""Reads both streams of one command on a paramiko channel in one loop, while stdin is written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from run_benchmarks.hosts.login_shell import MarkedStderr
 
 CHUNK = 1 << 18
 QUIET_SECONDS = 0.2
-SEND_BYTES = 1 << 15  # a packet's worth: paramiko sends no more at once
+SEND_BYTES = 1 << 15  # size of a packet: paramiko sends no more at once
 
 
 def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> int | None:
-    """The process group that a command told; a slow log-in shell is waited for until `limit` (monotonic seconds)."""
+    """The process group that a command reported, waiting for a slow log-in shell until `limit` (monotonic seconds)."""
     while err.group is None and not channel.closed and time.monotonic() < limit:
         if channel.recv_stderr_ready():
             err.add(channel.recv_stderr(CHUNK))
@@ -30,7 +30,7 @@ def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> in
 
 
 def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
-    """Send `stdin` in a thread of its own (reading must go on meanwhile), then half-close."""
+    """Send `stdin` in a thread of its own, since reading must continue, then half-close."""
     if stdin is None:
         channel.shutdown_write()
         return
@@ -45,7 +45,9 @@ def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
 
 
 def _send(channel: paramiko.Channel, chunk: bytes) -> None:
-    """Send all of it. The channel's time-out is the reading loop's: a window that is full for longer is no error."""
+    """Send the whole chunk. The channel's time-out belongs to the reading loop: a window that is full for longer is no
+    error.
+    """
     sent = 0
     while sent < len(chunk):
         with contextlib.suppress(socket.timeout):
@@ -59,8 +61,8 @@ def drain(
     deadline: float,
     cancel: threading.Event | None = None,
 ) -> int:
-    """Read both streams to their ends and return the exit status; TimeoutError at the deadline (monotonic seconds)."""
-    # Where nobody cancels, only stderr's window (2 MB) has to be emptied now and then.
+    """Read both streams to their ends and return the exit status; TimeoutError at `deadline` (monotonic seconds)."""
+    # Without `cancel`, only stderr's window (2 MB) has to be emptied periodically.
     wait = QUIET_SECONDS if cancel is None else POLL_SECONDS
     stdout_open = True
     while True:

@@ -1,4 +1,4 @@
-"""Folders to and from a host, as one tar stream over one channel, verified by size and sha256."""
+"""Transfers folders to and from a host as one tar stream over one channel, verified by size and sha256."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from run_benchmarks.hosts.incoming.names import as_listed, shown
 from run_benchmarks.hosts.incoming.reception import Reception
 
 NAMES_SHOWN = 20  # of files, in one message
-# Unpack beside the destination and rename: whoever sees the folder sees it whole. The loser of a race yields.
+# Unpack beside the destination and rename: a visible folder is complete. The loser of a race gives up.
 PUSH = """
 set -eu
 umask 022
@@ -49,12 +49,13 @@ ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """What came of a folder.
+    """The received files of a folder.
 
     Attributes:
-        files: sha256 by relative path, as computed on the host and found equal here; of a file that a limit cut, that
-            of the part which is kept.
-        incomplete: a file was cut or left out, which its host alone has whole.
+        files: sha256 by relative path, as computed on the host and found equal here; for a file that a limit cut, of
+            the
+        part that is kept.
+        incomplete: a file was cut or left out, and is complete on its host only.
     """
 
     files: dict[str, str]
@@ -62,7 +63,9 @@ class Pulled:
 
 
 def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -> None:
-    """Unpack a tar stream as the folder `destination` of the host; an existing folder is left as it is."""
+    """Unpack a tar stream as the folder `destination` of the host, within `deadline` seconds; an existing folder is
+    kept.
+    """
     host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline)
 
 
@@ -75,14 +78,15 @@ def pull(
     limits: CollectLimits | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Pulled:
-    """Bring every file below `source`, lock files aside, into `destination` (made, mode 0750) and check it.
+    """Bring every file below `source`, except lock files, into `destination` (made, mode 0750) and verify it.
 
-    The stream is unpacked as it comes, beside the destination; what is in the place of a file or its folders there is
-    replaced. Links, devices and the like are left out; `warn` is told each, and what a limit cut.
+    The stream is unpacked as it arrives, beside the destination; it replaces what is in the place of a file or of its
+    folders. Links, devices and the like are left out; `warn` receives each of them, and what a limit cut. `deadline` is
+    in seconds.
 
     Raises:
-        CollectError: files are missing or differ (they are named; the sound ones stay), be it that the transfer broke
-            off, that what came is no archive, or that it cannot be kept here.
+        CollectError: files are missing or differ (the message names them; the valid ones stay): the transfer broke off,
+        the data is no archive, or the files cannot be kept here.
     """
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
@@ -104,7 +108,7 @@ def _settle(
     broken: HostError | None,
     warn: Callable[[str], None],
 ) -> Pulled:
-    """Compare what came with the host's list, keep what is to be kept, say the rest."""
+    """Compare the received files with the host's list, keep the valid ones, report the rest."""
     expected, complaints = _manifest(listing)
     came, cut, left_out = reception.digests, reception.cut, reception.left_out
     sound = {name: digest for name, digest in expected.items() if name not in cut and came.get(name) == digest}
@@ -140,7 +144,7 @@ def _settle(
 def _tell_left_out(
     host: str, left_out: Mapping[str, str], complaints: Sequence[str], warn: Callable[[str], None]
 ) -> None:
-    """What was not taken, and what tar did not send without calling it an error (a socket)."""
+    """Report members that were not taken, and those that tar skipped without an error (a socket)."""
     said = [f"{shown(name)} is left out: {why}" for name, why in left_out.items()]
     said += [line for line in complaints if line.startswith("tar: ")]
     for line in said[:NAMES_SHOWN]:
@@ -155,7 +159,7 @@ def _names(names: list[str]) -> str:
 
 
 def _manifest(text: str) -> tuple[dict[str, str], list[str]]:
-    """sha256 by relative path as sha256sum wrote them, and the lines that are something else."""
+    """sha256 by relative path as sha256sum wrote them, and all other lines."""
     digests: dict[str, str] = {}
     others: list[str] = []
     for line in filter(None, text.split("\n")):

@@ -1,7 +1,7 @@
-"""Connections to hosts: direct ones, through jump hosts, through a command of the head node (ProxyCommand).
+"""Opens connections to hosts: direct ones, through jump hosts, through a command of the head node (ProxyCommand).
 
 All hosts behind one jump host share one connection to it, each with a channel of its own: 512 hosts cost it one log-in,
-where its MaxStartups would turn most of 512 away.
+whereas its MaxStartups would refuse most of 512.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ProxySocket(socket.socket):
     said = ""  # the last lines of what the command wrote to stderr, once it has ended
 
     def attach(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        """Take the command over."""
+        """Take over the command."""
         self.process, self.errors, self._ending = process, errors, threading.Lock()
 
     def close(self) -> None:
-        """Close it; a command that does not end by that is killed with its group."""
+        """Close it; a command that does not end then is killed with its group."""
         super().close()
         with self._ending:
             if self.errors.closed:
@@ -83,7 +83,7 @@ class Passage:
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
-        """Close the channel; nothing where the connection that carries it is gone."""
+        """Close the channel; does nothing if the connection that carries it is gone."""
         with contextlib.suppress(EOFError, OSError):
             self._channel.close()
 
@@ -116,7 +116,7 @@ def run_proxy(command: str) -> ProxySocket:
 
 
 class _Jump:
-    """One jump host's connection, made when it is first needed, closed when nobody uses it any more."""
+    """One jump host's connection, made when it is first needed, closed after its last use."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -136,8 +136,8 @@ class Ways:
         """A connection to an endpoint's port, by `until` (monotonic seconds).
 
         Raises:
-            OSError: the host is not reached.
-            ConnectError: a jump host on the way is not reached, or does not let us in or through.
+            OSError: the host cannot be reached.
+            ConnectError: a jump host on the way cannot be reached, or refuses the log-in or the forwarding.
         """
         if endpoint.proxy_command:
             return run_proxy(endpoint.proxy_command)
@@ -149,7 +149,7 @@ class Ways:
         target = (endpoint.target, endpoint.port)
         transport = self._connected(endpoint, jump)
         seconds = max(until - time.monotonic(), ALIVE_SECONDS)
-        # paramiko's own limit is for the answer: a connection that takes nothing more blocks it before that.
+        # paramiko's own limit is for the answer: a connection that accepts no more data blocks it earlier.
         watchdog = threading.Timer(seconds + ALIVE_SECONDS, transport.close)
         watchdog.daemon = True
         watchdog.start()
@@ -161,7 +161,7 @@ class Ways:
                 f"the jump host {jump.host} does not connect to {target[0]} port {target[1]}: {error.text}",
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
-            if not _answers(transport):  # others that use it have lost their way, too
+            if not _answers(transport):  # other users of this connection have lost it, too
                 transport.close()
             why = str(error) or type(error).__name__
             raise ConnectError(
@@ -182,12 +182,12 @@ class Ways:
             return shared.transport
 
     def enter(self) -> None:
-        """Somebody uses these ways."""
+        """Register a user of these ways."""
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """Somebody does no more; with the last one the jump hosts' connections are closed."""
+        """Unregister a user; with the last one the jump hosts' connections are closed."""
         with self._lock:
             self._users -= 1
             jumps = list(self._jumps.values()) if self._users == 0 else []
@@ -206,7 +206,7 @@ class Ways:
 
 
 def _answers(transport: paramiko.Transport) -> bool:
-    """Whether the other end says anything, be it no, to a request."""
+    """Whether the other end answers a request, even with a refusal."""
     try:
         transport.open_session(timeout=ALIVE_SECONDS).close()
     except paramiko.ChannelException:

@@ -15,17 +15,19 @@ from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.settings.settings import Settings
 
 GB = 1e9
-BUSY_LOAD = 0.5  # runnable tasks a core: above, a person should know
+BUSY_LOAD = 0.5  # runnable tasks per core: above, the user is warned
 CODE_BYTES = 64 << 20
-# Logs of a run stay on the host until its end: some for the monitor, and for each rank of each round, up to a bound.
+# Logs of a run stay on the host until its end: a share for the monitor, and for each rank of each round, up to a limit.
 LOG_BYTES, RANK_LOG_BYTES, MAX_LOG_BYTES = 256 << 20, 16 << 20, 4 << 30
 UNKNOWN_IMAGE_BYTES = 4 << 30
-IMAGE_FACTOR = 1.5  # while an engine unpacks a layer it has it twice
+IMAGE_FACTOR = 1.5  # an engine holds a layer twice while it unpacks it
 SHOWN_PROCESSES = 3
 
 
 def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> None:
-    """A host that works already: a failure above MAX_LOAD, where that is set; else a warning."""
+    """Check the load of a host that is already busy: a failure above `limit` (MAX_LOAD, runnable tasks per core), if
+    set; else a warning.
+    """
     if facts.load is None:
         return
     a_core = facts.load / facts.cores
@@ -40,7 +42,7 @@ def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> Non
 
 
 def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> None:
-    """Whoever computes on the accelerators before a run is a stranger."""
+    """Check for foreign processes: any process on the accelerators before a run is foreign."""
     found = facts.accelerator_processes
     if not found:
         return
@@ -55,7 +57,7 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
 
 
 def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan]) -> None:
-    """Bar the host from cases whose least need of memory it does not have."""
+    """Exclude the host from cases whose smallest memory need exceeds its memory."""
     for case in cases:
         if case.memory is None:
             continue
@@ -80,7 +82,7 @@ def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan])
 
 
 def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:
-    """Note what the code and the logs need where they go."""
+    """Record the space that code and logs need in their folders."""
     code, logs = str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent)
     nodes = [node for case in plan.cases for each in case.rounds for node in each.nodes if node.host == report.host]
     for_logs = min(MAX_LOG_BYTES, LOG_BYTES + RANK_LOG_BYTES * sum(len(node.ranks) for node in nodes))
@@ -107,10 +109,10 @@ def look_at_image_folder(report: HostReport, host: Host, folder: str) -> None:
 
 
 def note_space(reports: Mapping[str, HostReport], settings: Settings, image_bytes: int) -> None:
-    """Compare what each file system has with the sum of what is to go there; who has an image tells its size.
+    """Compare the free space of each file system with the sum of its needs; a host that has an image provides its size.
 
     Args:
-        image_bytes: what the vendor's own image takes, unpacked.
+        image_bytes: unpacked size of the vendor's own image.
     """
     known: dict[str, int] = {}
     for report in reports.values():

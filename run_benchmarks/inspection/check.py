@@ -1,4 +1,4 @@
-"""The check before a run: every host in parallel; each finding says host, found, expected and what to do."""
+"""Checks all hosts in parallel before a run; each finding states host, found, expected and what to do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_hosts(
     *,
     on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
-    """Connect to all hosts at once and examine each; nothing is changed on them but our own folders."""
+    """Connect to all hosts at once and examine each; nothing on them is changed except our own folders."""
     result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor, runtime), on_done=on_done)
     reports = {name: result.succeeded[name] for name in hosts}
     note_shared_machines(reports)
@@ -95,9 +95,9 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
 def _questions(
     plan: Plan, vendor: Vendor, runtime: Runtime, cases: list[CasePlan], possible: list[CasePlan]
 ) -> Questions:
-    """What to ask a host that runs `cases`, and may have to stand in for a lost one in those of `possible`."""
+    """The questions for a host that runs `cases`, and may replace a lost host in those of `possible`."""
     names = _partners(cases)
-    python = runtime.host_python(cases or plan.cases)  # a spare host may have to stand in for a lost one
+    python = runtime.host_python(cases or plan.cases)  # a spare host may have to replace a lost one
     return Questions(
         deploy=str(Path(plan.code_dir_host).parent),
         log_root=str(Path(plan.log_root_host).parent),
@@ -114,7 +114,7 @@ def _questions(
 
 
 def _partners(cases: list[CasePlan]) -> tuple[str, ...]:
-    """The hosts that one host meets in its cases, the master of the first of them first; none where it runs alone."""
+    """The hosts that one host meets in its cases, the master of the first case first; none if it runs alone."""
     return tuple(dict.fromkeys(name for case in cases if case.nnodes > 1 for name in case.hosts))
 
 
@@ -158,7 +158,7 @@ def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) ->
 
 
 def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
-    """Missing data keeps a host out of the case that needs them, and out of no other."""
+    """Exclude a host from the cases whose data is missing, and from no other."""
     facts = report.facts
     assert facts is not None
     for case in cases:

@@ -1,8 +1,8 @@
-"""The code's folder on a host: compared with what was packed, and put right where it differs.
+"""Compares the code's folder on a host with the packed code, and replaces it if it differs.
 
 `<base>/code/<digest>` is a link to the folder beside it that holds the code. A folder that differs is replaced by
 changing the link, which is one rename: at no moment is a file of the code missing, and a round of another run that has
-the old folder mounted keeps it. Folders that were replaced are removed a week later.
+the old folder mounted keeps it. Replaced folders are removed a week later.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from run_benchmarks.plan.code_bundle import HASH_LENGTH, CodeBundle
 NAMED, LISTED = 5, 2000
 ADDED = "added: "
 CHECK_SECONDS = 60.0
-# A shell function: the listing of a folder in the form of CodeBundle.manifest. What is neither file nor folder, or too
-# large to be code, is listed without a hash, so that it never matches.
+# Shell function: the listing of a folder in the form of CodeBundle.manifest. Entries that are neither file nor folder,
+# or too large to be code, are listed without a hash, so that they never match.
 LISTING = rf"""
 code_listing() {{
   (cd "$1" && LC_ALL=C && export LC_ALL &&
@@ -27,7 +27,7 @@ code_listing() {{
 }}
 code_digest() {{ printf '%s\n' "$1" | sha256sum | cut -c 1-{HASH_LENGTH}; }}
 """
-# Arguments: the code's path, its digest. Writes nothing where all is as it should be, else what is there.
+# Arguments: the code's path, its digest. Writes nothing if all files match, else a listing.
 COMPARE = (
     LISTING
     + rf"""
@@ -35,7 +35,7 @@ found=$(code_listing "$1" 2>/dev/null)
 if [ "$(code_digest "$found")" != "$2" ]; then printf '%s\n' "$found" | head -n {LISTED}; fi
 """
 )
-# Arguments: the code's path, its digest, the new folder beside it. Whoever finds the code right leaves it as it is.
+# Arguments: the code's path, its digest, the new folder beside it. Matching code is left unchanged.
 SWITCH = (
     LISTING
     + r"""
@@ -55,7 +55,7 @@ find "${1%/*}" -maxdepth 1 -name "${1##*/}.*" -mtime +7 ! -name "${3##*/}" -exec
 
 
 def compare(host: Host, code: CodeBundle, path: str) -> list[str]:
-    """What differs in the code's folder on a host, in words; empty where nothing does.
+    """The differences of the code's folder on a host, in words; empty if there are none.
 
     Raises:
         HostError: the host does not answer, or the comparison fails.
@@ -65,7 +65,7 @@ def compare(host: Host, code: CodeBundle, path: str) -> list[str]:
 
 
 def bring(host: Host, code: CodeBundle, path: str, *, deadline: float) -> None:
-    """Put the code where it is lacking or differs; code that is right stays untouched.
+    """Copy the code to a host where it is missing or differs, within `deadline` seconds; matching code is not touched.
 
     Raises:
         HostError: the host does not answer, or the code cannot be written.
@@ -76,7 +76,7 @@ def bring(host: Host, code: CodeBundle, path: str, *, deadline: float) -> None:
 
 
 def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
-    """Files of a listing that were changed, are missing or do not belong there; empty for an empty listing."""
+    """Files of a listing that were changed, are missing or are unexpected; empty for an empty listing."""
     if not listing:
         return []
     expected, found = _by_name(code.manifest.splitlines()), _by_name(listing)
@@ -88,12 +88,12 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
 
 
 def in_words(host: str, found: Sequence[str]) -> str:
-    """A warning that names the first of the differences."""
+    """A warning that names the first differences."""
     return f"{host}: its code was not that of this run and was put right: {few(found)}"
 
 
 def few(found: Sequence[str]) -> str:
-    """The first of the differences, and how many more there are."""
+    """The first differences, and the number of further ones."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"{', '.join(found[:NAMED])}{more}"
 

@@ -16,7 +16,7 @@ NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
 # (blank-separated), what prints the devices' memory, their processes ("" for none); "--", names to resolve, "--",
 # device globs, "--", data folders.
-# The interpreter looks for installed packages by itself: importlib.metadata alone took it 30 of its 50 ms.
+# The script looks for installed packages itself: importing importlib.metadata took 30 of the interpreter's 50 ms.
 SCRIPT = (
     LISTING
     + r"""
@@ -129,7 +129,7 @@ say clock_ns "$(date +%s%N)"
 
 @dataclass(frozen=True, kw_only=True)
 class MachineIdentity:
-    """What tells one machine from another; "" where the host does not say.
+    """Values that distinguish machines; "" if the host does not report one.
 
     `boot_id` is of the running kernel, `netns` of the network namespace in it, `machine_id` of the installation (clones
     share it), `host_key` sshd's public key in base64, `macs` the hardware addresses of its interfaces.
@@ -144,13 +144,14 @@ class MachineIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """One host as the script saw it. Sizes in bytes; `clock_offset` (host minus head node) and its error in seconds.
+    """Facts of one host from the script. Sizes in bytes; `clock_offset` (host minus head node) and its error in
+    seconds.
 
-    `code` is the digest of what the code's folder holds, None where there is none; `code_listing`, where it is another
-    than the folder's name, the beginning of what is there. `power_groups` are those of the log-in's groups, by number,
-    that own a meter of the machine's power: one of `ipmi_devices`, or RAPL's counters.
-    `checked_s`: the head node's epoch seconds; `load`: runnable tasks, the mean of the minute before; `mounts`: by
-    folder of `free`; `device_free`: bytes of each accelerator; `accelerator_processes`: a line each.
+    `code` is the digest of the code folder's content, None without a folder; `code_listing` is the beginning of its
+    content if it differs from the folder's name. `power_groups` are those of the log-in's groups, by number, that own a
+    meter of the machine's power: one of `ipmi_devices`, or RAPL's counters. `checked_s`: the head node's epoch seconds;
+    `load`: runnable tasks, the mean of the last minute; `mounts`: by folder of `free`; `device_free`: bytes of each
+    accelerator; `accelerator_processes`: one line each.
     """
 
     kernel: str
@@ -191,7 +192,7 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What to ask every host. `code_dir` bears the name of the code's digest."""
+    """The questions for every host. The name of `code_dir` is the code's digest."""
 
     deploy: str
     log_root: str
@@ -206,7 +207,7 @@ class Questions:
     device_processes: str = ""
 
     def argv(self) -> list[str]:
-        """The command that asks them."""
+        """The command that reads the facts."""
         return [
             *("sh", "-c", SCRIPT, "sh"),
             *(self.deploy, self.log_root, self.code_dir, self.python or "", self.master or ""),
@@ -246,7 +247,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     folders, lines = many("writable"), many("space")[1:]
     told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
     spaces = {folder: space for folder, line in told if (space := _space(line)) is not None}
-    # NTP's estimate from four readings (RFC 5905, section 8).
+    # NTP's offset and delay from four time stamps (RFC 5905, section 8), in seconds.
     first, last = (int(reading) / 1e9 for reading in many("clock_ns"))
     return HostFacts(
         kernel=one["kernel"],
@@ -296,7 +297,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
 
 
 def read_space(text: str) -> tuple[int, str] | None:
-    """Free bytes and mount point from the answer of `df -Pk` for one path; None where it is none."""
+    """Free bytes and mount point from the output of `df -Pk` for one path; None if it is malformed."""
     lines = text.splitlines()
     return _space(lines[1]) if len(lines) > 1 else None
 
@@ -307,19 +308,19 @@ def _space(line: str) -> tuple[int, str] | None:
 
 
 def processors(ranges: str) -> int:
-    """How many numbers a list of the kernel such as `0-3,8` holds, at least 1."""
+    """Number of processors in a list of the kernel such as `0-3,8`, at least 1."""
     pairs = (word.split("-") for word in ranges.strip().split(",") if word)
     return max(1, sum(int(pair[-1]) - int(pair[0]) + 1 for pair in pairs))
 
 
 def _device_free(line: str) -> int:
-    """Bytes; a device that does not say counts as free without bound."""
+    """Free bytes of a device; a device that does not report them counts as unlimited."""
     _, total, used = (word.strip() for word in line.split(","))
     return (int(total) - int(used)) << 20 if total.isdecimal() and used.isdecimal() else 1 << 62
 
 
 def _interface(own: str | None, route: str | None) -> str | None:
-    """The interface that holds the master's address (on the master itself), or the one the route to it leaves by."""
+    """The interface that holds the master's address (on the master itself), or the one of the route to it."""
     if own:
         return own
     words = (route or "").split()

@@ -26,7 +26,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceNeed:
-    """What is to go into a folder, in bytes, and what is free on its file system, mounted at `mount`."""
+    """The space needed in a folder, in bytes, and the free space of its file system, mounted at `mount`."""
 
     folder: str
     mount: str
@@ -37,10 +37,10 @@ class SpaceNeed:
 
 @dataclass(kw_only=True)
 class HostReport:
-    """What the check learnt of one host. `facts` is None where it could not be reached.
+    """Results of the check for one host. `facts` is None if it could not be reached.
 
-    `barred` has, by case, why the host cannot take part in that one. `images` has the id of each image its cases need,
-    by tag; None where the host lacks it; `image_sizes` those of images that are there. `docker_root`: where images go.
+    `barred` has, by case, why the host cannot take part in it. `images` has the id of each image its cases need, by
+    tag; None if the host lacks it; `image_sizes` the bytes of those it has. `docker_root`: where images are stored.
     """
 
     host: str
@@ -60,12 +60,12 @@ class HostReport:
 
     @property
     def reason(self) -> str:
-        """Why it failed: its failures in a line."""
+        """Its failures in one line."""
         failures = [each for each in self.findings if each.severity == "failure" and each.case is None]
         return "; ".join(f"{each.subject}: {each.found}" for each in failures)
 
     def bar(self, case: str, subject: str, found: str, expected: str, action: str, *, is_planned: bool) -> None:
-        """Keep the host out of one case: a failure of that case where it was to run there, a warning for a spare."""
+        """Exclude the host from one case: a failure of that case if it was to run there, a warning for a spare."""
         finding = Finding(
             host=self.host,
             subject=subject,
@@ -81,7 +81,7 @@ class HostReport:
     def add(
         self, subject: str, found: str, expected: str, action: str, severity: Literal["failure", "warning"] = "failure"
     ) -> None:
-        """Note a finding on this host."""
+        """Add a finding on this host."""
         finding = Finding(
             host=self.host, subject=subject, found=found, expected=expected, action=action, severity=severity
         )

@@ -1,8 +1,8 @@
-"""Tells whether two names of HOSTS stand for one machine, by what the machines say of themselves.
+"""Detects names of HOSTS that stand for one machine, from identifiers that the machines report.
 
-One machine is one running kernel and one network namespace in it: what two ranks there exchange crosses no wire, and
+One machine is one running kernel and one network namespace in it: data between two ranks there crosses no wire, and
 they share cores and accelerators. Clones of one disk share machine-id and host key but never the kernel's boot id;
-containers with networks of their own share the boot id: they stay hosts, with a remark.
+containers with networks of their own share the boot id: they count as hosts, with a remark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Named = tuple[str, MachineIdentity]
 
 
 def share_a_kernel(one: MachineIdentity, other: MachineIdentity) -> bool:
-    """Whether both run on the same kernel, as far as they say so."""
+    """Whether both run on the same kernel, as far as they report it."""
     return one.boot_id != "" and one.boot_id == other.boot_id
 
 
@@ -34,9 +34,9 @@ def are_one_machine(one: MachineIdentity, other: MachineIdentity) -> bool:
 
 
 def note_shared_machines(reports: Mapping[str, HostReport]) -> None:
-    """Add a failure to each name whose machine stands there under an earlier name; a warning where a kernel is shared.
+    """Add a failure to each name whose machine has an earlier name; a warning where a kernel is shared.
 
-    The first name of a machine stays sound, so that a run on fewer hosts (MIN_HOSTS) can go on with it.
+    The first name of a machine stays valid, so that a run on fewer hosts (MIN_HOSTS) can continue with it.
     """
     for first, second in _sharing(reports):
         one, other = first[1], second[1]
@@ -61,7 +61,7 @@ def note_shared_machines(reports: Mapping[str, HostReport]) -> None:
 def _sharing(reports: Mapping[str, HostReport]) -> Iterator[tuple[_Named, _Named]]:
     """Pairs of hosts on one kernel, in the order of HOSTS: each host with the first of its machine, else of its kernel.
 
-    Near-linear in hosts: only those of one network namespace are compared with one another.
+    Near-linear in hosts: only those of one network namespace are compared with each other.
     """
     kernels: dict[str, _Named] = {}
     spaces: dict[tuple[str, str], list[_Named]] = {}
@@ -78,7 +78,7 @@ def _sharing(reports: Mapping[str, HostReport]) -> Iterator[tuple[_Named, _Named
 
 
 def evidence(one: MachineIdentity, other: MachineIdentity) -> str:
-    """What both have in common, in words."""
+    """The values that both have in common, in words."""
     shared = [("boot-id", one.boot_id, other.boot_id), ("machine-id", one.machine_id, other.machine_id)]
     shared += [
         ("network namespace", one.netns, other.netns),

@@ -1,8 +1,8 @@
-"""Decides the master port of a round: the first from MASTER_PORT on where nobody listens and that no other run claims.
+"""Decides the master port of a round: the first free port from MASTER_PORT on that no other run has claimed.
 
-A port is free where nobody listens; between choosing it and torchrun's listening a claim keeps other runs off. Claims
-are files in .clusterdyno/ports of the user's home on the host, so that all head nodes of that user see them. The host
-itself takes the port, because choosing and claiming must not be two round trips.
+A port is free if nobody listens; between the choice and torchrun's listening a claim keeps other runs away. Claims are
+files in .clusterdyno/ports of the user's home on the host, so that all head nodes of that user see them. The host
+itself takes the port, because choosing and claiming must be one round trip.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import Plan
 
 PORTS_TRIED = 200
-CLAIM_MINUTES = 10  # after which a claim on a port where nobody listens is void
-# Sets `claims`, the folder of claims that the user's home has; "" without a home.
+CLAIM_MINUTES = 10  # after which a claim on a port without a listener is void
+# Sets `claims`, the folder of claims in the user's home; "" without a home.
 HOME_CLAIMS = "claims=${HOME:+$HOME/.clusterdyno/ports}"
-# Defines claim_port. Its arguments: folder of claims for who has no home, run, first port, port to stop at, minutes
-# after which a claim is void. It prints `port N`, or nothing where all are taken.
+# Defines claim_port. Arguments: folder of claims for users without a home, run, first port, port to stop at, minutes
+# after which a claim is void. It prints `port N`, or nothing if all are taken.
 CLAIM = (
     r"""
 claim_port() {
@@ -43,12 +43,12 @@ CLAIM_ALONE = f'set -eu\numask 027\n{CLAIM}\nclaim_port "$@"'
 
 
 def candidates(port_from: int) -> range:
-    """The ports that a round may take, in the order in which they are tried."""
+    """The ports that a round may take, in the order of trial."""
     return range(port_from, min(port_from + PORTS_TRIED, 1 << 16))
 
 
 def has_free_port(listening: frozenset[int], port_from: int) -> bool:
-    """Whether nobody listens on one of the candidates; claims are looked at when a round starts."""
+    """Whether nobody listens on one of the candidates; claims are checked when a round starts."""
     return any(port not in listening for port in candidates(port_from))
 
 

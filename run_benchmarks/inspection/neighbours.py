@@ -1,6 +1,6 @@
 """Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended.
 
-None of ours runs at either moment, so whatever is seen is somebody else's: no process has to be attributed.
+None of ours runs at these moments, so every job belongs to somebody else: no process has to be attributed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from run_benchmarks.runtimes.base import Runtime
 
 SECONDS = 10.0
 SHOWN_CHARACTERS = 300
-# Arguments: our run, its folder of claims for who has no home, the host's time (s) since which claims count. Brackets
+# Arguments: our run, the folder of claims for users without a home, the host time (s) from which claims count. Brackets
 # keep the pattern from matching this script's own command line. One grep reads all command lines.
 SCRIPT = (
     HOME_CLAIMS
@@ -37,7 +37,7 @@ done
 
 @dataclass(frozen=True, kw_only=True)
 class HostActivity:
-    """What one look found: the host's time (s), and in words whose tasks run there and which runs began there."""
+    """Result of one look: the host's time (s), and in words whose tasks run there and which runs started there."""
 
     host_s: int
     running: tuple[str, ...]
@@ -45,7 +45,7 @@ class HostActivity:
 
 
 def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -> HostActivity:
-    """Look at a host. Claims of master ports count from `since_s` on, the host's time; None: not at all.
+    """Look at a host. Claims of master ports count from `since_s` on, in seconds of the host's clock; None: not at all.
 
     Raises:
         HostError: the host does not answer.

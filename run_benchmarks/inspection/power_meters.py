@@ -10,9 +10,10 @@ from run_benchmarks.runtimes.base import Bound
 
 
 def with_power_meters(bound: Bound, facts: HostFacts) -> Bound:
-    """`bound` with what its host has: RAPL's counters, read-only, and the devices of the management controller (IPMI).
+    """`bound` with the host's power meters: RAPL's counters, read-only, and the devices of the management controller
+    (IPMI).
 
-    Who may use them is the host's own matter: the monitor runs as the log-in's user, with those of its groups.
+    The host decides who may use them: the monitor runs as the log-in's user, with that user's groups.
     """
     return replace(
         bound,

@@ -1,4 +1,4 @@
-"""report.html: one self-contained page of a run. Everything that came from a log or a host is escaped."""
+"""Writes report.html, a self-contained page of a run. All text from logs and hosts is escaped."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def bandwidth_steps(steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _harmless(value: object) -> object:
-    """Text without what a browser may obey or a reader of the page's source (a terminal) would."""
+    """Text without anything that a browser, or a terminal that shows the page's source, would interpret."""
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
-    """Render the page into the run's folder and return its path."""
+    """Write the page into the run's folder and return its path."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -71,7 +71,7 @@ def _bare_run(run: RunRecord) -> RunRecord:
 
 
 def _bare(record: RoundRecord) -> RoundRecord:
-    """A round without what its hosts sent of measurements."""
+    """A round without the measurements that its hosts sent."""
     nodes = [node.model_copy(update={"monitor": None}) for node in record.nodes]
     warnings = [*record.warnings, "its measurements cannot be shown: round.json has them"]
     return record.model_copy(update={"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings})

@@ -1,8 +1,8 @@
 """Names the rank that broke or stalled a round from all evidence of its ranks, or the reason why none can be named.
 
-A rank that says that it lost its peer, or waited for others in vain, is a witness and no cause. The causes are a rank
-that failed of itself, one that left with exit code 0 and without FINISHED, and a node that failed as a whole; among
-them the first by the head node's clock. Without one, who stands still is looked for (results.standstill).
+A rank that reports a lost peer, or a wait for others that timed out, is a witness and not a cause. Causes are a rank
+that failed by itself, one that exited with code 0 but without FINISHED, and a node that failed as a whole; the first of
+them by the head node's clock counts. Without a cause, results.standstill looks for a rank that stands still.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailur
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.protocol.rank_states import RankState
 
-# By how much a rank that left with 0 may seem later than a peer's own failure and still be its cause: the clocks of two
-# hosts differ by milliseconds; within a host, the end of a process that said nothing is seen a little late.
+# Largest delay of a rank that exited with 0 behind a peer's failure that it may still have caused: the clocks of two
+# hosts differ by milliseconds; within a host, the end of a process that reported nothing is noticed a little late.
 SLACK_SECONDS = 0.2
 EVIDENCE_LINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A failure with its time by the head node's clock, epoch seconds; `was_seen`: the rank itself said when."""
+    """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
+    time.
+    """
 
     at: float
     failure: FirstFailure
@@ -38,7 +40,9 @@ class _Cause:
 def first_failure(
     outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog], *, timed_out: bool
 ) -> FirstFailure | None:
-    """The cause of a round's failure, None where nothing failed. `timed_out`: it was ended because it did not end."""
+    """The cause of a round's failure, None if nothing failed. `timed_out`: the controller ended a round that did not
+    end.
+    """
     causes = [cause for outcome in outcomes for cause in _causes(outcome, logs)]
     witnesses = _witnesses(outcomes)
     told = [f"{_place(host, failure.rank)}: {_last_line(failure.message)}" for _, host, failure in witnesses]
@@ -63,7 +67,7 @@ def first_failure(
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause:
-    """The earliest; one that left early also where it only seems later, by what the clocks can differ."""
+    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ."""
     others = [cause for cause in causes if not cause.left_early]
     left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
     if left is None or not others:
@@ -98,7 +102,7 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
     yield from left
     if own or left or outcome.stopped:
         return
-    # Ranks that lost a peer say nothing of what befell their own node: an engine that crashed, a host out of reach.
+    # Ranks that lost a peer do not report on their own node: its engine may have crashed, its host be unreachable.
     if outcome.error is None and any(not failure.stopped for failure in failures):
         return
     if outcome.error or outcome.exit_code not in (0, None):
@@ -126,7 +130,7 @@ def _of_rank(outcome: NodeOutcome, failure: RankFailure, logs: Mapping[int, Rank
 
 
 def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[int]) -> Iterator[_Cause]:
-    """Ranks that were at their work and left with exit code 0 without FINISHED, told by their launcher."""
+    """Ranks that were working and exited with code 0 without FINISHED, as their launcher reports."""
     node = outcome.node_ranks()
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
@@ -151,14 +155,18 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
 
 
 def _left_with_zero(state: RankState) -> bool:
-    """What a rank was ended with while it was leaving (its launcher ends all ranks once one failed) is no matter."""
+    """Whether a rank began to exit with code 0; how it ended meanwhile does not matter, since its launcher ends all
+    ranks.
+    """
     if state.left_us is not None:
         return state.left_code == 0 and state.exit_code in (0, None)
     return state.exit_code == 0
 
 
 def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
-    """Where its parent was quicker than its watch, by the launch's record: that has all ranks which ended otherwise."""
+    """Whether the launch's record implies code 0, if the parent reaped the rank before its watch: it lists all other
+    ends.
+    """
     is_unknown = state.ended_us is not None and (state.left_us, state.exit_code, state.signal) == (None, None, None)
     if not is_unknown or record is None or record.signal is not None or record.error is not None:
         return False
@@ -166,7 +174,9 @@ def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
 
 
 def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFailure]]:
-    """Who lost a peer or waited in vain, in the order of the head node's clock: (time, host, failure)."""
+    """Ranks that lost a peer or waited in vain, in the order of the head node's clock: (time in epoch s, host,
+    failure).
+    """
     found = []
     for outcome in outcomes:
         record = outcome.exit_record()

@@ -1,4 +1,4 @@
-"""A case's measurements against its limits and against a baseline, as run.json has them."""
+"""Records a case's measurements against its limits and against a baseline, for run.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was collected of a round to its verdict, its first failure and its metrics."""
+"""Judges what was collected of a round: its verdict, its first failure and its metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from run_benchmarks.results.records import FirstFailure, Verdict
 from training.benchmarks.driver.protocol.perflog import Event
 
 MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
-TORN_CHARACTERS = 200  # what a warning shows of a line that was cut off
+TORN_CHARACTERS = 200  # shown in a warning about a line that was cut off
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
@@ -33,7 +33,7 @@ def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a round came to. `warnings`: what is wrong with the logs and no reason of the verdict.
+    """The result of a round. `warnings` are mistakes in the logs that do not affect the verdict.
 
     `phases_ms`: by host, begin and end of the measured work, epoch ms of that host. `devices`: the ranks' types of
     device.
@@ -53,7 +53,7 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
     """Judge a round.
 
     Args:
-        ended_early: verdict and reason where the controller itself ended the round (time limit, interruption).
+        ended_early: verdict and reason if the controller itself ended the round (time limit, interruption).
     """
     logs_of = {outcome.node.host: outcome.rank_logs() for outcome in outcomes}
     logs = {log.rank: log for found in logs_of.values() for log in found}
@@ -113,7 +113,7 @@ def _left_out(log: RankLog) -> list[str]:
 
 
 def _wrong_content(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]]) -> FirstFailure | None:
-    """All tasks ended with 0: are the logs whole, are the rules kept, does the workload say it succeeded?"""
+    """The failure of a round whose tasks all ended with 0: an incomplete log, a violated rule, or a missing success."""
     for outcome in outcomes:
         if missing := outcome.missing():
             host = outcome.node.host
@@ -133,5 +133,5 @@ def _wrong_content(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequen
 
 
 def _no_exit(host: str, rank: int | None, message: str, log_tail: str) -> FirstFailure:
-    """A failure that no process ended with."""
+    """A failure without the end of a process."""
     return FirstFailure(host=host, rank=rank, exit_code=None, signal=None, message=message, log_tail=log_tail)

@@ -1,4 +1,4 @@
-"""One value of a metric for several rounds, by the metric's own rule, and how far the rounds lie apart."""
+"""Combines the values of a metric over several rounds by the metric's own rule, with their spread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Rule(StrEnum):
-    """How a metric's values are combined: KEEP gives the value where all are equal, else the list of them."""
+    """The rule by which values are combined: KEEP gives the value if all are equal, else their list."""
 
     MEAN = "mean"
     MAX = "max"
@@ -21,8 +21,8 @@ class Rule(StrEnum):
 
 
 HUGE = 1e150  # its square is still a number
-# The first pattern that fits a metric's name decides; where none does, numbers with a fraction are means (times and
-# rates), whole ones are kept (counts, sizes, steps).
+# The first pattern that matches a metric's name decides; without a match, floats are averaged (times and rates) and
+# integers are kept (counts, sizes, steps).
 RULES: tuple[tuple[str, Rule], ...] = (
     ("max_*", Rule.MAX),
     ("min_*", Rule.MIN),
@@ -46,9 +46,9 @@ RULES: tuple[tuple[str, Rule], ...] = (
 
 
 class Spread(BaseModel):
-    """How the `n` rounds that passed lie apart; `rule` is how the metric's value was made of them.
+    """The spread of the `n` rounds that passed; `rule` is how the metric's value was combined from them.
 
-    `std` is the standard deviation of a sample (n - 1).
+    `std` is the standard deviation of a sample (n - 1), in the unit of the metric.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -62,7 +62,7 @@ class Spread(BaseModel):
 
 
 def rule_of(name: str, values: Sequence[Any]) -> Rule:
-    """The rule of a metric with these values: what is no number is kept, whatever its name."""
+    """The rule of a metric with these values: values that are no numbers are kept, whatever the name."""
     if not all(_is_number(value) for value in values):
         return Rule.KEEP
     named = next((rule for pattern, rule in RULES if fnmatchcase(name, pattern)), None)
@@ -70,12 +70,12 @@ def rule_of(name: str, values: Sequence[Any]) -> Rule:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can be reckoned with: a host may have sent an integer that no float holds."""
+    """Whether arithmetic is possible: a host may have sent an integer that no float holds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < HUGE
 
 
 def combine(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Spread]]:
-    """Each metric over several rounds, and the spread of those that were measured more than once and are not kept."""
+    """Each metric combined over several rounds, and the spread of those with several values that are not kept."""
     merged: dict[str, Any] = {}
     spreads: dict[str, Spread] = {}
     for name in dict.fromkeys(name for metrics in rounds for name in metrics):

@@ -19,7 +19,7 @@ from training.benchmarks.driver.protocol.rank_states import NodeRanks
 
 @dataclass(kw_only=True)
 class NodeOutcome:
-    """One node after a round. `exit_code` is the task's own; None where it never ran or was lost (`error` says why)."""
+    """One node after a round. `exit_code` is the task's own; None if it never ran or was lost (`error` says why)."""
 
     node: NodePlan
     folder: Path
@@ -33,25 +33,27 @@ class NodeOutcome:
     stopped: bool = False
 
     def exit_record(self) -> NodeExit | None:
-        """node_exit.json, where it is there and whole."""
+        """node_exit.json, if it exists and is complete."""
         try:
             return NodeExit.read(self.folder)
         except (OSError, ValidationError, safe_json.UnsafeJsonError):
             return None
 
     def node_ranks(self) -> NodeRanks | None:
-        """rank_states.json, where it is there and whole."""
+        """rank_states.json, if it exists and is complete."""
         try:
             return NodeRanks.read(self.folder)
         except (OSError, ValidationError, safe_json.UnsafeJsonError):
             return None
 
     def rank_logs(self) -> list[RankLog]:
-        """The logs of this node's ranks; of rank 0 alone with its steps."""
+        """The logs of this node's ranks, with steps for rank 0 only."""
         return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
 
     def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
-        """The monitor's figures, with those of the measured work where its times are given; None: it left none."""
+        """The monitor's figures, with those of the measured work if its times (epoch ms) are given; None if there are
+        none.
+        """
         try:
             found = summarize(self.folder / "monitor.jsonl", phase_ms=phase_ms, load=safe_json.load)
             figures = safe_json.plain(asdict(found))
@@ -60,7 +62,7 @@ class NodeOutcome:
         return figures if isinstance(figures, dict) else None
 
     def missing(self) -> list[str]:
-        """Files that every node must have brought and this one did not, and what else its host has of it."""
+        """Files that every node has to bring and this one did not, and what else exists on its host only."""
         expected = [
             *(rank_log_name(rank) for rank in self.node.ranks),
             NODE_EXIT_FILE,

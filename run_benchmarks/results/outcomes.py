@@ -1,4 +1,4 @@
-"""The records of cases and rounds, put to their benchmark's outcome: what it says, shows and keeps of them."""
+"""Passes the records of cases and rounds to their benchmark's outcome, for statements, tables and baselines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_CHARACTERS = 300
 
 
 class CaseLike(Protocol):
-    """What is needed of a case, planned or recorded."""
+    """The fields that are needed of a case, planned or recorded."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class CaseLike(Protocol):
 
 
 class NodeLike(Protocol):
-    """What is needed of a node."""
+    """The fields that are needed of a node."""
 
     @property
     def node_rank(self) -> int: ...
@@ -54,7 +54,7 @@ class NodeLike(Protocol):
 
 
 class RoundLike(Protocol):
-    """What is needed of a round."""
+    """The fields that are needed of a round."""
 
     @property
     def round(self) -> int: ...
@@ -78,7 +78,7 @@ def framework_of(case: CaseLike) -> str:
 
 
 def outcome_of(case: CaseLike) -> Outcome:
-    """The outcome of the case's benchmark; the default one where that is not there any more (an old record)."""
+    """The outcome of the case's benchmark; the default one if the benchmark no longer exists (an old record)."""
     try:
         return benchmark(case.model, case.framework).outcome
     except UnknownBenchmarkError:
@@ -86,12 +86,12 @@ def outcome_of(case: CaseLike) -> Outcome:
 
 
 def measured_case(case: CaseLike) -> MeasuredCase:
-    """The case as an outcome takes it."""
+    """The case in the form that an outcome takes."""
     return MeasuredCase(name=case.name, config=mask_config(case.config), nnodes=case.nnodes, nproc=case.nproc)
 
 
 def measured_round(record: RoundLike) -> MeasuredRound:
-    """The round as an outcome takes it."""
+    """The round in the form that an outcome takes."""
     hosts = {node.node_rank: node.host for node in record.nodes}
     return MeasuredRound(number=record.round, metrics=record.metrics, steps=record.steps, hosts=hosts)
 
@@ -102,7 +102,7 @@ def device_of(rounds: Sequence[RoundLike]) -> str:
 
 
 def metrics_of(case: CaseLike) -> Sequence[Metric]:
-    """The metrics that the case's benchmark declares, the key figure first; none where it cannot say."""
+    """The metrics that the case's benchmark declares, the key figure first; none if it fails."""
     try:
         found = outcome_of(case).metrics(mask_config(case.config))
     except Exception:  # noqa: BLE001 - the settings of a record are of any version
@@ -111,7 +111,7 @@ def metrics_of(case: CaseLike) -> Sequence[Metric]:
 
 
 def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
-    """What the benchmark says of these rounds; where it cannot, a warning."""
+    """The benchmark's statements on these rounds; a warning if it fails."""
     try:
         return outcome_of(case).assess(measured_case(case), [measured_round(each) for each in rounds])
     except Exception as error:  # noqa: BLE001 - whatever hosts sent is not the run's end
@@ -119,7 +119,7 @@ def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
 
 
 def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
-    """What the console shows of a round; nothing where hosts sent what cannot be shown."""
+    """The tables of a round for the console; none if hosts sent data that cannot be shown."""
     try:
         return tuple(outcome_of(case).console(measured_case(case), measured_round(record)))
     except Exception:  # noqa: BLE001 - the report says why
@@ -135,5 +135,5 @@ def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
 
 
 def failure(error: Exception) -> str:
-    """That an outcome failed over what hosts sent, in words."""
+    """A sentence for an outcome that failed on data from hosts."""
     return f"its measurements cannot be analysed: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"

@@ -1,4 +1,6 @@
-"""The log of one rank, read as a stream: what of its PerfLog a round needs, what is wrong with it, and its end."""
+"""Reads the log of one rank as a stream: the PerfLog records that a round needs, mistakes in them, and the log's
+end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from training.benchmarks.driver.protocol.perflog import (
     parse_line,
 )
 
-# Of rank 0's STEP_END so many are kept, and as long as their values, at so many bytes each in memory, come to no more.
+# Limits for rank 0's STEP_END: the number of records kept, and the memory of their values at this many bytes each.
 MAX_STEPS = 50_000
 MAX_STEP_MEMORY = 256 << 20
 _MEMORY_PER_VALUE = 64
@@ -33,9 +35,9 @@ SHOWN_CHARACTERS = 200  # of a line that is too long
 class RankLog:
     """One rank's log.
 
-    latest: the last record of each event, in the order of the log. steps: the values of the STEP_END, as far as they
-    are objects and asked for. counts: how many records of each event. problems: broken rules. cut: what was left out,
-    in words. torn: the text of a last line cut off, which is no problem. tail: the last lines.
+    latest: the last record of each event, in the order of the log. steps: the values of STEP_END that are objects, if
+    asked for. counts: number of records of each event. problems: violated rules. cut: what was left out, in words.
+    torn: the text of a last line that was cut off, which is no problem. tail: the last lines.
     """
 
     rank: int
@@ -48,13 +50,13 @@ class RankLog:
     tail: str = ""
 
     def value(self, event: Event) -> dict[str, Any] | None:
-        """The value of the last record of that event, where it is an object."""
+        """The value of the last record of that event, if it is an object."""
         record = self.latest.get(event)
         return dict(record.value) if record is not None and isinstance(record.value, dict) else None
 
 
 def rank_log_name(rank: int) -> str:
-    """The file of a global rank, the seed's name."""
+    """The log file of a global rank, with FlagPerf's name."""
     return f"rank{rank}.out.log"
 
 
@@ -71,7 +73,7 @@ def read_rank_log(directory: Path, rank: int, *, with_steps: bool = True) -> Ran
 
 
 def rank_log_end(directory: Path, rank: int, size: int) -> str:
-    """The last `size` bytes of a rank's log, or "" where it has none."""
+    """The last `size` bytes of a rank's log, or "" without one."""
     try:
         with _open(directory, rank) as file:
             return _end(file, size)
@@ -80,7 +82,7 @@ def rank_log_end(directory: Path, rank: int, size: int) -> str:
 
 
 def _open(directory: Path, rank: int) -> BinaryIO:
-    # A FIFO in the file's place would be waited for.
+    # Opening a FIFO in place of the file would block.
     return os.fdopen(os.open(directory / rank_log_name(rank), os.O_RDONLY | os.O_NONBLOCK), "rb")
 
 

@@ -1,4 +1,6 @@
-"""round.json and run.json: what a run found, for programs. Versioned; times are epoch ms, durations seconds."""
+"""Defines round.json and run.json, the results of a run for programs. Versioned; times are epoch ms, durations
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Verdict(StrEnum):
 
 
 def with_remarks(verdict: Verdict, count: int) -> str:
-    """A verdict and how many remarks there are to it."""
+    """A verdict together with the number of its remarks."""
     return f"{verdict.value}, with {count} remark{'s' * (count != 1)}" if count else verdict.value
 
 
@@ -45,9 +47,9 @@ class _Record(BaseModel):
 
 
 class FirstFailure(_Record):
-    """Where a round broke first, or stood still. `rank` is None where a node failed before or beside its ranks.
+    """Where a round broke first, or stood still. `rank` is None if a node failed before or beside its ranks.
 
-    Both `host` and `rank` are None where it cannot be told; `message` says why. `evidence`: what speaks for it.
+    Both `host` and `rank` are None if they cannot be determined; `message` says why. `evidence` supports the statement.
     """
 
     host: str | None
@@ -60,7 +62,7 @@ class FirstFailure(_Record):
 
 
 class CollectedFile(_Record):
-    """A file that came from a host: bytes, and the sha256 that was found there and here."""
+    """A file that came from a host: bytes, and the sha256 that was computed there and here."""
 
     size: int
     sha256: str
@@ -69,9 +71,9 @@ class CollectedFile(_Record):
 class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
-    `missing`: files that it has to bring and did not, and what else is known to be on its host alone; `incomplete`: not
-    everything there could be brought. `code_digest`: of its code as it was found there before and after the round;
-    None where it could not be asked.
+    `missing`: files that it has to bring and did not, and others that exist on its host only; `incomplete`: not
+    everything there could be brought. `code_digest`: of its code before and after the round; None if it could not be
+    asked.
     """
 
     host: str
@@ -92,7 +94,7 @@ class NodeRecord(_Record):
 
 
 class Remark(_Record):
-    """One thing that disturbed a round, or may have; times are the head node's epoch ms, None where not known."""
+    """One disturbance of a round, certain or possible; times are the head node's epoch ms, None if unknown."""
 
     kind: str
     host: str | None
@@ -105,7 +107,7 @@ class Remark(_Record):
 
 
 class Integrity(_Record):
-    """How far a round was left alone. `unwatched`: what could not be looked at, and why."""
+    """The disturbances of a round. `unwatched`: what could not be observed, and why."""
 
     remarks: list[Remark] = []
     unwatched: list[str] = []
@@ -114,9 +116,8 @@ class Integrity(_Record):
 class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
-    `integrity` is None in records of versions that did not look.
-    `code_digest` and `config_sha256` (of the case's settings as in run.json) say what it ran, `devices` on which types
-    of device: each rank's, once.
+    `integrity` is None in records of versions that did not look. `code_digest` and `config_sha256` (of the case's
+    settings as in run.json) identify what it ran, `devices` the types of device: each rank's, once.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -153,7 +154,7 @@ class RoundRecord(_Record):
 
 
 class EarlierAttempt(_Record):
-    """An attempt at a round after which another was made; `verdict` is None where it left no record."""
+    """An attempt at a round that another one followed; `verdict` is None if it left no record."""
 
     round: int
     attempt: int
@@ -164,11 +165,11 @@ class EarlierAttempt(_Record):
 class CaseRecord(_Record):
     """One case: its verdict, its rounds' verdicts, and each metric over the rounds that passed (results.metrics).
 
-    `attempts`: for each round, which attempt counts; `earlier_attempts`: what came of those before. `spread`: of each
-    metric that was measured in several rounds and is a mean, maximum or minimum of them.
-    `expectations` and `baseline`: its measurements against its `expect` and against BASELINE, where these are set and a
-    round passed. `sentences` and `warnings`: what its benchmark says of the rounds that passed, and what of all this
-    could not be checked. `remarks`: those of its rounds, in words.
+    `attempts`: for each round, which attempt counts; `earlier_attempts`: the results of those before. `spread`: of each
+    metric that was measured in several rounds and is a mean, maximum or minimum of them. `expectations` and `baseline`:
+    its measurements against its `expect` and against BASELINE, if these are set and a round passed. `sentences` and
+    `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: those of
+    its rounds, in words.
     """
 
     name: str
@@ -199,7 +200,7 @@ class CaseRecord(_Record):
 
 
 class HostRecord(_Record):
-    """A host as the check found it. `code_differences`: how its copy of the code differed before it was put right."""
+    """A host as the check found it. `code_differences`: how its copy of the code differed before it was replaced."""
 
     name: str
     address: str
@@ -214,9 +215,9 @@ class HostRecord(_Record):
 
 
 class ImageRecord(_Record):
-    """An image that a run used: its id on each host, and what it was built from, where it was ours to build.
+    """An image that a run used: its id on each host, and its sources if this run built it.
 
-    `recipe` is the content hash that its tag begins with; `files` has the sha256 of all that went in, wheels among it.
+    `recipe` is the content hash that its tag begins with; `files` has the sha256 of all its inputs, including wheels.
     """
 
     tag: str
@@ -228,10 +229,10 @@ class ImageRecord(_Record):
 
 
 class RunRecord(_Record):
-    """The whole run. `left_out`: hosts that failed the check and that it went on without, and why (MIN_HOSTS).
+    """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
 
-    `git_changes`: in what the code differs from `git_revision`, which ends in `-dirty` then. `changes`: what its
-    command line changed in the two files.
+    `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`. `changes`: what its command
+    line changed in the two files.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -255,7 +256,7 @@ class RunRecord(_Record):
 
 
 def read_round(folder: Path) -> RoundRecord | None:
-    """The record of the attempt at a round in `folder`; None where there is none that holds."""
+    """The record of the attempt at a round in `folder`; None if there is no valid one."""
     try:
         return RoundRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
     except (OSError, ValidationError):
@@ -263,7 +264,7 @@ def read_round(folder: Path) -> RoundRecord | None:
 
 
 def write_record(path: Path, record: BaseModel) -> None:
-    """Write a record as JSON, whole or not at all."""
+    """Write a record as JSON atomically."""
     write_text(path, record_text(record))
 
 
@@ -277,12 +278,12 @@ def record_text(record: BaseModel) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all (mode 0640)."""
+    """Write a text file atomically (mode 0640)."""
     write_lines(path, (text,))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file of these pieces, whole or not at all (mode 0640); escaped bytes become what they were."""
+    """Write a text file of these pieces atomically (mode 0640); escaped bytes are restored."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:

@@ -1,7 +1,7 @@
-"""seal.json: the sha256 of all that a run left and that no round.json vouches for, written when the run has ended.
+"""Writes seal.json at the end of a run: the sha256 of all its files that no round.json covers.
 
-The chain: seal.json names run.json, every round.json and code.manifest by hash; a round.json names what was collected
-of its hosts; code.manifest names the code, and its own hash is the code's digest.
+The chain: seal.json names run.json, every round.json and code.manifest by hash; a round.json names the files collected
+from its hosts; code.manifest names the code, and its own hash is the code's digest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from run_benchmarks.results.records import RECORD_FILE, write_record
 
 SEAL_FILE, MANIFEST_FILE = "seal.json", "code.manifest"
 SCHEMA_VERSION = 1
-# The logs go on after the seal; the lock is empty.
+# The logs grow after the seal; the lock is empty.
 UNSEALED = frozenset({SEAL_FILE, "run.log", "console.log", "run.lock"})
 ROUND_FILE = RECORD_FILE
 
@@ -53,7 +53,9 @@ def write_seal(folder: Path, run_id: str, code_digest: str) -> str:
 
 
 def all_files(folder: Path) -> Iterator[str]:
-    """Every file below the folder but UNSEALED ones and those whose names are not UTF-8, links as well, sorted."""
+    """Every file below the folder, including links, sorted, except UNSEALED ones and those whose names are not
+    UTF-8.
+    """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name not in UNSEALED and _is_text(name) and (path.is_symlink() or not path.is_dir()):
@@ -65,7 +67,7 @@ def _is_text(name: str) -> bool:
 
 
 def vouched_files(folder: Path) -> Iterator[str]:
-    """The files whose hashes stand in a round.json; of one that cannot be read, none."""
+    """The files whose hashes are in a round.json; none of one that cannot be read."""
     for path in folder.glob(f"*/round*/{ROUND_FILE}"):
         try:
             nodes = json.loads(path.read_bytes())["nodes"]
@@ -78,22 +80,22 @@ def vouched_files(folder: Path) -> Iterator[str]:
 
 
 def node_folder(host: str, node_rank: int) -> str:
-    """A node's folder in its round's."""
+    """A node's folder in the folder of its round."""
     return f"{host}_noderank{node_rank}"
 
 
 def config_digest(config: Mapping[str, object]) -> str:
-    """sha256 of a case's settings, as run.json has them."""
+    """sha256 of a case's settings in the form of run.json."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file, in hex.
+    """sha256 of a regular file, in hex.
 
     Raises:
         OSError: the file cannot be read.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a FIFO would be waited for
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # opening a FIFO would block
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -27,7 +27,7 @@ from training.benchmarks.driver.protocol.default_outcome import is_measured
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A case against its standards. `failures`: why it does not meet them; `warnings`: what was not checked."""
+    """A case against its standards. `failures`: why it does not meet them; `warnings`: what could not be checked."""
 
     expectations: tuple[ExpectationRecord, ...] = ()
     baseline: BaselineRecord | None = None

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from training.benchmarks.driver.protocol.rank_states import STOPPED_STATES, RankState
 
-STILL_SECONDS = 5.0  # two words of a rank without a change, and some time on a busy host
+STILL_SECONDS = 5.0  # two reports of a rank without a change, and some time on a busy host
 SILENT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One rank at the end: what its launcher knew (None: it never heard of it, or left no record) at `written_ms`."""
+    """One rank at the end of a round: its launcher's state of it (None: no contact, or no record) at `written_ms`."""
 
     host: str
     rank: int
@@ -29,22 +29,22 @@ class Standing:
         return f"rank {self.rank} on {self.host}"
 
     def moved_at(self) -> float:
-        """When it last got any further, epoch seconds of the head node's clock."""
+        """The time of its last progress, in epoch seconds of the head node's clock."""
         return (self.state.moved_ms / 1000 if self.state else 0.0) - self.clock_offset
 
     def is_still(self) -> bool:
-        """Whether it had not got any further for a while when its launcher last looked, or when it was ended."""
+        """Whether it had made no progress for a while when its launcher last looked, or when it was ended."""
         return self.state is None or self._as_of_ms() - self.state.moved_ms > STILL_SECONDS * 1000
 
     def is_silent(self) -> bool:
-        """Whether its own thread for that said nothing any more."""
+        """Whether its reporting thread had stopped."""
         return self.state is not None and self._as_of_ms() - self.state.told_ms > SILENT_SECONDS * 1000
 
     def waits_in(self) -> str | None:
         """Where it waits for others: a function of torch.distributed, or a collective of torch's flight recorder.
 
-        None where it does not, or is silent. On an accelerator the main thread runs ahead of the collectives that it
-        has begun: there the recorder alone tells.
+        None if it does not wait, or is silent. On an accelerator the main thread runs ahead of the collectives that it
+        has begun: there only the recorder tells.
         """
         if self.state is None or self.is_silent():
             return None
@@ -55,7 +55,7 @@ class Standing:
         return self.written_ms if self.state.ended_us is None else min(self.written_ms, self.state.ended_us / 1000)
 
     def sentence(self) -> str:
-        """All that is known of it, in a line."""
+        """All that is known about it, in one line."""
         if self.state is None:
             return f"{self.name}: its launcher told nothing of it, {self.last_event}"
         parts = [f"state {self.state.state}" if self.state.state else "no state"]
@@ -68,7 +68,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class StallCause:
-    """Who stands still, and by what; `rank` is None where that cannot be told, and `message` says why."""
+    """The rank that stands still, and where; `rank` is None if it cannot be determined, and `message` says why."""
 
     rank: Standing | None
     message: str
@@ -76,7 +76,7 @@ class StallCause:
 
 
 def find_standing(standings: Sequence[Standing]) -> StallCause:
-    """The rank for which the others wait. The first rule that tells some ranks from the others decides."""
+    """The rank for which the others wait. The first rule that separates some ranks from the others decides."""
     there = [rank for rank in standings if not rank.has_finished]
     evidence = [rank.sentence() for rank in there]
     known = [rank for rank in there if rank.state is not None]
@@ -110,13 +110,13 @@ def _unheard(there: Sequence[Standing]) -> list[Standing]:
 
 
 def _behind(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still and have begun fewer collectives of a group than another of its members."""
+    """Ranks that stand still and have begun fewer collectives of a group than another member."""
     most = _most(there)
     return [rank for rank in there if rank.is_still() and _lag(rank, most) is not None]
 
 
 def _most(there: Sequence[Standing]) -> dict[str, int]:
-    """By group, the most collectives that any rank has begun."""
+    """By group, the largest number of collectives that a rank has begun."""
     most: dict[str, int] = {}
     for rank in there:
         for group, count in (rank.state.collectives if rank.state else {}).items():
@@ -125,13 +125,13 @@ def _most(there: Sequence[Standing]) -> dict[str, int]:
 
 
 def _lag(rank: Standing, most: dict[str, int]) -> tuple[str, int, int] | None:
-    """(group, begun by this rank, begun by the first of it)."""
+    """(group, number begun by this rank, number begun by the group's first rank)."""
     counts = rank.state.collectives if rank.state else {}
     return next(((group, count, most[group]) for group, count in counts.items() if count < most[group]), None)
 
 
 def _elsewhere(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still outside any collective, while others wait in one."""
+    """Ranks that stand still outside a collective, while others wait in one."""
     if not any(rank.waits_in() for rank in there):
         return []
     return [rank for rank in there if rank.is_still() and rank.waits_in() is None]
@@ -143,13 +143,13 @@ def _silent(there: Sequence[Standing]) -> list[Standing]:
 
 
 def _alone(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still while others get on, and wait for none of them."""
+    """Ranks that stand still while others progress, and wait for none of them."""
     found = [rank for rank in there if rank.is_still() and rank.waits_in() is None]
     return found if len(found) < len(there) else []
 
 
 def _fewest_events(there: Sequence[Standing]) -> list[Standing]:
-    """Where nothing is known of collectives: ranks that stand still and have logged less than others."""
+    """Ranks that stand still and have logged less than others, if nothing is known of collectives."""
     if any(rank.state and rank.state.collectives for rank in there):
         return []
     counts = [rank.state.events if rank.state else 0 for rank in there]
@@ -162,7 +162,7 @@ _RULES: tuple[_Rule, ...] = (_stopped, _unheard, _behind, _elsewhere, _silent, _
 
 
 def _why(rule: _Rule, rank: Standing, there: Sequence[Standing]) -> str:
-    """What tells this rank from the others, by the rule that found it."""
+    """The difference of this rank from the others, by the rule that found it."""
     if rule is _stopped and rank.state is not None:
         return f"its process is stopped (state {rank.state.state})"
     if rule is _unheard:

@@ -1,4 +1,4 @@
-"""A run's cases as rows of a table: the console's and the report's."""
+"""Formats a run's cases as rows of a table, for the console and the report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def with_units(case: CaseRecord) -> list[tuple[str, Any, str]]:
 
 
 def show_spread(value: Any, spread: Spread | None) -> str:
-    """A metric of several rounds: the value and, where they differ, between what and how far apart they were."""
+    """A metric of several rounds: its value and, if the rounds differ, their range and spread."""
     if spread is None or spread.min == spread.max:
         return show(value)
     kind = "" if spread.rule is Rule.MEAN else f"{spread.rule.value} of "
@@ -58,7 +58,7 @@ def show_spread(value: Any, spread: Spread | None) -> str:
 
 
 def show(value: Any) -> str:
-    """A metric for people: four significant digits, large ones in whole numbers, or the text itself."""
+    """A metric for people: four significant digits, large values as integers, or the text itself."""
     if not isinstance(value, float):
         text = str(value)
         return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

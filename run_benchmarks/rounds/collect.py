@@ -32,11 +32,11 @@ def collect_node(
 ) -> None:
     """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
-    `outcome` gets what arrived sound (as it was on the host, or as it is kept, with secrets masked) and what did not;
-    `warn` is told what was left out or cut.
+    `outcome` receives what arrived valid (as on the host, or as kept here with secrets masked) and what did not; `warn`
+    receives what was left out or cut.
 
     Raises:
-        HostError: what could not be brought, as one of its kinds; the launch log is written anyway.
+        HostError: files could not be brought, as one of its kinds; the launch log is written in any case.
     """
     secrets = secret_values(node.workload.environment, node.workload.argv)
     outcome.output = mask_output(outcome.output, secrets)

@@ -1,4 +1,6 @@
-"""The end of a round on its hosts: tasks end and say what they wrote, and go once all that is theirs is recorded."""
+"""Ends the tasks of a round on its hosts, keeps their output, and removes them once everything of theirs is
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.state.context import RunningNode
 from run_benchmarks.state.journal import NodeEnd
 
-Left = dict[str, list[RunningTask]]  # by host: what may run there still
-STAGING = ".incoming-*"  # what a controller that was killed left of an archive, in the round's folder
+Left = dict[str, list[RunningTask]]  # by host: tasks that may still run there
+STAGING = ".incoming-*"  # partial archives in the round's folder, left by a killed controller
 Item = tuple[RunningNode, str, RunningTask]
 
 
 def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
-    """End workloads and monitors and keep what they wrote; returned are those that could not be ended.
+    """End workloads and monitors and keep their output; returns those that could not be ended.
 
-    A host that is lost, or where what runs the tasks does not answer, is not asked: all of its tasks are left.
+    A host that is lost, or whose runtime does not answer, is not asked: all of its tasks are returned.
     """
 
     def end(item: Item) -> None:
@@ -49,7 +51,7 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
 
 
 def remove_tasks(nodes: Mapping[str, RunningNode], left: Left) -> None:
-    """Remove all tasks but those in `left`, to which those are added that do not go."""
+    """Remove all tasks except those in `left`, to which tasks that cannot be removed are added."""
     for (node, what, task), error in _failed(nodes, left, lambda item: item[2].remove()):
         LOG.warning("%s %s: not removed: %s", node.plan.host, what, error)
         left.setdefault(node.plan.host, []).append(task)
@@ -58,7 +60,7 @@ def remove_tasks(nodes: Mapping[str, RunningNode], left: Left) -> None:
 def _failed(
     nodes: Mapping[str, RunningNode], left: Left, action: Callable[[Item], None]
 ) -> Iterable[tuple[Item, ClusterDynoError]]:
-    """Do something with every task of hosts that answer, those in `left` aside, at once; what failed."""
+    """Run an action on every task of hosts that answer, except those in `left`, in parallel; returns the failures."""
     items: dict[str, Item] = {
         f"{node.plan.host} {what}": (node, what, task)
         for node in nodes.values()
@@ -69,7 +71,7 @@ def _failed(
 
 
 def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
-    """How each node's workload ended, for the journal."""
+    """The end of each node's workload, for the journal."""
     return {
         host: NodeEnd(
             exit_code=node.outcome.exit_code,
@@ -82,7 +84,7 @@ def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
 
 
 def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> None:
-    """What `ends_of` said of these nodes when their round was over."""
+    """Restore what `ends_of` recorded for these nodes when their round was over."""
     for host, end in ends.items():
         if host in nodes:
             node = nodes[host]
@@ -92,6 +94,6 @@ def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> No
 
 
 def remove_staging(folder: Path) -> None:
-    """Remove what a killed controller left half unpacked in a round's folder."""
+    """Remove partially unpacked files of a killed controller from a round's folder."""
     for path in folder.glob(STAGING):
         shutil.rmtree(path, ignore_errors=True)

@@ -17,12 +17,12 @@ from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 from training.benchmarks.driver.protocol import safe_json
 
-# Load that is not the round's: this share of the cores, and half a core at least.
+# Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
-SHORTEST_S = 5.0  # samples come once a second: over less time their edges weigh too much
+SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks a core
-LOAD_IS_OF = 300.0  # seconds for which the load that the check saw says something about a round
-FOREIGN_DEVICE_BYTES = 1 << 30  # drivers keep some for themselves
+LOAD_IS_OF = 300.0  # seconds for which the load from the check is valid for a round
+FOREIGN_DEVICE_BYTES = 1 << 30  # drivers reserve some memory
 MAX_REMARKS = 50  # of one host's monitor
 
 
@@ -37,13 +37,13 @@ class Neighbourhood:
         self.unseen: list[str] = []
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
-        """Look at every host; one that does not answer is another finding."""
+        """Look at every host; a host that does not answer is another finding."""
         result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime))
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
-        """Look at every host that is there and where nothing of the round may run still (`left`)."""
+        """Look at every reachable host on which nothing of the round may still run (`left`)."""
         there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
         since = {name: found.host_s for name, found in self._before.items()}
         result = for_each(there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]))
@@ -51,7 +51,7 @@ class Neighbourhood:
         self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
 
     def remarks(self) -> Iterator[Remark]:
-        """Every other run that was seen, once a host, with when."""
+        """Every other run that was seen, once per host, with its time."""
         for host in self._before:
             before, after = self._before[host], self._after.get(host)
             seen = dict.fromkeys(before.running, (self._before_ms, self._before_ms))
@@ -64,7 +64,7 @@ class Neighbourhood:
 def integrity(
     nodes: Sequence[RunningNode], reports: Mapping[str, HostReport], neighbourhood: Neighbourhood, started_ms: int
 ) -> Integrity:
-    """Everything that is known to have disturbed a round, by host in node order, and what could not be looked at."""
+    """All known disturbances of a round, by host in node order, and what could not be observed."""
     remarks = [*neighbourhood.remarks(), *_shared_kernels(nodes, reports)]
     unwatched = list(neighbourhood.unseen)
     for node in nodes:
@@ -84,7 +84,7 @@ def integrity(
 
 
 def _bounded(host: str, remarks: list[Remark]) -> list[Remark]:
-    """At most MAX_REMARKS of them, and how many more there are."""
+    """At most MAX_REMARKS of them, and the number of further ones."""
     if len(remarks) <= MAX_REMARKS:
         return remarks
     more = Remark(kind="more", host=host, detail=f"{len(remarks) - MAX_REMARKS} more, in its monitor.jsonl")
@@ -118,7 +118,7 @@ def _shared_kernels(nodes: Sequence[RunningNode], reports: Mapping[str, HostRepo
 
 
 def _of_monitor(node: RunningNode, found: Disturbances) -> Iterator[Remark]:
-    """Clock, throttling and strangers on the accelerators, in the head node's time."""
+    """Clock steps, throttling and foreign processes on the accelerators, in the head node's time."""
     host, offset = node.plan.host, round(node.outcome.clock_offset * 1000)
 
     def remark(kind: str, detail: str, first: int, last: int) -> Remark:
@@ -145,7 +145,7 @@ def _of_monitor(node: RunningNode, found: Disturbances) -> Iterator[Remark]:
 
 
 def _cpu_of_kernel(node: RunningNode, nodes: Sequence[RunningNode], reports: Mapping[str, HostReport]) -> float | None:
-    """CPU seconds of the round's workloads on a node's kernel, which counts those of all its hosts; None: not known."""
+    """CPU seconds of the round's workloads on a node's kernel, which counts those of all its hosts; None if unknown."""
     sharing = [other for other in nodes if other is node or _same_kernel(node, other, reports)]
     records = [other.outcome.exit_record() for other in sharing]
     seconds = [record.cpu_s for record in records if record is not None and record.cpu_s is not None]
@@ -160,11 +160,11 @@ def _same_kernel(one: RunningNode, other: RunningNode, reports: Mapping[str, Hos
 def _foreign_load(
     node: RunningNode, found: Disturbances, nodes: Sequence[RunningNode], reports: Mapping[str, HostReport]
 ) -> Iterator[Remark]:
-    """What all processes had of the CPUs while the workload ran, without what the workload had itself."""
+    """CPU time of all processes while the workload ran, minus the workload's own."""
     record, own_s = node.outcome.exit_record(), _cpu_of_kernel(node, nodes, reports)
     if record is None or own_s is None or not found.cores:
         return
-    # The first sample may come after the workload's start: its own time is then counted in full, to its favour.
+    # The first sample may come after the workload's start: its own time then counts in full, in its favour.
     first, last = max(record.started_ms, found.process_s[0][0]), min(record.finished_ms, found.process_s[-1][0])
     seconds = (last - first) / 1000
     everything = process_seconds(found.process_s, first, last)

@@ -1,4 +1,4 @@
-"""Masks secrets in the text files of a folder, piece by piece: a file may be of any size and may have no line end."""
+"""Masks secrets in the text files of a folder, piece by piece: a file may be of any size and may have no line ends."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import IO
 from run_benchmarks.results.records import write_lines
 from training.benchmarks.driver.protocol.masking import mask_output, secret_spans
 
-BINARY_BYTES = 8192  # a file with a zero byte among so many of its first is no text
+BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20
-MARGIN_BYTES = 1 << 16  # the longest secret that is masked whole wherever it stands in a line without end
-MAX_STEPS = 64  # back over secrets that stand side by side
+MARGIN_BYTES = 1 << 16  # the longest secret that is masked anywhere in an endless line
+MAX_STEPS = 64  # back over adjacent secrets
 SPACE = re.compile(rb"\s")
 
 
 def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
-    """Mask secrets in every text file below `folder`; sha256 by name of those that had any.
+    """Mask secrets in every text file below `folder`; returns the sha256 by name of the files that had any.
 
-    A file is replaced whole, and only where that changes it. In a piece of a megabyte without any white space, what
+    A file is replaced atomically, and only if that changes it. In a piece of a megabyte without white space, what
     follows `token=` is masked up to 64 kB.
     """
     masked = {}
@@ -39,7 +39,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _pieces(path: Path, secrets: Collection[str]) -> Iterator[str]:
-    """The file in pieces of about a megabyte that end where no secret does not: masked one by one they are masked."""
+    """The file in pieces of about a megabyte that do not end inside a secret, so that they can be masked one by one."""
     known = [secret.encode("utf-8", "surrogateescape") for secret in secrets]
     margin = max([MARGIN_BYTES, *(2 * len(secret) for secret in known)])
     with path.open("rb") as file:
@@ -57,7 +57,7 @@ def _cut(file: IO[bytes], secrets: Collection[bytes], margin: int) -> Iterator[b
 
 
 def _place_between(line: bytes, secrets: Collection[bytes], margin: int) -> int:
-    """Where a line without end is cut: about `margin` before the end of what is there, in no secret; 0 for not yet."""
+    """Where to cut a line without end: about `margin` bytes before its end, outside any secret; 0 for not yet."""
     latest = len(line) - margin
     if latest <= 0:
         return 0
@@ -72,14 +72,14 @@ def _place_between(line: bytes, secrets: Collection[bytes], margin: int) -> int:
 
 
 def _start_of_secret(line: bytes, at: int, secrets: Collection[bytes], margin: int) -> int | None:
-    """Where the secret begins that a cut `at` would split, None where there is none."""
+    """Where a secret begins that a cut at `at` would split, None if there is none."""
     starts = []
     for secret in secrets:
         found = line.find(secret, max(0, at - len(secret) + 1), at + len(secret) - 1)
         if found >= 0:
             starts.append(found)
     offset = max(0, at - margin)
-    window = line[offset : at + margin].decode("ascii", "replace")  # a letter a byte
+    window = line[offset : at + margin].decode("ascii", "replace")  # one character per byte
     spans = ((offset + start, offset + end) for start, end in secret_spans(window))
     starts += [start for start, end in spans if start < at < end]
     return min(starts, default=None)

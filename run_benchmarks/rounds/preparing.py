@@ -1,4 +1,4 @@
-"""Before a round's tasks: each node's folder, the page cache, and on the master a port that no other run takes."""
+"""Prepares a round's hosts: each node's folder, the page cache, and on the master a port that no other run takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ shift 2
 
 
 def prepare_node(node: RunningNode, plan: Plan, *, port_from: int | None, deadline: float) -> int | None:
-    """Make a node's folder; where `port_from` is given, claim the first free port from it on and return that.
+    """Make a node's folder within `deadline` seconds; with `port_from`, claim and return the first free port from it
+    on.
 
     Raises:
         TaskError: PORTS_TRIED ports in a row are taken.

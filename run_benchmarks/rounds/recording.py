@@ -1,7 +1,7 @@
-"""From the nodes of a round that is over to its record, round.json.
+"""Writes the record of a round, round.json, from its nodes after its end.
 
-What hosts sent is a round's verdict at worst: where it cannot be judged or written down, the record says so and has
-nothing of it.
+Data from hosts can at worst change a round's verdict: if it cannot be judged or written, the record says so and holds
+none of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_REASON_CHARACTERS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class RoundFacts:
-    """What the controller itself knows of a round. `ended_early` where it ended the round: verdict and reason."""
+    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round."""
 
     index: int
     attempt: int
@@ -57,7 +57,7 @@ def write_round(
 
 
 def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
-    """Judge what was collected of a round and say it all."""
+    """Judge the collected files of a round and make its record."""
     judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early)
     reason = judgement.reason
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
@@ -94,7 +94,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
 def unjudged_record(
     context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts, error: Exception
 ) -> RoundRecord:
-    """The record of a round whose files led to `error`: FAIL (or what the controller ended it with), naming whose."""
+    """The record of a round whose files caused `error`: FAIL (or the controller's own verdict), naming the host."""
     culprits = [node.plan.host for node in nodes if not _can_be_judged(node, context, facts)]
     names = ", ".join(culprits or [node.plan.host for node in nodes])
     reason = f"the results of {names} cannot be judged: {type(error).__name__}: {_printable(str(error))}"
@@ -138,7 +138,7 @@ def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) ->
 
 
 def _printable(text: str) -> str:
-    """A host's text as one that can be written as UTF-8, and no longer than a person reads."""
+    """A host's text in a form that UTF-8 can encode, limited to what a person reads."""
     return text[:MAX_REASON_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -148,7 +148,7 @@ def _printable_part(node: RunningNode, context: RunContext, master_port: int | N
 
 
 def _own_part(node: RunningNode, context: RunContext, master_port: int | None) -> NodeRecord:
-    """What is known of a node without its host's files."""
+    """The record of a node without its host's files."""
     workload = node.plan.workload
     return NodeRecord(
         host=node.plan.host,

@@ -1,4 +1,4 @@
-"""One round: prepare → launch → watch → stop → collect → judge. What went wrong is a verdict, not an exception."""
+"""Runs one round: prepare → launch → watch → stop → collect → judge. A failure is a verdict, not an exception."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from run_benchmarks.state.journal import RoundCollecting, RoundStarted
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
 STACKS_FILE = "stacks.txt"
-STACKS_BYTES = 4 << 20  # of the end of each rank's log, where its stacks are looked for
+STACKS_BYTES = 4 << 20  # of the end of each rank's log, searched for its stacks
 
 
 class RoundRunner:
     """Runs one attempt at one round of one case; use once.
 
-    `note` is told before anything starts on a host, and when its workloads have ended.
+    `note` is called before anything starts on a host, and when its workloads have ended.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RoundRunner:
         self._resumed = False
         self._neighbourhood = Neighbourhood(context.plan, context.runtime)
         self._phases: dict[str, float] = {}
-        self.left: dict[str, list[RunningTask]] = {}  # by host, once it ran: what may run there still
+        self.left: dict[str, list[RunningTask]] = {}  # by host, after the round: tasks that may still run there
         self._started_ms = time.time_ns() // 1_000_000
         self._nodes = {node.host: self._node(node) for node in self._plan.nodes}
 
@@ -67,11 +67,11 @@ class RoundRunner:
         return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome)
 
     def lost_hosts(self) -> dict[str, str]:
-        """Hosts that got out of reach, and what was found."""
+        """Hosts that became unreachable, with the error."""
         return {name: node.outcome.error or "out of reach" for name, node in self._nodes.items() if node.lost}
 
     def run(self) -> RoundRecord:
-        """Run the round and write round.json; raises only for defects and an unwritable result folder."""
+        """Run the round and write round.json; fails only for defects and an unwritable result folder."""
         self._make_folders()
         try:
             with self._phase("prepare"):
@@ -93,10 +93,10 @@ class RoundRunner:
         return self._end()
 
     def resume(self, started: RoundStarted, collecting: RoundCollecting | None = None) -> RoundRecord:
-        """Take over a round that another controller started; where tasks are gone, collect what they left: ABORTED.
+        """Take over a round that another controller started; if tasks are gone, collect what they left: ABORTED.
 
-        `collecting`: how its workloads ended, where they did before that controller was killed. It is collected, again
-        where that had begun; a record that is there already was the last step but the removal of the tasks.
+        `collecting`: how its workloads ended, if they did before that controller was killed. Their files are collected,
+        again if that had begun; an existing record was the last step before the removal of the tasks.
         """
         self._make_folders()
         self._master_port, self._started_ms = started.master_port, started.time_ms
@@ -140,7 +140,7 @@ class RoundRunner:
             node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def _attach(self) -> bool:
-        """Find the tasks by their names; whether every node's workload was started and is there."""
+        """Find the tasks by their names; returns whether every node's workload was started and exists."""
         return all(for_each(self._nodes, self._attach_node).raise_first().values())
 
     def _attach_node(self, node: RunningNode) -> bool:
@@ -151,7 +151,7 @@ class RoundRunner:
         return node.workload.exists()
 
     def _end(self) -> RoundRecord:
-        """Stop, collect, judge, write down."""
+        """Stop, collect, judge, record."""
         with self._phase("stop"):
             stop_workloads(self._nodes)
             self._note_collecting()
@@ -175,7 +175,7 @@ class RoundRunner:
         return record
 
     def _note_collecting(self) -> None:
-        """From here on a controller that takes over need not wait: it knows how everything ended."""
+        """Record the ends of all tasks: a controller that takes over need not wait from here on."""
         if self._begun:
             self._note(
                 RoundCollecting(
@@ -189,7 +189,7 @@ class RoundRunner:
             )
 
     def _write_stacks(self) -> None:
-        """Where the ranks of a round that ran out of time stood, all in one file."""
+        """Write the stacks of all ranks of a round that timed out into one file."""
         if self._ended_early is None or self._ended_early[0] is not Verdict.TIMEOUT:
             return
         parts = []
@@ -210,7 +210,7 @@ class RoundRunner:
             self._phases[name] = round(time.monotonic() - started, 3)
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
-        """Do something on every node at once; the first error in node order is raised after all have ended."""
+        """Run an action on every node in parallel; the first error in node order is raised after all have ended."""
         for_each(self._nodes, action).raise_first()
 
     def _prepare(self) -> None:
@@ -239,7 +239,7 @@ class RoundRunner:
         self._begun = True
 
     def _put_code_right(self, node: RunningNode, seconds: float) -> None:
-        """Bring the code again where its folder was changed since the check, or the host came back with another."""
+        """Bring the code again if its folder was changed since the check, or the host came back with another one."""
         code, path = self._context.code, self._context.plan.code_dir_host
         node.host.connect()
         if found := code_folder.compare(node.host, code, path):
@@ -247,7 +247,9 @@ class RoundRunner:
             code_folder.bring(node.host, code, path, deadline=seconds)
 
     def _note_changed_code(self, node: RunningNode) -> None:
-        """A round whose code was edited while it ran measured something else: it fails. Further files are a warning."""
+        """Fail a round whose code was edited while it ran: it measured something else. Additional files are a
+        warning.
+        """
         found = code_folder.compare(node.host, self._context.code, self._context.plan.code_dir_host)
         facts = self._context.reports[node.plan.host].facts
         if self._resumed and facts is not None:
@@ -262,7 +264,7 @@ class RoundRunner:
             )
 
     def _launch(self) -> None:
-        """Monitors run before any workload starts; workloads start together once every host is ready."""
+        """Start monitors before any workload; start the workloads together once every host is ready."""
         self._each(self._create)
         self._context.interruption.check()
         self._each(lambda node: node.workload.start() if node.workload else None)

@@ -1,4 +1,4 @@
-"""Sees that ranks of a round have stopped getting anywhere, by what each rank's launcher says of it, and by its log."""
+"""Detects that ranks of a round make no progress, from the launcher's records of each rank and from its log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE, No
 POLLS_PER_LIMIT = 10
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 60.0
 STATES_BYTES = 1 << 20
-SILENT_SECONDS = 10.0  # five words of a rank that did not come: what it said last of where it waits is no longer so
-# Prints the size and name of each rank's log, an empty line, and the launcher's record of its ranks.
+SILENT_SECONDS = 10.0  # five missing reports of a rank: its last report of where it waits is outdated
+# Prints size and name of each rank's log, an empty line, and the launcher's record of its ranks.
 LOOK = f"""cd "$1" || exit 0
 stat -c '%s %n' rank*.out.log 2>/dev/null
 echo
@@ -34,9 +34,9 @@ STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".
 
 @dataclass(frozen=True, kw_only=True)
 class RankSnapshot:
-    """One rank as its host shows it: the length of its log, and its state where its launcher tells it.
+    """One rank as its host shows it: the bytes of its log, and its state if its launcher reports it.
 
-    `silent_seconds`: for how long the launcher had not heard of it.
+    `silent_seconds`: time since its last report to the launcher.
     """
 
     log_bytes: int | None
@@ -45,26 +45,28 @@ class RankSnapshot:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process is gone, so that nothing more is to be expected of it."""
+        """Whether its process is gone, so that no more progress is expected."""
         return self.state is not None and self.state.ended_us is not None
 
     @property
     def is_free_to_step(self) -> bool:
-        """Whether it is at its work and waits for no peer: nothing but itself keeps it from getting on."""
+        """Whether it works and waits for no peer: only the rank itself prevents its progress."""
         waits = self.state is not None and self.state.waits_in is not None and self.silent_seconds < SILENT_SECONDS
         return self.state is not None and self.state.is_training and not waits
 
     def progress(self) -> tuple[object, ...]:
-        """What changes while the rank gets on: its counts; but in training, where it is to step, not what it prints."""
+        """Values that change while the rank progresses: its counts; in training, if it is free to step, not its
+        output.
+        """
         if self.state is None:
             return (self.log_bytes,)
         return (*self.state.counts, self.state.ended_us, None if self.state.is_training else self.log_bytes)
 
 
 class StallWatch:
-    """Context manager: asks the hosts now and then how far their ranks are.
+    """Context manager that asks the hosts periodically for the progress of their ranks.
 
-    A host that cannot be asked counts as progress: that it is lost is somebody else's finding.
+    A host that cannot be asked counts as progress: its loss is another finding.
     """
 
     def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
@@ -91,7 +93,7 @@ class StallWatch:
         self._thread.join(HEARTBEAT_SECONDS)
 
     def stalled(self) -> str | None:
-        """That no rank got on for the limit, or that one did not which waits for no other; None where neither is so."""
+        """A sentence if no rank progressed within the limit, or one did not that waits for no other; else None."""
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
@@ -129,7 +131,7 @@ class StallWatch:
 
 
 def parse_looks(text: str, ranks: Collection[int]) -> dict[int, RankSnapshot]:
-    """What LOOK printed, for each of the ranks; what cannot be read is as if it were not there."""
+    """The output of LOOK by rank; unreadable parts count as missing."""
     sizes_text, _, states_text = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
     sizes = {name: size for size, _, name in (line.partition(" ") for line in sizes_text.splitlines())}
     states, written_ms = {}, 0
@@ -146,5 +148,5 @@ def parse_looks(text: str, ranks: Collection[int]) -> dict[int, RankSnapshot]:
 
 
 def stacks(log: str) -> str:
-    """The stacks that faulthandler wrote into a rank's log, `` where there are none."""
+    """The stacks that faulthandler wrote into a rank's log, "" without any."""
     return "\n".join(line for line in log.splitlines() if STACK_LINE.match(line))

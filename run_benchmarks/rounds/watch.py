@@ -28,13 +28,13 @@ PEER_GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 NODE_EXIT_BYTES = 1 << 20
-STACKS_SECONDS = 2.0  # what the ranks get to write their stacks
+STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 
 
 class Watch:
     """Watches the running workloads of one round; use once.
 
-    `elapsed` is for how many seconds the round has been running already (a resumed one).
+    `elapsed` is how many seconds the round has already run (for a resumed one).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Watch:
         self._over = threading.Event()
 
     def run(self) -> tuple[Verdict, str] | None:
-        """Wait, then stop what still runs; verdict and reason where the controller itself ended the round."""
+        """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
         threads = [
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
@@ -102,12 +102,12 @@ class Watch:
     def _exit_code(self, node: RunningNode) -> int:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
-        That a wait ends without an answer means either that the task goes on or that the host is gone: so it is asked.
-        Where the host answers and what runs its tasks does not, the launch's own record of its end counts.
+        A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
+        If the host answers but its runtime does not, the launch's own record of its end counts.
 
         Raises:
-            LinkLostError: the host did not answer for so long.
-            TaskError: it does, but what runs its tasks did not: its files can be had all the same.
+            LinkLostError: the host did not answer for that long.
+            TaskError: the host answers but its runtime does not; its files can still be collected.
         """
         assert node.workload is not None
         limit = self._context.link_limit
@@ -155,7 +155,7 @@ class Watch:
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[LiveProgress]:
-        """Feed rank 0's log into a progress display; a break of the stream costs the display a moment, no more."""
+        """Feed rank 0's log into a progress display; a break of the stream interrupts the display for a moment only."""
         first = next(iter(self._nodes.values()))
         path = f"{first.plan.log_dir_host}/{rank_log_name(0)}"
         cancel = threading.Event()
@@ -185,7 +185,7 @@ class Watch:
             thread.join(STOP_GRACE_SECONDS)
 
     def _take_stacks(self) -> None:
-        """Have the ranks write where they stand; what cannot be had is said and holds up nothing."""
+        """Make the ranks write their stacks; failures are reported and delay nothing."""
         running = {host: node for host, node in self._nodes.items() if node.workload and not node.done}
         asked = for_each(running, lambda node: node.workload.trace() if node.workload else None)
         for host, error in asked.failed.items():
@@ -195,7 +195,7 @@ class Watch:
 
 
 def recorded_exit_code(node: RunningNode) -> int | None:
-    """What the launch on that node wrote down as its exit code, None where it has written nothing that can be read."""
+    """The exit code in the launch's record on that node, None without a readable record."""
     path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
     try:
         found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
@@ -205,7 +205,7 @@ def recorded_exit_code(node: RunningNode) -> int | None:
 
 
 def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
-    """Stop what still runs. A host that does not answer is left alone: nothing of it could be had in time."""
+    """Stop what still runs. A host that does not answer is skipped: nothing could be done there in time."""
     running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
 
     def stop(node: RunningNode) -> None:

@@ -21,9 +21,9 @@ HEARTBEAT_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What every round of a run shares. `link_limit`: seconds for which a host may be out of reach during a round.
+    """State that all rounds of a run share. `link_limit`: seconds for which a host may be unreachable during a round.
 
-    `collect_limits`: how much of a node's files is brought.
+    `collect_limits`: limits of a node's collected files.
     """
 
     plan: Plan
@@ -37,17 +37,17 @@ class RunContext:
     collect_limits: CollectLimits = field(default_factory=CollectLimits)
 
     def image_id(self, node: NodePlan) -> str | None:
-        """The id under which a node's host has its image; None without one."""
+        """The id of a node's image on its host; None without one."""
         report = self.reports.get(node.host)
         return report.images.get(node.image or "") if report is not None else None
 
 
 @dataclass(kw_only=True)
 class RunningNode:
-    """One node of the running round. `lost`: its host is out of reach, so that nothing more is asked of it.
+    """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
-    `silent`: the host answers, but what runs its tasks (the Docker engine) does not.
-    `outages`: when it did not answer and came back, from and to in epoch ms, with what was found.
+    `silent`: the host answers, but its runtime (the Docker engine) does not. `outages`: when it did not answer and came
+    back, from and to in epoch ms, with the error.
     """
 
     plan: NodePlan
@@ -63,13 +63,13 @@ class RunningNode:
     outages: list[tuple[int, int, str]] = field(default_factory=list)
 
     def answers(self) -> bool:
-        """Whether the host answers now, over this connection or a new one; `lost` is set accordingly."""
+        """Whether the host answers now, over this connection or a new one; sets `lost` accordingly."""
         self.lost = not answers(self.host)
         return not self.lost
 
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
-    """Whether a host answers within `seconds`, or after that over a new connection (which has its own time-out)."""
+    """Whether a host answers within `seconds`, or after that over a new connection (with a time-out of its own)."""
     try:
         host.run(["true"], deadline=seconds)
     except HostError:

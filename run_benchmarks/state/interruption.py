@@ -1,7 +1,7 @@
 """Ends a run early: on Ctrl-C, SIGTERM and SIGHUP (a second one exits at once), and at the run's time limit.
 
-A signal that was ignored when this process began stays ignored: nohup asks so for SIGHUP, a shell without job control
-for the SIGINT of what it starts in the background. SIGTERM is always heard: it is how a run is stopped.
+A signal that was ignored when this process began stays ignored: nohup does that for SIGHUP, a shell without job control
+for the SIGINT of background processes. SIGTERM is always handled: it is the way to stop a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 class Interruption:
     """Whether the run has to end. Use as a context manager in the main thread: it installs the handlers.
 
-    `on_stop` is told the reason when the first signal comes.
+    `on_stop` receives the reason when the first signal arrives.
     """
 
     def __init__(self, cleanup_command: str, on_stop: Callable[[str], None] = lambda _reason: None) -> None:
@@ -59,11 +59,11 @@ class Interruption:
         complain(f"{name}: stopping cleanly, keeping what there is; once more to leave at once")
 
     def is_set(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal arrived."""
         return self._event.is_set()
 
     def limit_time(self, limit: float, used: float) -> None:
-        """Let the run end `limit` seconds after its beginning, `used` of which are gone."""
+        """Let the run end `limit` seconds after its start, of which `used` seconds have passed."""
         self._deadline = time.monotonic() + limit - used
         self.time_limit_reason = f"the run reached its RUN_TIME_LIMIT of {limit:g} s"
 
@@ -72,7 +72,7 @@ class Interruption:
         return time.monotonic() >= self._deadline
 
     def seconds_left(self, most: float) -> float:
-        """The deadline of one operation: `most`, or what is left of the run's time.
+        """The deadline of one operation in seconds: `most`, or the rest of the run's time if that is less.
 
         Raises:
             Exception: whatever `check` raises.

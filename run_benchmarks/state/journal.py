@@ -1,7 +1,7 @@
-"""journal.jsonl in a run's folder: what was begun and what ended, on the disk before anybody relies on it.
+"""Keeps journal.jsonl in a run's folder: what started and what ended, on the disk before anything depends on it.
 
-A controller that is killed leaves it; `run.py resume` goes on from it, `run.py status` reads it. Each line is one
-event. run.lock beside it is held by the controller that works on the run (run_benchmarks.state.run_lock).
+A killed controller leaves it; `run.py resume` continues from it, `run.py status` reads it. Each line is one event. The
+controller that works on the run holds run.lock beside it (run_benchmarks.state.run_lock).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
 
 
 class JournalError(ClusterDynoError):
-    """A run's journal cannot be used; the message names the file and what is wrong."""
+    """A run's journal cannot be used; the message names the file and the mistake."""
 
 
 def now_ms() -> int:
-    """Epoch milliseconds."""
+    """The present time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -39,13 +39,12 @@ class _Event(BaseModel):
 
 
 class RunStarted(_Event):
-    """A controller took up the run: at its start, and again at each resume. `rounds`: number of rounds by case.
+    """A controller started or resumed the run. `rounds`: number of rounds by case.
 
-    `hosts` are those of HOSTS that take part: a resume takes the same, whatever --hosts and --exclude said.
-
-    `plan_digest` tells whether the files still say the same; the plan itself holds environment values and stays out.
-    `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those of the command
-    line (--set, --case, --repeat), which a resume makes again; null in journals of before there were any.
+    `hosts` are those of HOSTS that take part: a resume uses the same, whatever --hosts and --exclude name.
+    `plan_digest` shows whether config files changed since the run started; the plan itself holds environment values and
+    is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
+    of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     """
 
     event: Literal["run_started"] = "run_started"
@@ -62,7 +61,7 @@ class RunStarted(_Event):
 
 
 class RoundStarted(_Event):
-    """An attempt at a round is about to start tasks. `hosts` are those that were left for cases at that time."""
+    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time."""
 
     event: Literal["round_started"] = "round_started"
     case: str
@@ -73,7 +72,7 @@ class RoundStarted(_Event):
 
 
 class NodeEnd(BaseModel):
-    """How one node's workload ended; None where it never ran or its host was lost (`error` says why)."""
+    """The end of one node's workload; None if it never ran or its host was lost (`error` says why)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     exit_code: int | None
@@ -83,9 +82,9 @@ class NodeEnd(BaseModel):
 
 
 class RoundCollecting(_Event):
-    """The workloads of an attempt have ended; what they left is collected from now on, by whoever is there to do it.
+    """The workloads of an attempt have ended; their files are collected from now on, by this controller or a later one.
 
-    `nodes` by host; `early_end` where the controller itself ended the round; `phase_seconds` of the phases so far.
+    `nodes` by host; `early_end` if the controller itself ended the round; `phase_seconds` of the phases so far.
     """
 
     event: Literal["round_collecting"] = "round_collecting"
@@ -98,7 +97,7 @@ class RoundCollecting(_Event):
 
 
 class RoundEnded(_Event):
-    """An attempt at a round came to a verdict; its round.json is written."""
+    """An attempt at a round has a verdict; its round.json is written."""
 
     event: Literal["round_ended"] = "round_ended"
     case: str
@@ -109,7 +108,7 @@ class RoundEnded(_Event):
 
 
 class RunEnded(_Event):
-    """The controller brought the run to its end."""
+    """The controller completed the run."""
 
     event: Literal["run_ended"] = "run_ended"
     verdict: Verdict
@@ -122,11 +121,11 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 
 @dataclass(kw_only=True)
 class JournalState:
-    """What a journal says. `ended` has the last attempt of each round, `open` one that was started and never ended,
-    `collecting` how that one's workloads ended, where they did.
+    """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
+    `collecting` how the workloads of that one ended, if they did.
 
-    `failures` counts a round's attempts that failed or ran out of time. `started` is the last start (a resume is one,
-    too), `begun_ms` the time of the first.
+    `failures` counts a round's attempts that failed or timed out. `started` is the last start (a resume is one, too),
+    `begun_ms` the epoch ms of the first.
     """
 
     started: RunStarted
@@ -164,7 +163,7 @@ class Journal:
             _sync_folder(self.path.parent)
 
     def read(self) -> JournalState:
-        """What the journal says; a line that was cut off by a crash counts as not written.
+        """The content of the journal; a line that was cut off by a crash counts as not written.
 
         Raises:
             JournalError: there is none, or it does not begin with a run.
@@ -190,7 +189,7 @@ class Journal:
 
 
 def recorded_hosts(folder: Path) -> list[str] | None:
-    """The hosts of the run in `folder`; None where no journal names them."""
+    """The hosts of the run in `folder`; None if no journal names them."""
     try:
         return Journal(folder).read().started.hosts
     except JournalError:

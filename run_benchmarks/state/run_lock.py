@@ -1,7 +1,7 @@
-"""run.lock in a run's folder: held (flock) by the controller that works on the run, and naming it.
+"""Holds run.lock (flock) in a run's folder for the controller that works on the run, whose name is in the file.
 
-The kernel frees the lock, whatever ends its holder. What the file says is written under the lock alone and taken back
-at a clean end; a controller that was killed leaves its name in it.
+The kernel releases the lock when its holder ends for any reason. The content is written under the lock only and removed
+at a clean end; a killed controller leaves its name in it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from run_benchmarks.state.journal import MODE, JournalError
 from training.benchmarks.driver.launch.process_tree import start_ticks
 
 LOCK_FILE = "run.lock"
-PATIENCE_SECONDS = 0.5  # who only looks whether the lock is held has it for a moment
+PATIENCE_SECONDS = 0.5  # a process that tests the lock holds it for a moment
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Controller(BaseModel):
     """The process that holds a lock: pid and start time (clock ticks since boot) on a head node since its boot.
 
-    `stopping`: what told it to end, empty while nothing has.
+    `stopping`: the reason why it was told to end, else empty.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,7 +60,7 @@ class RunLock:
         self._write(self._holder)
 
     def note_stopping(self, reason: str) -> None:
-        """Say that this controller was told to end, so that nobody tells it a second time, which ends it at once."""
+        """Record that this controller was told to end: a second request would end it at once."""
         with contextlib.suppress(OSError):
             self._write(self._holder.model_copy(update={"stopping": reason}))
 
@@ -104,7 +104,7 @@ def is_controlled(folder: Path) -> bool:
 
 
 def controller_of(folder: Path) -> Controller | None:
-    """The controller that the lock names, at work or killed; None where it names none."""
+    """The controller that the lock names, running or killed; None without one."""
     try:
         return Controller.model_validate_json((folder / LOCK_FILE).read_bytes())
     except (OSError, ValidationError):

@@ -1,17 +1,17 @@
-"""Keeps the beginning and the end of a stream of a host, within a bound, and says what it left out between them."""
+"""Keeps the beginning and the end of a host's output, up to a limit, with a note on what was left out between them."""
 
 from __future__ import annotations
 
 import re
 
 MAX_CAPTURED_BYTES = 8 << 20
-HEAD_PARTS = 4  # the beginning gets a quarter, the end the rest: it says how a command ended
+HEAD_PARTS = 4  # the beginning gets a quarter, the end the rest: it shows how a command ended
 SLACK_BYTES = 1 << 16
 LEFT_OUT = re.compile(r"^\[\.\.\. \d+ bytes are left out here \.\.\.\]$", re.MULTILINE)
 
 
 class Capture:
-    """Collects a stream of any length in about `limit` bytes, also where it comes byte by byte."""
+    """Collects a stream of any length in about `limit` bytes, even if it arrives byte by byte."""
 
     def __init__(self, limit: int = MAX_CAPTURED_BYTES) -> None:
         self._head, self._tail = bytearray(), bytearray()
@@ -34,11 +34,11 @@ class Capture:
 
     @property
     def left_out(self) -> int:
-        """Bytes that `text` will not have."""
+        """Number of bytes that `text` leaves out."""
         return self._left_out + max(0, len(self._tail) - self._tail_limit)
 
     def text(self) -> str:
-        """The whole stream, or its beginning, a line that says how much is missing, and its end."""
+        """The whole stream, or its beginning, a line with the number of missing bytes, and its end."""
         self._cut()
         gap = f"\n[... {self._left_out} bytes are left out here ...]\n".encode() if self._left_out else b""
         return b"".join((self._head, gap, self._tail)).decode("utf-8", errors="replace")

@@ -10,24 +10,26 @@ MAX_COLLECT_FILES = 20_000
 MAX_NAME_BYTES = 1024  # of a whole path: with the result folder before it, it stays below the kernel's 4096
 MAX_PART_BYTES = 255
 MAX_DEPTH = 32
-OVERHEAD_BYTES = 64 << 20  # what an archive may hold beside its files' contents, however small those are
+OVERHEAD_BYTES = 64 << 20  # what an archive may hold in addition to the contents of its files
 OVERHEAD_BYTES_PER_FILE = 4096
 
 
 class EnoughError(Exception):
-    """A host sent more than a limit allows; what came before is sound. No OSError: links do not break of it."""
+    """A host sent more than a limit allows; everything before it is valid. It is no OSError: links do not break because
+    of it.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectLimits:
-    """Of one pull: bytes that are written, and members of the archive of whatever kind."""
+    """Limits of one pull: bytes that are written, and members of the archive of any kind."""
 
     max_bytes: int = MAX_COLLECT_BYTES
     max_files: int = MAX_COLLECT_FILES
 
     @property
     def max_stream_bytes(self) -> int:
-        """Bytes of the archive itself: headers, padding and members that are left out count, too."""
+        """Limit of the archive itself in bytes: headers, padding and skipped members count, too."""
         return self.max_bytes + OVERHEAD_BYTES + OVERHEAD_BYTES_PER_FILE * self.max_files
 
     def too_many_bytes(self) -> EnoughError:
@@ -40,7 +42,7 @@ class CollectLimits:
 
 
 def readable_bytes(size: int) -> str:
-    """A number of bytes in the largest unit of 1024 in which it is at least 1."""
+    """A number of bytes in the largest power of 1024 that is not greater than it."""
     amount, unit = float(size), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:

@@ -1,4 +1,4 @@
-"""The names that members of a host's archive may have on the head node."""
+"""Checks the names that members of a host's archive may have on the head node."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from run_benchmarks.hosts.incoming.limits import MAX_DEPTH, MAX_NAME_BYTES, MAX_
 
 
 class UnfitNameError(ValueError):
-    """A name that no file of ours gets; the text says why."""
+    """A name that no file on the head node may have; the text says why."""
 
 
 def parts_of(name: str) -> tuple[str, ...]:
     """The folders of a member's name and its last part; empty for the archive's own folder.
 
     Raises:
-        UnfitNameError: it would leave the folder, no file can have it, or it is too long or too deep.
+        UnfitNameError: the name leaves the folder, is impossible for a file, or is too long or too deep.
     """
     try:
         size = len(name.encode("utf-8"))
@@ -34,11 +34,11 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def as_listed(name: str) -> str:
-    """The name of a member as it stands in a list of its host that was read as UTF-8."""
+    """The name of a member as it appears in its host's list, which was read as UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def shown(name: str) -> str:
-    """The name as it may stand in a message: it can be encoded, and is not too long."""
+    """The name for a message: it can be encoded, and is not too long."""
     text = as_listed(name)
     return text if len(text) <= MAX_PART_BYTES else f"{text[:MAX_PART_BYTES]}..."

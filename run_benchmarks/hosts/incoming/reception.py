@@ -1,4 +1,4 @@
-"""Receives one archive of a host: the command's output goes through the reader into a staging folder, as it comes."""
+"""Receives one archive of a host: the command's output goes through the reader into a staging folder as it arrives."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 
 
 class Reception:
-    """Use once, as a context: what was not kept of the staging folder is removed at the end.
+    """Use once, as a context: files of the staging folder that were not kept are removed at the end.
 
     Attributes:
-        refused: what came is no whole archive.
+        refused: why the data is no complete archive.
         enough: a limit was reached; the host's command was ended then.
     """
 
@@ -41,7 +41,10 @@ class Reception:
         self._staging.close()
 
     def receive(self, host: Host, argv: Sequence[str], deadline: float) -> tuple[str, int, HostError | None]:
-        """Run the command and take its output: its stderr, its exit code, and how the transfer broke, if it did.
+        """Run the command and take its output: its stderr, its exit code, and the error that broke the transfer, if
+        any.
+
+        `deadline` is in seconds.
 
         Raises:
             OSError: the head node cannot keep the files.
@@ -61,9 +64,9 @@ class Reception:
         return listing, exit_code, broken
 
     def feed(self, chunk: bytes) -> None:
-        """Take a piece. After the first trouble the command is ended and what comes still is let go by.
+        """Take a piece. After the first error the command is ended and the remaining data is ignored.
 
-        Nothing is raised here: the host's list of its files, on its other stream, is wanted in any case.
+        Nothing fails here: the host's list of its files, on its other stream, is needed in any case.
         """
         if self._stop.is_set():
             return
@@ -84,21 +87,21 @@ class Reception:
 
     @property
     def digests(self) -> dict[str, str]:
-        """sha256 by name of what came, of a file that was cut that of its beginning."""
+        """sha256 by name of the received files; for a file that was cut, of its beginning."""
         return self._staging.digests
 
     @property
     def cut(self) -> set[str]:
-        """The file of which a limit left only the beginning, if there is one."""
+        """The file of which a limit left only the beginning, if any."""
         return self._staging.cut
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Why, by name, of members that were not taken."""
+        """The reason, by name, why members were not taken."""
         return self._staging.left_out
 
     def keep(self, names: Iterable[str]) -> None:
-        """Move these into the destination.
+        """Move these files into the destination.
 
         Raises:
             OSError: a file cannot be moved.

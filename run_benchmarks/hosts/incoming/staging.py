@@ -1,4 +1,4 @@
-"""A folder that a host's archive fills: regular files and folders only, by folder handles, never through a link."""
+"""Writes a host's archive into a folder: regular files and folders only, by folder handles, never through a link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from run_benchmarks.hosts.incoming.names import UnfitNameError, parts_of
 FOLDER_MODE, FILE_MODE, OWNER_MODE = 0o750, 0o750, 0o600
 AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 AS_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# What is wrong with one name and not with the disk.
+# Errors of one name, not of the disk.
 OF_THE_NAME = {
     errno.EEXIST: "another of its name came before it",
     errno.ENOTDIR: "a file came before it where it needs a folder",
@@ -33,9 +33,9 @@ class Staging:
     """A Sink that writes below a fresh folder of `parent`; `close` removes what was not moved out of it.
 
     Attributes:
-        digests: sha256 by name of the files that are whole.
-        cut: the file of which a limit left only the beginning, if there is one.
-        left_out: why, by name, of members that were not taken.
+        digests: sha256 by name of the complete files.
+        cut: the file of which a limit left only the beginning, if any.
+        left_out: the reason, by name, why members were not taken.
     """
 
     def __init__(self, parent: Path, limits: CollectLimits) -> None:
@@ -51,7 +51,7 @@ class Staging:
         self._digest = hashlib.sha256()
 
     def begin_file(self, name: str, mode: int) -> None:
-        """See Sink. A file that cannot be had under its name is left out with its bytes."""
+        """See Sink. A file that cannot be made under its name is skipped together with its bytes."""
         self._count()
         self._name = name.removeprefix("./")
         try:
@@ -115,14 +115,14 @@ class Staging:
         self.left_out.setdefault(name.removeprefix("./"), why)
 
     def _count(self) -> None:
-        """Count a member, or a folder that one needs."""
+        """Count a member, or a folder that one needs, towards the limit."""
         self._members += 1
         if self._members > self._limits.max_files:
             raise self._limits.too_many_files()
 
     @contextlib.contextmanager
     def _folder(self, parts: tuple[str, ...]) -> Iterator[int]:
-        """A handle of this folder of ours, made where it is not there."""
+        """A handle of this folder inside the staging folder, which is made if missing."""
         with _opened(self._root, parts, self._make) as folder:
             yield folder
 
@@ -131,7 +131,7 @@ class Staging:
         os.mkdir(part, FOLDER_MODE, dir_fd=parent)
 
     def move(self, names: Iterable[str], destination: Path) -> None:
-        """Move these files into `destination`, in the place of whatever has their names or those of their folders."""
+        """Move these files into `destination`; they replace anything with their names or those of their folders."""
         with contextlib.ExitStack() as stack:
             target = os.open(destination, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, target)
@@ -154,7 +154,8 @@ class Staging:
 
 @contextlib.contextmanager
 def _opened(root: int, parts: tuple[str, ...], make: Callable[[str, int], None]) -> Iterator[int]:
-    """A handle of the folder `parts` below `root`, each opened from the one above it; `make` makes what is no folder.
+    """A handle of the folder `parts` below `root`, each opened from its parent; `make` replaces anything that is no
+    folder.
 
     Raises:
         OSError: the folder cannot be opened; NotADirectoryError where a file or a link is in the way and `make` did not
@@ -179,13 +180,13 @@ def _opened(root: int, parts: tuple[str, ...], make: Callable[[str, int], None])
 
 
 def _make_way(part: str, parent: int) -> None:
-    """Make a folder in the place of a file or a link, whether that leads somewhere or not."""
+    """Make a folder in place of a file or a link, wherever that leads."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part, dir_fd=parent)
     os.mkdir(part, FOLDER_MODE, dir_fd=parent)
 
 
 def _for_us(mode: int) -> int:
-    """A form of a host's mode that others than its owner and the group cannot read; 0640 or 0750 as a rule."""
+    """A host's file mode reduced to owner and group: 0640 or 0750 as a rule."""
     kept = mode & FILE_MODE | OWNER_MODE
     return kept if mode & 0o100 else kept & ~0o111

@@ -1,8 +1,8 @@
-"""Reads a tar stream piece by piece as it comes from a host: bounded memory, no recursion, nothing on the disk.
+"""Reads a tar stream from a host piece by piece: bounded memory, no recursion, nothing on the disk.
 
-The standard library's reader is not used on the whole: it recurses over chains of extended headers, reads one of any
-length into memory, keeps a record of every member, and its filter for extraction is absent or flawed in Pythons that
-are in use. Its parser of one header block of 512 bytes is.
+The standard library's reader is used only for single header blocks of 512 bytes. As a whole it recurses over chains of
+extended headers, reads headers of any length into memory, keeps a record of every member, and its extraction filter is
+absent or flawed in Pythons that are in use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 BLOCK = tarfile.BLOCKSIZE
-MAX_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name; GNU tar and Python write some hundred bytes
+MAX_EXTENDED_BYTES = 1 << 20  # of a pax header or a long name; GNU tar and Python write a few hundred bytes
 MAX_SIZE = 1 << 62
 MAX_DIGITS = 19
 SPARSE_MORE, SPARSE_MORE_AGAIN = 482, 504  # where a sparse member's header says that another block follows
@@ -31,31 +31,31 @@ EXTENDED = (*PAX_HEADERS, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNU
 
 
 class ArchiveError(Exception):
-    """What came is no tar archive."""
+    """The data is no tar archive."""
 
 
 class ArchiveSink(Protocol):
-    """Takes what an archive holds, in its order. Between `begin_file` and `end_file` come that file's bytes."""
+    """Takes the members of an archive in order. Between `begin_file` and `end_file` come the bytes of that file."""
 
     def begin_file(self, name: str, mode: int) -> None:
         """A regular file begins."""
 
     def write(self, data: memoryview) -> None:
-        """The next bytes of it."""
+        """The next bytes of the file."""
 
     def end_file(self) -> None:
-        """It is whole."""
+        """The file is complete."""
 
     def folder(self, name: str) -> None:
         """A folder."""
 
     def leave_out(self, name: str, why: str) -> None:
-        """A member of a kind that is not taken."""
+        """A member of a kind that is not taken, and the reason."""
 
 
 @dataclass
 class _Extended:
-    """What extended headers say about the member that follows them."""
+    """Values of extended headers for the member that follows them."""
 
     name: str | None = None
     size: int | None = None
@@ -63,15 +63,15 @@ class _Extended:
 
 
 class TarStream:
-    """Takes an archive in pieces, cut anywhere, and tells `sink` of its members. Archives may follow one another."""
+    """Takes an archive in pieces, cut anywhere, and passes its members to `sink`. Archives may follow one another."""
 
     def __init__(self, sink: ArchiveSink) -> None:
         self._sink = sink
         self._block = bytearray()
         self._needed = BLOCK
         self._next: Callable[[bytes], None] = self._header
-        self._content = 0  # bytes of the current file that are to come
-        self._skipped = 0  # bytes after that which nobody wants
+        self._content = 0  # remaining bytes of the current file
+        self._skipped = 0  # bytes after that to skip
         self._extended = _Extended()
 
     def feed(self, chunk: bytes) -> None:
@@ -103,7 +103,7 @@ class TarStream:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the stream may end here: not within a header or a file."""
+        """Whether the stream may end here: outside a header and a file."""
         return not self._content and not self._block and self._next == self._header
 
     def _header(self, block: bytes) -> None:
@@ -139,7 +139,7 @@ class TarStream:
                 self._skipped = _padded(size)
 
     def _begin_sparse(self, size: int) -> None:
-        """The map of a sparse file goes on in further blocks, before its contents."""
+        """Skip the map of a sparse file, which continues in further blocks before its contents."""
 
         def more(block: bytes) -> None:
             if not block[SPARSE_MORE_AGAIN]:
@@ -171,7 +171,7 @@ def _padded(size: int) -> int:
 
 
 def _read_pax(data: bytes, extended: _Extended) -> None:
-    """Records `<length> <key>=<value>\\n`, the length being that of the whole record.
+    r"""Read records `<length> <key>=<value>\n`, where the length is that of the whole record.
 
     Raises:
         ArchiveError: a record is malformed.

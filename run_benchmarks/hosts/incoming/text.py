@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# C0 without tab and line end, DEL and C1 (an 8-bit CSI or OSC is one); what turns the direction of reading; further
-# line ends; surrogates, which cannot be encoded; the BOM, interlinear marks and tags, which nobody sees.
+# C0 without tab and line end, DEL and C1 (an 8-bit CSI or OSC is one); characters that reverse the reading direction;
+# further line ends; surrogates, which cannot be encoded; the invisible BOM, interlinear marks and tags.
 HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -13,7 +13,7 @@ HARMFUL = re.compile(
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey written as its escape in Python; tabs and line ends stay."""
+    """The text with characters that control a terminal replaced by their escapes in Python; tabs and line ends stay."""
     if text.isascii() and text.isprintable():
         return text
     return HARMFUL.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
