@@ -191,7 +191,7 @@ def _check_network(report: HostReport, settings: Settings, runtime: Runtime, cas
             "names", f"{', '.join(missing)} do not resolve", "every name of HOSTS to resolve on every host", action
         )
     elif missing:
-        action = "the containers get the addresses that the head node uses"
+        action = "the tasks get the addresses that the head node uses"
         report.add("names", f"{', '.join(missing)} do not resolve", "names that resolve", action, "warning")
     if facts.interface == "lo" and report.host != partners[0]:
         action = "let the master's name stand for its network address in /etc/hosts of this host"
