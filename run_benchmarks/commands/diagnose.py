@@ -135,6 +135,8 @@ class Ladder:
     def _task(self, node: NodePlan, port: int, *words: str) -> RunningTask:
         facts = self._reports[node.host].facts
         assert facts is not None
+        mounts = tuple(mount for mount in node.mounts if mount.source != node.case_file_host)  # no rank: not there yet
+        node = node.model_copy(update={"mounts": mounts})
         argv = (node.workload.argv[0], *REACH, *words, "--port", str(port))
         task = node.workload.model_copy(update={"name": f"{node.workload.name}-reach", "argv": argv})
         image = self._reports[node.host].images.get(node.image or "")
@@ -177,7 +179,9 @@ class Ladder:
         pair = {"time_limit": PAIR_SECONDS, "nproc": 1} if label != FULL else {}
         change = {"nnodes": len(names), "hosts": names, "repeat": 1, "retries": 0, "overrides": dict(overrides), **pair}
         name = f"{self._case.name}-{label}"
-        case = dataclasses.replace(self._case, name=name, settings=self._case.settings.model_copy(update=change))
+        config = type(self._case.config).model_validate({**self._case.config.model_dump(), **overrides})
+        settings_of_case = self._case.settings.model_copy(update=change)
+        case = dataclasses.replace(self._case, name=name, settings=settings_of_case, config=config)
         prepared, settings = self._prepared, self._prepared.settings
         cluster = settings.cluster.model_copy(update={"HOSTS": names})
         plan = make_plan(

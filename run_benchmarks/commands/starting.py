@@ -23,6 +23,7 @@ from run_benchmarks.console.console import (
     stop_logging,
 )
 from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
@@ -95,7 +96,8 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     past = Journal(folder).read()
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
-    prepared = prepare(selected(settings, past.started.hosts), folder.name).named(folder.name, owner_of(folder.parent))
+    narrowed = selected(settings, past.started.hosts)
+    prepared = prepare(narrowed, folder.name, recorded_cases(folder)).named(folder.name, owner_of(folder.parent))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan is another than when it began, "

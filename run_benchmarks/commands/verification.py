@@ -32,6 +32,7 @@ from run_benchmarks.results.seal import (
 )
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.run_lock import is_controlled
+from training.benchmarks.driver.protocol.case_file import CASE_FILE
 from training.benchmarks.driver.protocol.perflog import Event
 
 RUN_FILE = "run.json"
@@ -227,7 +228,7 @@ def _check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, f
         findings.add(name, "its case had other settings than run.json has")
     logs = {rank: (node, log) for node in record.nodes for rank, log in _logs(folder, name, node)}
     for rank, (node, log) in logs.items():
-        _check_config(f"{_base(name, node)}/rank{rank}.out.log", log, case, findings)
+        _check_config(f"{_base(name, node)}/rank{rank}.out.log", log, case, record.case_sha256, findings)
     if 0 in logs:
         finished, steps = logs[0][1].value(Event.FINISHED) or {}, logs[0][1].steps
         if changed := _different(record.metrics, finished):
@@ -249,12 +250,15 @@ def _base(name: str, node: NodeRecord) -> str:
     return f"{name.removesuffix(ROUND_FILE)}{node_folder(node.host, node.node_rank)}"
 
 
-def _check_config(name: str, log: RankLog, case: CaseRecord, findings: Findings) -> None:
+def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | None, findings: Findings) -> None:
     """The settings that a rank says it ran with must be the case's."""
-    submitted = (log.value(Event.SUBMIT_INFO) or {}).get("config")
+    said = log.value(Event.SUBMIT_INFO) or {}
+    submitted = said.get("config")
     asked = {key: value for key, value in case.config.items() if value is not None}  # None: the rank finds a value
     if not isinstance(submitted, dict):
         return
+    if case_sha256 is not None and said.get("case_sha256") != case_sha256:
+        findings.add(name, f"ran another {CASE_FILE} than its round.json has: {str(said.get('case_sha256'))[:64]}")
     if changed := _different({key: value for key, value in submitted.items() if key in asked}, asked):
         findings.add(name, f"ran with other settings than run.json has: {changed}")
 

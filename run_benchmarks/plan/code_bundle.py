@@ -1,4 +1,7 @@
-"""The code that the hosts run, as one deterministic archive named by the hash of its content."""
+"""The code that the hosts run, as one deterministic archive named by the hash of its content.
+
+The case configs stay on the head node: what ranks read of them is case.json.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pathlib import Path
 PARTS = ("training", "monitors", "vendors")
 # No .env: the variables of a case reach its task through the plan, and may be secrets.
 SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model"})
+CASE_CONFIGS = "vendors/*/*/config/*"
+BASE_CONFIG, CONFIG_CLASS = "base.py", "config.py"
 HASH_LENGTH = 16
 EMPTY_FOLDER = "folder"
 
@@ -71,8 +76,14 @@ def _has_inner(name: str, mount_points: tuple[str, ...]) -> bool:
     return any(other.startswith(f"{name}/") for other in mount_points)
 
 
+def _is_case_config(path: Path) -> bool:
+    """Whether it is a case config, or the base.py that those of a benchmark begin with."""
+    return path.match(CASE_CONFIGS) or (path.name == BASE_CONFIG and (path.parent / CONFIG_CLASS).is_file())
+
+
 def _files(root: Path) -> Iterator[Path]:
     for part in PARTS:
         for path in sorted((root / part).rglob("*")):
-            if path.is_file() and path.suffix in SUFFIXES and "__pycache__" not in path.parts:
+            is_code = path.suffix in SUFFIXES and "__pycache__" not in path.parts and not _is_case_config(path)
+            if is_code and path.is_file():
                 yield path

@@ -7,13 +7,15 @@ a host has InfiniBand devices and RAPL counters to hand in.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from training.benchmarks.driver.protocol.case_config import MemoryNeed
+from training.benchmarks.driver.protocol.case_file import CaseFile
 
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
+CASE_MOUNT = "/run/clusterdyno"  # where a container sees its case.json
 # Docker hides RAPL's counters from containers; the monitor gets them back, read-only. The first links into the second.
 POWERCAP_MOUNTS = tuple(
     Volume(source=path, target=f"/host{path}", read_only=True)
@@ -47,6 +49,7 @@ class NodePlan(_Data):
     image: str | None
     workdir: str
     log_dir_host: str
+    case_file_host: str
     mounts: tuple[Volume, ...]
     options: ContainerOptions
     workload: Task
@@ -75,6 +78,7 @@ class CasePlan(_Data):
     takes them; it runs on the first `nnodes`. `memory`: what a rank needs at least, where that is known. `expect`
     has the limits of its metrics by words of a device's name, "" for any.
     `config_origins` says of each value in `config` where it stands, `origins` of values of the case itself.
+    `case_sha256` is that of `case_file`, which its ranks read.
     """
 
     name: str
@@ -84,7 +88,8 @@ class CasePlan(_Data):
     launcher: str
     backend: str
     config_file: str
-    config: dict[str, object]
+    config: dict[str, JsonValue]
+    case_sha256: str
     config_origins: dict[str, str]
     origins: dict[str, str]
     memory: MemoryNeed | None
@@ -103,6 +108,12 @@ class CasePlan(_Data):
     def hosts(self) -> tuple[str, ...]:
         """The hosts it runs on, the master first."""
         return self.allowed_hosts[: self.nnodes]
+
+    @property
+    def case_file(self) -> CaseFile:
+        """What its ranks read of its settings."""
+        framework = self.framework.partition("_")[0]
+        return CaseFile(case=self.name, model=self.model, framework=framework, config=self.config)
 
 
 class Plan(_Data):

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.plan.plan import (
+    CASE_MOUNT,
     LABEL,
     MASTER_PORT_SLOT,
     POWERCAP_MOUNTS,
@@ -23,7 +24,6 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from run_benchmarks.settings.host_access import home_of
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import format_override
 
 # Beyond a round's time limit and the time for which its host may be out of reach: for the stop by the controller.
 WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
@@ -75,7 +75,8 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         launcher=case.benchmark.launcher,
         backend=case.config.backend or resolved.vendor.backend,
         config_file=repository_path(case.config_file),
-        config=case.config.model_dump(mode="json"),
+        config=case.case_file.config,
+        case_sha256=case.case_file.sha256,
         config_origins=case.config_origins,
         origins=case.origins,
         memory=case.config.memory_need(),
@@ -132,6 +133,8 @@ def _node_plan(
     in_container = settings.test.in_containers
     folder = case_folder(case.name)
     log_dir_host = f"{plan.log_root_host}/{folder}/{round_folder(index, attempt)}/{host}_noderank{node_rank}"
+    case_file_host = f"{plan.log_root_host}/{folder}/{case.case_file.sha256}.json"
+    case_file = _mounted(case_file_host) if in_container else case_file_host
     code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_container else plan.code_dir_host
     log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_container else log_dir_host
     data_dir = case.settings.data_dir_container if in_container else case.settings.data_dir_host
@@ -153,11 +156,12 @@ def _node_plan(
         image=(case.image.tag if case.image else settings.test.IMAGE) if in_container else None,
         workdir=code_dir,
         log_dir_host=log_dir_host,
-        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host) if in_container else (),
+        case_file_host=case_file_host,
+        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host, case_file_host) if in_container else (),
         options=_options(settings, resolved) if in_container else ContainerOptions(),
         workload=Task(
             name=f"{stem}{again}",
-            argv=_workload_argv(settings, resolved, case, master, node_rank, code_dir, log_dir, data_dir),
+            argv=_workload_argv(settings, resolved, case, master, node_rank, case_file, log_dir, data_dir),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "workload"},
         ),
@@ -192,9 +196,12 @@ def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, cod
     return {**resolved.vendor.environment, **devices, **case.environment, **options, **ours}
 
 
-def _mounts(plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str) -> tuple[Volume, ...]:
+def _mounts(
+    plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str, case_file_host: str
+) -> tuple[Volume, ...]:
     mounts = [
         Volume(source=plan.code_dir_host, target=code_dir, read_only=True),
+        Volume(source=case_file_host, target=_mounted(case_file_host), read_only=True),
         Volume(source=log_dir_host, target=log_dir),
     ]
     if case.settings.data_dir_host and case.settings.data_dir_container:
@@ -203,13 +210,18 @@ def _mounts(plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir
     return tuple(mounts)
 
 
+def _mounted(case_file_host: str) -> str:
+    """Where a container sees the case.json of the host."""
+    return f"{CASE_MOUNT}/{PurePosixPath(case_file_host).name}"
+
+
 def _workload_argv(
     settings: Settings,
     resolved: Resolved,
     case: ResolvedCase,
     master: str,
     node_rank: int,
-    code_dir: str,
+    case_file: str,
     log_dir: str,
     data_dir: str | None,
 ) -> tuple[str, ...]:
@@ -223,7 +235,7 @@ def _workload_argv(
         "--max_restarts": "0",
     }
     entry = {
-        "--config_file": f"{code_dir}/{repository_path(case.config_file)}",
+        "--case_file": case_file,
         "--vendor": resolved.vendor.name,
         "--case": case.name,
         **({"--data_dir": data_dir} if data_dir else {}),
@@ -244,7 +256,6 @@ def _workload_argv(
         "-m",
         case.benchmark.entry_module,
         *_flat(entry),
-        *(word for item in case.settings.overrides.items() for word in ("--set", format_override(*item))),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TypeVar
 from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.origins import case_origins, config_origins
+from run_benchmarks.plan.recorded import SettingsOrigin
 from run_benchmarks.plan.references import baseline_notes, expectation_problems
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
@@ -17,6 +19,7 @@ from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
+from training.benchmarks.driver.protocol.case_file import CaseFile, lost_in_json
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.protocol.config_file import OVERRIDE
 from vendors import (
@@ -66,6 +69,12 @@ class ResolvedCase:
     image: ImageSpec | None
     python: str
 
+    @functools.cached_property
+    def case_file(self) -> CaseFile:
+        """What its ranks read of its settings."""
+        config = self.config.model_dump(mode="json")
+        return CaseFile(case=self.name, model=self.benchmark.model, framework=self.benchmark.framework, config=config)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
@@ -77,11 +86,12 @@ class Resolved:
     warnings: tuple[str, ...]
 
 
-def resolve(settings: Settings, *, local_python: str) -> Resolved:
+def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, CaseFile] | None = None) -> Resolved:
     """Look everything up.
 
     Args:
         local_python: interpreter for the process runtime on localhost where PYTHON is not set.
+        recorded: of a run that is resumed, the settings that it began with, by case; they stand for what the files say.
 
     Raises:
         ConfigError: every name that stands for nothing, with what there is instead.
@@ -101,12 +111,14 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
         )
         for name in settings.undefined_cases
     ]
-    cases = []
+    cases, warnings = [], []
     for name, case in settings.cases.items():
         try:
             found = _benchmark(name, case, settings)
             if vendor is not None:
-                cases.append(_case(name, case, found, settings, vendor, local_python))
+                origin = SettingsOrigin((recorded or {}).get(name))
+                cases.append(_case(name, case, found, settings, vendor, local_python, origin))
+                warnings += origin.warnings
         except ConfigError as error:
             problems += error.problems
     against, not_compared = baseline_notes(settings, cases)
@@ -118,7 +130,12 @@ def resolve(settings: Settings, *, local_python: str) -> Resolved:
         vendor=vendor,
         options=options,
         cases=tuple(cases),
-        warnings=(*not_compared, *_without_effect(settings), *(replaced if settings.test.in_containers else ())),
+        warnings=(
+            *warnings,
+            *not_compared,
+            *_without_effect(settings),
+            *(replaced if settings.test.in_containers else ()),
+        ),
     )
 
 
@@ -153,7 +170,13 @@ def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
 
 
 def _case(
-    name: str, case: CaseSettings, found: Benchmark, settings: Settings, vendor: Vendor, local_python: str
+    name: str,
+    case: CaseSettings,
+    found: Benchmark,
+    settings: Settings,
+    vendor: Vendor,
+    local_python: str,
+    origin: SettingsOrigin,
 ) -> ResolvedCase:
     problems: list[Problem] = []
 
@@ -166,9 +189,12 @@ def _case(
             problems.append(Problem(settings.source(f"{name}.{key}"), f"{name}.{key}", value, str(error)))
         return None
 
+    def load() -> LoadedConfig[CaseConfig]:
+        return _load_config(found, config_file, case.overrides)
+
     directory = case_dir(vendor.name, found.model, found.framework)
     config_file = directory / "config" / f"{case.config}.py"
-    loaded = attempt("config", case.config, lambda: _load_config(found, config_file, case.overrides))
+    loaded = attempt("config", case.config, lambda: origin.settings(name, config_file, found.config_class, load))
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
     if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
@@ -208,7 +234,11 @@ def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) 
     if not file.is_file():
         there = sorted(path.stem for path in file.parent.glob("*.py"))
         raise ValueError(f"no file {file.name} in {file.parent}; {nearest(file.stem, there)}")
-    return trace_case_config(found.config_class, file, overrides)
+    loaded = trace_case_config(found.config_class, file, overrides)
+    if lost := lost_in_json(loaded.config):
+        allowed = "expected a value that JSON can carry: ranks read the settings as JSON"
+        raise ConfigError(Problem(loaded.origins[key], key, getattr(loaded.config, key), allowed) for key in lost)
+    return loaded
 
 
 def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements: tuple[Path, ...]) -> ImageSpec | None:

@@ -13,10 +13,12 @@ from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure, Verdict
+from training.benchmarks.driver.protocol.case_file import CASE_FILE
 from training.benchmarks.driver.protocol.perflog import Event
 
 MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
 TORN_CHARACTERS = 200  # shown in a warning about a line that was cut off
+SHA256_DIGITS = 64
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
@@ -49,11 +51,14 @@ class Judgement:
     devices: tuple[str, ...] = ()
 
 
-def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None) -> Judgement:
+def judge(
+    outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None, case_sha256: str | None = None
+) -> Judgement:
     """Judge a round.
 
     Args:
         ended_early: verdict and reason if the controller itself ended the round (time limit, interruption).
+        case_sha256: of the plan's case.json, which every rank has to name; None: it is not compared.
     """
     logs_of = {outcome.node.host: outcome.rank_logs() for outcome in outcomes}
     logs = {log.rank: log for found in logs_of.values() for log in found}
@@ -68,7 +73,7 @@ def judge(outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] |
             reason = f"{reason}; {describe(failure)}"
     elif failure is not None:
         verdict, reason = Verdict.FAIL, describe(failure)
-    elif (failure := _wrong_content(outcomes, logs_of)) is not None:
+    elif (failure := _wrong_content(outcomes, logs_of, case_sha256)) is not None:
         verdict, reason = Verdict.FAIL, failure.message
     else:
         verdict, reason = Verdict.PASS, "all ranks finished"
@@ -112,24 +117,42 @@ def _left_out(log: RankLog) -> list[str]:
     return [f"rank {log.rank}: PerfLog: {sentence}" for sentence in (*log.cut, *torn)]
 
 
-def _wrong_content(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]]) -> FirstFailure | None:
-    """The failure of a round whose tasks all ended with 0: an incomplete log, a violated rule, or a missing success."""
+def _wrong_content(
+    outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]], case_sha256: str | None
+) -> FirstFailure | None:
+    """The failure of a round whose tasks all ended with 0: an incomplete log, a violated rule, other settings than the
+    plan's, or a missing success.
+    """
     for outcome in outcomes:
         if missing := outcome.missing():
             host = outcome.node.host
             return _no_exit(host, None, f"{host}: not collected: {', '.join(missing)}", tail(outcome.output))
     for log, host in sorted(((log, host) for host, logs in logs_of.items() for log in logs), key=lambda it: it[0].rank):
-        finished = log.value(Event.FINISHED) or {}
-        what = None
-        if log.problems:
-            what = f"PerfLog: {log.problems[0]}"
-        elif finished.get("correct") == "fail":
-            what = "received data is wrong"
-        elif finished.get("converged") is False:
-            what = "the target was not reached"
+        what = f"PerfLog: {log.problems[0]}" if log.problems else _other_case(log, case_sha256) or _says_it_failed(log)
         if what is not None:
             return _no_exit(host, log.rank, f"rank {log.rank}: {what}", log.tail)
     return None
+
+
+def _says_it_failed(log: RankLog) -> str | None:
+    finished = log.value(Event.FINISHED) or {}
+    if finished.get("correct") == "fail":
+        return "received data is wrong"
+    return "the target was not reached" if finished.get("converged") is False else None
+
+
+def _other_case(log: RankLog, case_sha256: str | None) -> str | None:
+    """What is wrong with the case.json that a rank says it read, against the plan's."""
+    if case_sha256 is None:
+        return None
+    found = (log.value(Event.SUBMIT_INFO) or {}).get("case_sha256")
+    if found is None:
+        return f"its SUBMIT_INFO names no case_sha256: whether it ran the plan's {CASE_FILE} cannot be told"
+    if found == case_sha256:
+        return None
+    return (
+        f"it ran another {CASE_FILE} than the plan's: sha256 {str(found)[:SHA256_DIGITS]}, the plan's is {case_sha256}"
+    )
 
 
 def _no_exit(host: str, rank: int | None, message: str, log_tail: str) -> FirstFailure:

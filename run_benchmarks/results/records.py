@@ -116,8 +116,9 @@ class Integrity(_Record):
 class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
-    `integrity` is None in records of versions that did not look. `code_digest` and `config_sha256` (of the case's
-    settings as in run.json) identify what it ran, `devices` the types of device: each rank's, once.
+    `integrity` is None in records of versions that did not look. `code_digest`, `config_sha256` (of the case's settings
+    as in run.json) and `case_sha256` (of the case.json that its ranks read) identify what it ran, `devices` the types
+    of device: each rank's, once.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -134,6 +135,7 @@ class RoundRecord(_Record):
     phase_seconds: dict[str, float]
     code_digest: str | None = None
     config_sha256: str | None = None
+    case_sha256: str | None = None
     master_port: int | None
     world_size: int
     devices: list[str] = []

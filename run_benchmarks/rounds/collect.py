@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CollectError
@@ -27,6 +27,7 @@ def collect_node(
     framework: str,
     master_port: int,
     *,
+    config: Mapping[str, object] | None = None,
     limits: CollectLimits | None = None,
     warn: Callable[[str], None] = LOG.warning,
 ) -> None:
@@ -38,7 +39,7 @@ def collect_node(
     Raises:
         HostError: files could not be brought, as one of its kinds; the launch log is written in any case.
     """
-    secrets = secret_values(node.workload.environment, node.workload.argv)
+    secrets = secret_values(node.workload.environment, node.workload.argv, config)
     outcome.output = mask_output(outcome.output, secrets)
     write_text(outcome.folder / f"start_{framework}_task.log", _launch_log(node, outcome, master_port))
     outcome.incomplete = True

@@ -58,7 +58,7 @@ def write_round(
 
 def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
     """Judge the collected files of a round and make its record."""
-    judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early)
+    judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256)
     reason = judgement.reason
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
         reason += f", in attempt {facts.attempt}"
@@ -76,6 +76,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         phase_seconds=facts.phase_seconds,
         code_digest=context.code.digest,
         config_sha256=config_digest(mask_config(case.config)),
+        case_sha256=case.case_sha256,
         master_port=facts.master_port,
         world_size=case.nnodes * case.nproc,
         devices=list(judgement.devices),
@@ -115,6 +116,7 @@ def unjudged_record(
         phase_seconds=facts.phase_seconds,
         code_digest=context.code.digest,
         config_sha256=config_digest(mask_config(case.config)),
+        case_sha256=case.case_sha256,
         master_port=facts.master_port,
         world_size=case.nnodes * case.nproc,
         metrics={},

@@ -214,13 +214,13 @@ class RoundRunner:
         for_each(self._nodes, action).raise_first()
 
     def _prepare(self) -> None:
-        seconds = self._context.interruption.seconds_left(PREPARE_SECONDS)
+        seconds, case = self._context.interruption.seconds_left(PREPARE_SECONDS), self._case.case_file
 
         def prepare(node: RunningNode) -> None:
             is_master = node.plan.host == self._plan.master
             port_from = self._plan.port_from if is_master else None
             self._put_code_right(node, seconds)
-            port = prepare_node(node, self._context.plan, port_from=port_from, deadline=seconds)
+            port = prepare_node(node, self._context.plan, case=case, port_from=port_from, deadline=seconds)
             self._master_port = port if is_master else self._master_port
 
         self._each(prepare)
@@ -310,6 +310,7 @@ class RoundRunner:
                 node.outcome,
                 self._case.framework,
                 port,
+                config=self._case.config,
                 limits=self._context.collect_limits,
                 warn=node.warnings.append,
             )

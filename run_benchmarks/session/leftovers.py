@@ -13,9 +13,11 @@ from run_benchmarks.results.records import NodeRecord
 SECONDS = 60.0
 # Arguments: the run's folder, the host's name as the plan has it. A home that hosts share holds the folders of them
 # all: what could not be collected of a lost one is not for the others to remove. Who is last removes what is empty.
+# The settings of the cases go in any case: no rank reads them any more, and they may hold secrets.
 SCRIPT = r"""
 [ -d "$1" ] || exit 0
 rm -rf "$1"/*/*/"$2"_noderank[0-9]* || exit
+rm -f "$1"/*/*.json || exit
 find "$1" -depth -type d -exec rmdir {} \; 2>/dev/null
 true
 """

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
 from run_benchmarks.settings.host_selection import with_hosts
 from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol.case_file import CaseFile
 
 RUN_ID = re.compile(r"run[0-9]{14}")
 OWNER_FILE = ".owner"
@@ -79,15 +80,15 @@ class PreparedRun:
         return hashlib.sha256(self.plan.model_dump_json(exclude=places).encode()).hexdigest()
 
 
-def prepare(settings: Settings, run_id: str) -> PreparedRun:
-    """Resolve and plan, without touching a host.
+def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | None = None) -> PreparedRun:
+    """Resolve and plan, without touching a host; `recorded` are the settings that a run to be resumed began with.
 
     Where every case names its hosts, the others of HOSTS take no part in the run.
 
     Raises:
         ConfigError: the settings name something that does not exist or does not fit.
     """
-    resolved = resolve(settings, local_python=sys.executable)
+    resolved = resolve(settings, local_python=sys.executable, recorded=recorded)
     named = [case.settings.hosts for case in resolved.cases]
     used = tuple(name for name in settings.cluster.HOSTS if any(hosts is None or name in hosts for hosts in named))
     if used != settings.cluster.HOSTS:

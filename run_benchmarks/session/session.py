@@ -20,6 +20,7 @@ from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
@@ -79,7 +80,7 @@ class Session:
         self._skipped: dict[str, str] = {}
         self._code_differences: dict[str, list[str]] = {}
         self._images: Mapping[str, ImageIdentity] = {}
-        self._revision = revision(ROOT, set(prepared.code.names))
+        self._revision = revision(ROOT, {*prepared.code.names, *(case.config_file for case in prepared.plan.cases)})
         test = prepared.settings.test
         self._standards = Standards(test.BASELINE, test.BASELINE_PERCENT)
 
@@ -88,6 +89,7 @@ class Session:
         self._journal.append(self._started())
         (self._result_dir / SEAL_FILE).unlink(missing_ok=True)  # that of an earlier controller; this one writes its own
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
+        self._record_settings()
         self._begin()
         with connected(self._prepared.settings.cluster) as hosts:
             try:
@@ -123,6 +125,15 @@ class Session:
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
         )
+
+    def _record_settings(self) -> None:
+        """Keep each case's settings, without secrets; those of the first start stay where the run is resumed."""
+        folder = self._result_dir / CASES_FOLDER
+        folder.mkdir(mode=0o750, exist_ok=True)
+        for case in self._plan.cases:
+            file = folder / f"{case.folder}.json"
+            if not file.exists():
+                write_text(file, case.case_file.masked.text)
 
     def _begin(self) -> None:
         """Take over the records of rounds that ended under an earlier controller, and start the run's clock.

@@ -39,7 +39,7 @@ from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
-from tests.run_benchmarks.results.rounds import STEP, outcome, round_record, run_record
+from tests.run_benchmarks.results.rounds import STEP, SUBMIT, outcome, round_record, run_record
 from training.benchmarks.driver.protocol.baseline_file import BaselineError
 from training.benchmarks.driver.protocol.default_outcome import compare
 from training.benchmarks.driver.protocol.perflog import Event
@@ -53,7 +53,7 @@ class WholePath:
     """The whole way from a node's files to a report, again and again in one folder."""
 
     def __init__(self, prepared: PreparedRun, folder: Path) -> None:
-        self._folder, self._case = folder, prepared.plan.cases[0]
+        self._folder, self._case = folder, as_logged(prepared.plan.cases[0])
         self._context = context(prepared, folder)
 
     def go(self, files: Mapping[str, bytes]) -> RoundRecord:
@@ -104,6 +104,11 @@ def context(prepared: PreparedRun, folder: Path) -> RunContext:
         interruption=Interruption("clean"),
         link_limit=5.0,
     )
+
+
+def as_logged(case: CasePlan) -> CasePlan:
+    """The case with the case.json that the logs of these tests name."""
+    return case.model_copy(update={"case_sha256": SUBMIT.case_sha256})
 
 
 def node(case: CasePlan, found: NodeOutcome) -> RunningNode:
@@ -173,7 +178,7 @@ def test_what_the_judge_breaks_at_is_the_round_s_verdict_and_names_the_host(
 
     monkeypatch.setattr(NodeOutcome, "exit_record", breaks)
     prepared = prepare(load(), new_run_id())
-    case = prepared.plan.cases[0]
+    case = as_logged(prepared.plan.cases[0])
     outcomes = [outcome(tmp_path, host, rank) for rank, host in enumerate(("node1", "node2"))]
     nodes = [RunningNode(plan=each.node, host=LocalHost("localhost"), outcome=each) for each in outcomes]
     nodes[0].warnings.append("node1: \ud800")
@@ -218,7 +223,9 @@ def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
                 (found.folder / name).write_bytes(sent[0])
             assert poison.encode() in (found.folder / "rank0.out.log").read_bytes()
         facts = dataclasses.replace(FACTS, index=index)
-        return write_round(place / "round.json", context(prepared, tmp_path), case, [node(case, found)], facts)
+        return write_round(
+            place / "round.json", context(prepared, tmp_path), as_logged(case), [node(case, found)], facts
+        )
 
     monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     folders = (

@@ -38,10 +38,13 @@ class Runs:
 
     def port(self, owner: str, port_from: int | None) -> int | None:
         plan = self.plan(owner)
-        node = plan.cases[0].rounds[0].nodes[0].model_copy(update={"log_dir_host": str(self._folder / owner)})
+        own = self._folder / owner
+        places = {"log_dir_host": str(own), "case_file_host": str(own / "case.json")}
+        node = plan.cases[0].rounds[0].nodes[0].model_copy(update=places)
         outcome = NodeOutcome(node=node, folder=self._folder)
         running = RunningNode(plan=node, host=LocalHost("localhost"), outcome=outcome)
-        found = prepare_node(running, plan, port_from=port_from, deadline=SECONDS)
+        case = plan.cases[0].case_file
+        found = prepare_node(running, plan, case=case, port_from=port_from, deadline=SECONDS)
         assert (self._folder / owner).is_dir()
         return found
 

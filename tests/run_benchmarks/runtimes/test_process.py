@@ -62,6 +62,7 @@ class Tasks:
             image=None,
             workdir=str(ROOT),
             log_dir_host=str(self.folder / "node1"),
+            case_file_host=str(self.folder / "case.json"),
             mounts=(),
             options=ContainerOptions(),
             workload=task,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 MASK = "***"
@@ -30,14 +30,33 @@ def mask_text(text: str) -> str:
     return URL_TOKEN.sub(rf"\1{MASK}@", URL_PASSWORD.sub(rf"\1:{MASK}@", text))
 
 
-def secret_values(environment: Mapping[str, str], argv: Sequence[str] = ()) -> frozenset[str]:
-    """Values of secret names in an environment and in `name=value` words, line by line, as text and as JSON."""
+def secret_values(
+    environment: Mapping[str, str], argv: Sequence[str] = (), config: Mapping[str, Any] | None = None
+) -> frozenset[str]:
+    """Values of secret names in an environment, in `name=value` words and in a case's settings.
+
+    Each is taken line by line, as text and as JSON has it.
+    """
     values = [value for name, value in environment.items() if SECRET_VARIABLE.search(name)]
     assignments = [match for word in argv if (match := ASSIGNMENT.fullmatch(word))]
     values += [match[0][match.end(1) + 1 :].strip("\"'") for match in assignments if SECRET_SETTING.search(match[1])]
+    values += _secret_settings(config or {})
     lines = {line.strip() for value in values for line in value.splitlines()}
     lines = {line for line in lines if len(line) >= SHORTEST_SECRET}
     return frozenset(lines | {json.dumps(line)[1:-1] for line in lines})
+
+
+def _secret_settings(config: Mapping[str, Any]) -> Iterator[str]:
+    """The values of telling names in a JSON object, nested as it may be."""
+    pending: list[tuple[bool, Any]] = [(False, config)]
+    while pending:
+        secret, value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += [(secret or bool(SECRET_SETTING.search(key)), item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            pending += [(secret, item) for item in value]
+        elif secret and value is not None:
+            yield str(value)
 
 
 def mask_output(text: str, secrets: Collection[str]) -> str:

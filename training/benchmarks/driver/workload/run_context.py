@@ -12,7 +12,8 @@ import torch
 
 import vendors
 from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_config import ConfigT, load_case_config
+from training.benchmarks.driver.protocol.case_config import ConfigT
+from training.benchmarks.driver.protocol.case_file import settings_of
 from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.protocol.problems import ConfigError
@@ -54,7 +55,7 @@ def open_run(
     arguments = parse_arguments(model, sys.argv[1:] if argv is None else argv)
     try:
         placement = Placement.from_environment()
-        config = load_case_config(config_class, arguments.config_file, arguments.overrides)
+        config, case_sha256 = settings_of(arguments, model, framework, config_class)
         backend = config.backend or _backend_of(arguments.vendor)
         device = process_group.device_for(backend, placement.local_rank)
     except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
@@ -66,6 +67,7 @@ def open_run(
         model=model,
         framework=framework,
         case=arguments.case,
+        case_sha256=case_sha256,
         config=mask_config(config.model_dump(mode="json")),
         world_size=placement.world_size,
         nnodes=placement.nnodes,

@@ -61,7 +61,10 @@ class PerfLogRecord(BaseModel):
 
 
 class SubmitInfo(BaseModel):
-    """The value of SUBMIT_INFO: what runs, with which settings, where. `config` is the whole resolved case config."""
+    """The value of SUBMIT_INFO: what runs, with which settings, where. `config` is the whole resolved case config.
+
+    `case_sha256` is that of the case.json that the settings were read from; None in a run by hand without one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -70,6 +73,7 @@ class SubmitInfo(BaseModel):
     model: str
     framework: str
     case: str | None
+    case_sha256: str | None = None
     config: dict[str, JsonValue]
     world_size: int = Field(ge=1)
     nnodes: int = Field(ge=1)
