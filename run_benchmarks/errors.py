@@ -25,7 +25,7 @@ class HostError(ClusterDynoError):
 
 
 class ConnectError(HostError):
-    """No connection to the host: unreachable, refused, or the log-in was not accepted."""
+    """No connection to the host: unreachable, refused, or the login was not accepted."""
 
 
 class HostKeyError(ConnectError):
@@ -41,7 +41,7 @@ class LinkLostError(HostError):
 
 
 class LoginShellError(HostError):
-    """The account's log-in shell did not start a command: its start files end the session, or it may not run any."""
+    """The account's login shell did not start a command: its start files end the session, or it may not run any."""
 
 
 class CommandError(HostError):

@@ -90,7 +90,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     """Go on with the run in `folder`, whose controller is gone; returns the exit code.
 
     Raises:
-        JournalError: it has no journal, has ended, is worked on, or the files now say something else than then.
+        JournalError: it has no journal, has ended, is worked on, or the files changed since the run started.
     """
     os.umask(UMASK)
     past = Journal(folder).read()

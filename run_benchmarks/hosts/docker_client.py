@@ -126,7 +126,7 @@ class BoundedSocket(socket.socket):
 class BoundedChannel:
     """A paramiko channel in place of a socket that waits as `limits` allows.
 
-    Output of the log-in shell before the command's mark is dropped.
+    Output of the login shell before the command's mark is dropped.
     """
 
     def __init__(self, channel: paramiko.Channel, limits: Limits) -> None:
@@ -145,7 +145,7 @@ class BoundedChannel:
         """See Channel.recv.
 
         Raises:
-            ConnectionError: the log-in shell ends before the command begins.
+            ConnectionError: the login shell ends before the command begins.
         """
         while not self._begun.seen:
             if not (chunk := self._receive(size)):

@@ -58,7 +58,7 @@ def load(endpoint: Endpoint) -> Known:
     the host with or without its port.
 
     Only that host's entries are parsed: paramiko compares each entry with all others, which took most of the time of a
-    log-in with the keys of 64 hosts in the file.
+    login with the keys of 64 hosts in the file.
     """
     name, bare = endpoint.known_name, endpoint.certified_name
     keys: list[paramiko.PKey] = []

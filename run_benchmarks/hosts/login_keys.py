@@ -1,4 +1,4 @@
-"""Provides the keys for a log-in in the order of trial: files with their certificates, then the agent's keys."""
+"""Provides the keys for a login in the order of trial: files with their certificates, then the agent's keys."""
 
 from __future__ import annotations
 

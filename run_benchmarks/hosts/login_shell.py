@@ -1,4 +1,4 @@
-"""Builds commands that work in any log-in shell: sshd hands them to the account's shell, which may be tcsh or fish.
+"""Builds commands that work in any login shell: sshd hands them to the account's shell, which may be tcsh or fish.
 
 The shell sees plain words only; the command itself travels in base64 and is read by the host's `sh`. It begins with a
 mark on stdout: output before it came from the shell's start files, and without a mark these ended the shell.
@@ -29,7 +29,7 @@ START_FILES = "~/.bashrc, ~/.zshenv, ~/.cshrc, ~/.tcshrc or ~/.config/fish/confi
 
 
 def bounded_command(argv: Sequence[str], deadline: float) -> str:
-    """The line for a log-in shell that runs `argv`, reports its process group, and is killed by the host after
+    """The line for a login shell that runs `argv`, reports its process group, and is killed by the host after
     `deadline` seconds.
     """
     seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # an integer: busybox' timeout accepts no other
@@ -37,7 +37,7 @@ def bounded_command(argv: Sequence[str], deadline: float) -> str:
 
 
 def plain_command(script: str) -> str:
-    """The line for a log-in shell that runs a script of `sh` after the mark."""
+    """The line for a login shell that runs a script of `sh` after the mark."""
     return f"exec {DECODE} {_words(f'echo {BEGIN.decode().strip()}; {script}')}"
 
 

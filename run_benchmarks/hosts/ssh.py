@@ -91,7 +91,7 @@ class SshHost:
         """Connect, or connect again after the link was lost.
 
         Raises:
-            ConnectError: the host cannot be reached or refuses the log-in.
+            ConnectError: the host cannot be reached or refuses the login.
             HostKeyError: the host's key is not trusted.
         """
         with self._connecting:
@@ -122,7 +122,7 @@ class SshHost:
         """Drop the connection in any state and make a new one.
 
         Raises:
-            ConnectError: the host cannot be reached or refuses the log-in.
+            ConnectError: the host cannot be reached or refuses the login.
             HostKeyError: the host's key is not trusted.
         """
         with self._connecting:

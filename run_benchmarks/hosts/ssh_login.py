@@ -54,7 +54,7 @@ def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
 
     Raises:
         HostKeyError: the host's key is unknown, differs from the recorded one, or has an invalid certificate.
-        ConnectError: the host cannot be reached, or refuses the log-in.
+        ConnectError: the host cannot be reached, or refuses the login.
     """
     for attempt in range(BANNER_RETRIES):
         began = time.monotonic()
@@ -88,7 +88,7 @@ def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
 
 
 def scan(endpoint: Endpoint, ways: Ways) -> paramiko.PKey:
-    """A host's key, without logging in; the log-in to jump hosts must succeed.
+    """A host's key, without logging in; the login to jump hosts must succeed.
 
     Raises:
         ConnectError: the host cannot be reached.

@@ -20,7 +20,7 @@ SEND_BYTES = 1 << 15  # size of a packet: paramiko sends no more at once
 
 
 def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> int | None:
-    """The process group that a command reported, waiting for a slow log-in shell until `limit` (monotonic seconds)."""
+    """The process group that a command reported, waiting for a slow login shell until `limit` (monotonic seconds)."""
     while err.group is None and not channel.closed and time.monotonic() < limit:
         if channel.recv_stderr_ready():
             err.add(channel.recv_stderr(CHUNK))

@@ -1,6 +1,6 @@
 """Opens connections to hosts: direct ones, through jump hosts, through a command of the head node (ProxyCommand).
 
-All hosts behind one jump host share one connection to it, each with a channel of its own: 512 hosts cost it one log-in,
+All hosts behind one jump host share one connection to it, each with a channel of its own: 512 hosts cost it one login,
 whereas its MaxStartups would refuse most of 512.
 """
 
@@ -137,7 +137,7 @@ class Ways:
 
         Raises:
             OSError: the host cannot be reached.
-            ConnectError: a jump host on the way cannot be reached, or refuses the log-in or the forwarding.
+            ConnectError: a jump host on the way cannot be reached, or refuses the login or the forwarding.
         """
         if endpoint.proxy_command:
             return run_proxy(endpoint.proxy_command)

@@ -13,7 +13,7 @@ def with_power_meters(bound: Bound, facts: HostFacts) -> Bound:
     """`bound` with the host's power meters: RAPL's counters, read-only, and the devices of the management controller
     (IPMI).
 
-    The host decides who may use them: the monitor runs as the log-in's user, with that user's groups.
+    The host decides who may use them: the monitor runs as the login's user, with that user's groups.
     """
     return replace(
         bound,

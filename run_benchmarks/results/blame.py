@@ -2,7 +2,7 @@
 
 A rank that reports a lost peer, or a wait for others that timed out, is a witness and not a cause. Causes are a rank
 that failed by itself, one that exited with code 0 but without FINISHED, and a node that failed as a whole; the first of
-them by the head node's clock counts. Without a cause, results.standstill looks for a rank that stands still.
+them by the head node's clock counts. Without a cause, results.standstill looks for a rank that hangs.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class _Record(BaseModel):
 
 
 class FirstFailure(_Record):
-    """Where a round broke first, or stood still. `rank` is None if a node failed before or beside its ranks.
+    """Where a round failed first, or stalled. `rank` is None if a node failed before or beside its ranks.
 
     Both `host` and `rank` are None if they cannot be determined; `message` says why. `evidence` supports the statement.
     """

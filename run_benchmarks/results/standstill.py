@@ -68,7 +68,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class StallCause:
-    """The rank that stands still, and where; `rank` is None if it cannot be determined, and `message` says why."""
+    """The rank that hangs, and where; `rank` is None if it cannot be determined, and `message` says why."""
 
     rank: Standing | None
     message: str
@@ -110,7 +110,7 @@ def _unheard(there: Sequence[Standing]) -> list[Standing]:
 
 
 def _behind(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still and have begun fewer collectives of a group than another member."""
+    """Ranks that hang and have begun fewer collectives of a group than another member."""
     most = _most(there)
     return [rank for rank in there if rank.is_still() and _lag(rank, most) is not None]
 
@@ -131,7 +131,7 @@ def _lag(rank: Standing, most: dict[str, int]) -> tuple[str, int, int] | None:
 
 
 def _elsewhere(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still outside a collective, while others wait in one."""
+    """Ranks that hang outside a collective, while others wait in one."""
     if not any(rank.waits_in() for rank in there):
         return []
     return [rank for rank in there if rank.is_still() and rank.waits_in() is None]
@@ -143,13 +143,13 @@ def _silent(there: Sequence[Standing]) -> list[Standing]:
 
 
 def _alone(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still while others progress, and wait for none of them."""
+    """Ranks that hang while others progress, and wait for none of them."""
     found = [rank for rank in there if rank.is_still() and rank.waits_in() is None]
     return found if len(found) < len(there) else []
 
 
 def _fewest_events(there: Sequence[Standing]) -> list[Standing]:
-    """Ranks that stand still and have logged less than others, if nothing is known of collectives."""
+    """Ranks that hang and have logged less than others, if nothing is known of collectives."""
     if any(rank.state and rank.state.collectives for rank in there):
         return []
     counts = [rank.state.events if rank.state else 0 for rank in there]

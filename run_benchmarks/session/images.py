@@ -30,7 +30,7 @@ def provide_images(
         the images by tag.
 
     Raises:
-        TaskError: an image cannot be had, or hosts have different ones under a name that the user gave.
+        TaskError: an image is not available, or hosts have different images under a name that the user gave.
         InterruptedRunError: a signal came.
     """
     found = runtime.provide_images(plan, _specs(resolved), hosts, settled, interruption.check)

@@ -71,7 +71,7 @@ class RoundScheduler:
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
-        new one; then the case's retries, those aside that an earlier controller made.
+        new one; then the case's retries, except for those that an earlier controller made.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.

@@ -138,7 +138,7 @@ class Session:
     def _begin(self) -> None:
         """Take over the records of rounds that ended under an earlier controller, and start the run's clock.
 
-        Where such a controller left a round running the clock starts later: that round is to be ended and collected.
+        Where such a controller left a round running the clock starts later: that round must be ended and collected.
         """
         self._past = self._journal.read()
         self._started_ms = self._past.begun_ms

@@ -41,9 +41,7 @@ class CaseSettings(BaseModel):
     data_dir_host: str | None = Field(None, description="the data on the hosts, an absolute path")
     data_dir_container: str | None = Field(None, description="where a container sees the data")
     time_limit: Seconds | None = Field(None, description="seconds a round may take; none: TIME_LIMIT")
-    stall_limit: Seconds | None = Field(
-        None, description="seconds in which a rank may get no further; none: STALL_LIMIT"
-    )
+    stall_limit: Seconds | None = Field(None, description="seconds a rank may go without progress; none: STALL_LIMIT")
     retries: Retries = Field(0, description="how often a round that failed is run again")
     overrides: dict[str, JsonValue] = Field(
         {}, description='settings of the case config to change, e.g. `{"sizes": "1M..1G x4"}`'

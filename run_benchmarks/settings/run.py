@@ -92,7 +92,7 @@ class TestConf(BaseModel):
     TIME_LIMIT: Seconds = Field(86400.0, description="seconds a round may take")
     STALL_LIMIT: Seconds = Field(
         1800.0,
-        description="seconds in which a rank may get no further ([reliability](reliability.md#what-is-done-about-it))",
+        description="seconds a rank may go without progress ([reliability](reliability.md#what-is-done-about-it))",
     )
     RUN_TIME_LIMIT: Seconds | None = Field(
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"

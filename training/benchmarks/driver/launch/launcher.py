@@ -8,7 +8,7 @@
 It holds an exclusive flock on D/workload.lock while it lives, sends each rank's output to D/rank<global rank>.out.log,
 keeps the progress of the ranks in D/rank_states.json, and writes D/node_exit.json at the end in any case. Its exit code
 is 0 or that of the first failed rank (128 + signal). On SIGUSR1 every rank writes its stacks into its log. After
---max_seconds it stops as on SIGTERM, so that nothing runs for ever on a host that lost its controller.
+--max_seconds it stops as on SIGTERM, so that nothing keeps running on a host that lost its controller.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Reports a rank's progress to its launcher: its start, its counts every two seconds, and its exit.
 
-A log line proves no progress: a thread may print while the rank stands still. These counts do. They need no torch; if
+A log line proves no progress: a thread may print while the rank hangs. These counts do. They need no torch; if
 torch is loaded, they include the collectives that each process group has begun, and if torch's flight recorder is on
 (TORCH_FR_BUFFER_SIZE, or TORCH_NCCL_TRACE_BUFFER_SIZE for NCCL alone), the collectives that have not ended.
 """
