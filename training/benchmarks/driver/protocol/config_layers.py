@@ -18,6 +18,7 @@ EXTENDS = "extends"
 MOST_FILES = 4
 
 _CONFIG_NAME = re.compile(r"[A-Za-z0-9_]+")
+_NOTHING = object()  # None is a value that `extends` may wrongly have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
         except ConfigError as error:
             problems += error.problems
             break
-        extended = values.pop(EXTENDS, None) if EXTENDS in values else _NOTHING
+        extended = values.pop(EXTENDS, _NOTHING)
         chain.append(Layer(path=current, values=values))
         if extended is _NOTHING:
             break
@@ -72,9 +73,6 @@ def read_layers(path: Path, base: Path | None) -> Layers:
         except ConfigError as error:
             problems += error.problems
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
-
-
-_NOTHING = object()
 
 
 def _root(base: Path) -> Layer:
