@@ -11,7 +11,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.session.preparation import RUN_ID
+from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 

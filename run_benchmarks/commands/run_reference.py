@@ -8,7 +8,7 @@ from pathlib import Path
 
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.session.preparation import RUN_ID
+from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings, load_settings

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_benchmarks.commands.detaching import go_to_the_background
 from run_benchmarks.commands.diagnose import Ladder, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.console.command_line import own_command, run_word
@@ -27,15 +28,8 @@ from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
-from run_benchmarks.session.preparation import (
-    PreparedRun,
-    connected,
-    new_run_folder,
-    new_run_id,
-    owner_of,
-    prepare,
-    result_root,
-)
+from run_benchmarks.session.preparation import PreparedRun, connected, prepare
+from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_of, result_root
 from run_benchmarks.session.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
 from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
@@ -45,7 +39,6 @@ from run_benchmarks.state.run_lock import controlling, is_controlled
 from training.benchmarks.driver.protocol.baseline_file import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
-CONSOLE_FILE = "console.log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +146,7 @@ def _climb(ladder: Ladder) -> int:
 
 
 def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
-    if detach and not _go_to_the_background(folder):
+    if detach and not go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
         for word in ("attach", "status", "stop"):
             print(f"  {own_command(word, run_word(folder))}")
@@ -204,22 +197,6 @@ def _learn(session: Session, record: RunRecord, file: Path) -> bool:
         complain(f"--save-baseline {error}")
         return False
     LOG.info("Baseline: %s, %d measurements of %d cases", file, sum(len(each.entries) for each in found), len(found))
-    return True
-
-
-def _go_to_the_background(folder: Path) -> bool:
-    """Fork; True in the child, which has no terminal any more and writes to console.log. No thread runs yet."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if os.fork() != 0:
-        return False
-    os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(folder / CONSOLE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-    for source, targets in ((null, (0,)), (output, (1, 2))):
-        for target in targets:
-            os.dup2(source, target)
-        os.close(source)
     return True
 
 

@@ -30,6 +30,11 @@ class Verdict(StrEnum):
     TIMEOUT = "timeout"
     ABORTED = "aborted"
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether a round ended badly by itself: neither passed, nor left out, nor ended by a person or a lost task."""
+        return self in (Verdict.FAIL, Verdict.TIMEOUT)
+
 
 def with_remarks(verdict: Verdict, count: int) -> str:
     """A verdict together with the number of its remarks."""

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import os
-import re
-import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from run_benchmarks.console.command_line import DEFAULT_RESULTS
-from run_benchmarks.console.command_line import ROOT as ROOT
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
@@ -33,11 +26,6 @@ from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes,
 from run_benchmarks.settings.host_selection import with_hosts
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_file import CaseFile
-
-RUN_ID = re.compile(r"run[0-9]{14}")
-OWNER_FILE = ".owner"
-OWNER_BYTES = 4
-FOLDER_MODE = 0o750
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,50 +95,6 @@ def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | 
     code = bundle(ROOT, nested_mount_points(settings))
     plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
     return PreparedRun(settings=settings, resolved=resolved, code=code, plan=plan)
-
-
-def new_run_id() -> str:
-    """`run` and the local time, the seed's form."""
-    return time.strftime("run%Y%m%d%H%M%S")
-
-
-def new_run_folder(root: Path) -> Path:
-    """Make the folder of a new run; who comes in the same second gets the next one.
-
-    Raises:
-        OSError: the folder cannot be made.
-    """
-    root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    while True:
-        folder = root / new_run_id()
-        try:
-            folder.mkdir(mode=FOLDER_MODE)
-        except FileExistsError:
-            time.sleep(0.1)
-        else:
-            return folder
-
-
-def owner_of(root: Path) -> str:
-    """The token that tells this result folder's runs from all others on the hosts; made once.
-
-    Raises:
-        OSError: the file cannot be read or written.
-    """
-    path = root / OWNER_FILE
-    with contextlib.suppress(FileExistsError):
-        temporary = root / f"{OWNER_FILE}.{secrets.token_hex(OWNER_BYTES)}"
-        temporary.write_text(secrets.token_hex(OWNER_BYTES), encoding="ascii")
-        try:
-            os.link(temporary, path)  # unlike a rename, fails where another controller was first
-        finally:
-            temporary.unlink()
-    return path.read_text(encoding="ascii").strip()
-
-
-def result_root(settings: Settings) -> Path:
-    """Where runs are kept on the head node."""
-    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or DEFAULT_RESULTS)
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:

@@ -1,4 +1,4 @@
-"""Records the failed attempts before the one that counts, so that a late pass is not taken for a pass at once."""
+"""Decides whether a round is run again, and names the attempts before the one that counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from run_benchmarks.plan.plan import round_folder
-from run_benchmarks.results.records import EarlierAttempt, RoundRecord, read_round
+from run_benchmarks.results.records import EarlierAttempt, RoundRecord, Verdict, read_round
+
+
+def may_retry(verdict: Verdict, failures: int, retries: int) -> bool:
+    """Whether a round is run again after an attempt with this verdict.
+
+    Args:
+        failures: attempts at the round that failed, this one included, earlier controllers' too.
+        retries: how often the case wants a failed round to be run again.
+    """
+    return verdict.is_failure and failures <= retries
 
 
 def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[EarlierAttempt]:

@@ -22,9 +22,10 @@ from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.preparation import PreparedRun
+from run_benchmarks.session.retries import may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import RETRIED, Journal, JournalState, RoundEnded
+from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
 
 
 class TooFewHostsError(ClusterDynoError):
@@ -80,12 +81,12 @@ class RoundScheduler:
         attempt = self._past.attempts.get((case.name, index), 0)
         record, tries = self._take_over(case, index), self._past.failures[case.name, index]
         if record is not None:
-            tries += record.verdict in RETRIED
+            tries += record.verdict.is_failure
             yield record
         while (
             record is None
             or record.verdict is Verdict.ABORTED
-            or (record.verdict in RETRIED and tries <= case.retries and not self._interruption.time_is_up())
+            or (may_retry(record.verdict, tries, case.retries) and not self._interruption.time_is_up())
         ):
             self._interruption.check()
             attempt, tries = attempt + 1, tries + 1
@@ -221,7 +222,7 @@ def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
 def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
     """How many of the recorded rounds are not to be run: those before one that failed with retries of the case left."""
     for number, record in enumerate(records):
-        if record.verdict in RETRIED and past.failures[case.name, record.round] <= case.retries:
+        if may_retry(record.verdict, past.failures[case.name, record.round], case.retries):
             return number
     return len(records)
 

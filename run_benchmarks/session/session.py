@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from container.engine_images import ImageIdentity
-from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.command_line import ROOT, own_command, run_word
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
@@ -38,10 +38,7 @@ from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
 from run_benchmarks.results.standards import Held, Standards, case_baseline
 from run_benchmarks.session.images import image_records
 from run_benchmarks.session.leftovers import remove_collected
-from run_benchmarks.session.preparation import ROOT as ROOT
 from run_benchmarks.session.preparation import PreparedRun, connected
-from run_benchmarks.session.preparation import new_run_id as new_run_id
-from run_benchmarks.session.preparation import prepare as prepare
 from run_benchmarks.session.retries import earlier_attempts, passed_late
 from run_benchmarks.session.revision import revision
 from run_benchmarks.session.schedule import (

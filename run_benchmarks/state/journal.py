@@ -21,7 +21,6 @@ from run_benchmarks.settings.changes import Changes
 
 JOURNAL_FILE = "journal.jsonl"
 MODE = 0o640
-RETRIED = (Verdict.FAIL, Verdict.TIMEOUT)
 
 
 class JournalError(ClusterDynoError):
@@ -205,7 +204,7 @@ def _apply(state: JournalState, event: Event) -> None:
     elif isinstance(event, RoundEnded):
         state.open = state.collecting = None
         state.ended[event.case, event.round] = event
-        state.failures[event.case, event.round] += event.verdict in RETRIED
+        state.failures[event.case, event.round] += event.verdict.is_failure
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RunEnded):
         state.run_ended = event

@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.plan.plan import round_folder
-from run_benchmarks.session.session import ROOT
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import bed_id

@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.docker import DockerRuntime
-from run_benchmarks.session.preparation import OWNER_FILE, ROOT
+from run_benchmarks.session.run_folder import OWNER_FILE
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until

@@ -17,8 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import NodePlan, Plan
-from run_benchmarks.session.session import ROOT, new_run_id, prepare
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed

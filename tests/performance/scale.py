@@ -28,7 +28,8 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import LABEL, NodePlan, Task
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.runtimes.process import SUPERVISE, ProcessRuntime
-from run_benchmarks.session.preparation import PreparedRun, make_hosts, new_run_id, prepare
+from run_benchmarks.session.preparation import PreparedRun, make_hosts, prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed

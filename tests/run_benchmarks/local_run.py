@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 from tests.run_benchmarks.conftest import CLUSTER, TEST
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.endpoint import LOCAL_NAMES
-from run_benchmarks.session.preparation import ROOT
 from run_benchmarks.settings.runtime_names import RUNTIMES
 
 PACKAGE = ROOT / "run_benchmarks"

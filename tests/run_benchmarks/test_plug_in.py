@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 
 PARTS = ("run_benchmarks", "training", "monitors", "vendors", "container", "requirements")
 CASES = {

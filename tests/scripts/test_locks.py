@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 
 FOLDER = ROOT / "requirements"
 LOCKS = ("controller", "workload", "dev", "torch", "torch-cpu", "torch-cuda")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.state.interruption import SIGNALS
 from tests.run_benchmarks.local_run import Run, wait_until
 

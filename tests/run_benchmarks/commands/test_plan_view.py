@@ -10,7 +10,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from run_benchmarks.commands import cli
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 from tests.run_benchmarks.conftest import Load
 
 TOKEN, PASSWORD = "hf_0123456789abcdef", "swordfish99"

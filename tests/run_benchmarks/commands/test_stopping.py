@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.commands import stopping
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.session.preparation import ROOT
 from run_benchmarks.state.journal import Journal, JournalError, RunEnded, RunStarted
 from run_benchmarks.state.run_lock import LOCK_FILE, controller_of, controlling, is_controlled
 

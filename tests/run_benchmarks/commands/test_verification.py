@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from run_benchmarks.commands.verification import NoRunError, report, verify
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
-from run_benchmarks.session.preparation import ROOT, prepare
+from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.session.session import ROOT
 from tests.run_benchmarks.results.rounds import round_record, run_record
 
 # Sets the clipboard; clears the screen; the same by C1; turns the reading round; goes back to the line's beginning.

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
 from run_benchmarks.hosts.incoming.staging import Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
-from run_benchmarks.session.session import ROOT
 from tests.run_benchmarks.hosts.archives import Entry, archive, entry, header, snapshot, unpack
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]

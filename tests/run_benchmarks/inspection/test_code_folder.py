@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import push
 from run_benchmarks.inspection.code_folder import bring, compare, few, in_words
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle, manifest_digest
-from run_benchmarks.session.preparation import ROOT
 
 HOST = LocalHost("localhost")
 NAME = "training/benchmarks/units.py"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import push
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
-from run_benchmarks.session.session import ROOT
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import MASTER_PORT_SLOT, Plan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points
 from run_benchmarks.plan.resolve import resolve
-from run_benchmarks.session.session import ROOT
 from run_benchmarks.settings.container_options import ContainerOptions
 from run_benchmarks.settings.settings import Settings, load_settings
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.session.preparation import ROOT
 from run_benchmarks.state.journal import Journal, NodeEnd, RoundCollecting, RoundEnded, RoundStarted, RunStarted
 from tests.run_benchmarks.local_run import Run
 

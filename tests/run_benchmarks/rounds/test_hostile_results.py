@@ -31,7 +31,8 @@ from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
 from run_benchmarks.runtimes.process import ProcessRuntime
-from run_benchmarks.session.preparation import PreparedRun, new_run_id, prepare
+from run_benchmarks.session.preparation import PreparedRun, prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings

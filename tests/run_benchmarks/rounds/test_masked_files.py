@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.rounds import masked_files
 from run_benchmarks.rounds.masked_files import mask_files
-from run_benchmarks.session.session import ROOT
 from training.benchmarks.driver.protocol.masking import mask_output
 
 SECRETS = ("sixteen letters!", "hf_0123456789")

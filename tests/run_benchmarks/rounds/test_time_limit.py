@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
-from run_benchmarks.session.preparation import ROOT
 from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 

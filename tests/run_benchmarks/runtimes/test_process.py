@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
-from run_benchmarks.session.session import ROOT
 from run_benchmarks.settings.container_options import ContainerOptions
 from training.benchmarks.driver.launch import supervise
 from training.benchmarks.driver.launch.process_tree import start_ticks

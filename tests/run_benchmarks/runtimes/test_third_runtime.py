@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.registry import make_runtime
-from run_benchmarks.session.preparation import ROOT
 from run_benchmarks.settings.runtime_names import RUNTIMES
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 

@@ -16,7 +16,8 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
 from run_benchmarks.session import session as sessions
-from run_benchmarks.session.preparation import new_run_id, prepare
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption

@@ -15,7 +15,8 @@ from run_benchmarks.inspection.code_folder import bring
 from run_benchmarks.plan.plan import CasePlan, round_folder
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.rounds.watch import Watch
-from run_benchmarks.session.preparation import new_run_id, prepare
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import Settings

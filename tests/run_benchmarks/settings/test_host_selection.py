@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from run_benchmarks.commands import starting
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.session.preparation import ROOT, PreparedRun, prepare
+from run_benchmarks.session.preparation import PreparedRun, prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.host_selection import HostSelection, select_hosts, selected
 from run_benchmarks.settings.settings import load_settings

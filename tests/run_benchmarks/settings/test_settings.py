@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES
-from run_benchmarks.session.session import ROOT
 from run_benchmarks.settings.case import parse_case_key
 from run_benchmarks.settings.settings import load_settings
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load

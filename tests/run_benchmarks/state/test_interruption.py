@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.session.preparation import ROOT
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.state.interruption import EXIT_INTERRUPTED, SIGNALS
 
 COMMAND = "python run_benchmarks/run.py clean run20261121191924"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.session.preparation import ROOT, new_run_folder, owner_of
+from run_benchmarks.session.run_folder import new_run_folder, owner_of
 from run_benchmarks.state.journal import (
     Journal,
     JournalError,

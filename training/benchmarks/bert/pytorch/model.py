@@ -80,7 +80,7 @@ class BertAttention(nn.Module):
         return result
 
 
-class Layer(nn.Module):
+class BertLayer(nn.Module):
     """One transformer layer."""
 
     def __init__(self, config: Config) -> None:
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = Embeddings(config)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_layers))})
+        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_layers))})
         self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
 
 

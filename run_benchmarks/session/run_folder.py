@@ -1,0 +1,62 @@
+"""Makes the folder of a run: its name, which is the run's id, and the token of the result folder it is in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from pathlib import Path
+
+from run_benchmarks.console.command_line import DEFAULT_RESULTS
+from run_benchmarks.settings.settings import Settings
+
+RUN_ID = re.compile(r"run[0-9]{14}")
+OWNER_FILE = ".owner"
+OWNER_BYTES = 4
+FOLDER_MODE = 0o750
+
+
+def new_run_id() -> str:
+    """`run` and the local time, the seed's form."""
+    return time.strftime("run%Y%m%d%H%M%S")
+
+
+def new_run_folder(root: Path) -> Path:
+    """Make the folder of a new run; who comes in the same second gets the next one.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    root.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    while True:
+        folder = root / new_run_id()
+        try:
+            folder.mkdir(mode=FOLDER_MODE)
+        except FileExistsError:
+            time.sleep(0.1)
+        else:
+            return folder
+
+
+def owner_of(root: Path) -> str:
+    """The token that tells this result folder's runs from all others on the hosts; made once.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    path = root / OWNER_FILE
+    with contextlib.suppress(FileExistsError):
+        temporary = root / f"{OWNER_FILE}.{secrets.token_hex(OWNER_BYTES)}"
+        temporary.write_text(secrets.token_hex(OWNER_BYTES), encoding="ascii")
+        try:
+            os.link(temporary, path)  # unlike a rename, fails where another controller was first
+        finally:
+            temporary.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def result_root(settings: Settings) -> Path:
+    """Where runs are kept on the head node."""
+    return Path(settings.test.FLAGPERF_LOG_PATH_HOST or DEFAULT_RESULTS)
