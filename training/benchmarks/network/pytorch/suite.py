@@ -16,7 +16,7 @@ from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
 from training.benchmarks.network.pytorch.output import Output, chosen_folder, rows_of
 from training.benchmarks.network.pytorch.sweep import Sweep, worst
-from training.benchmarks.network.pytorch.tools import Comparison
+from training.benchmarks.network.pytorch.tools import ToolComparison
 from training.benchmarks.network.sizes import format_size
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
         output = Output(run.group, folder)
-        work = Sweep(run) if config.tool in SWEEPS else Comparison(run)
+        work = Sweep(run) if config.tool in SWEEPS else ToolComparison(run)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
         logger.log(Event.TRAIN_START, {"total_steps": work.total_steps})

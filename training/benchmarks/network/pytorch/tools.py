@@ -122,7 +122,7 @@ class AllReduceInParts(AllReduce):
             dist.all_reduce(part, group=self.team.handle)
 
 
-class Comparison:
+class ToolComparison:
     """One of the tools: two ways to the same result, one step each. All ranks make it together."""
 
     total_steps = 2
