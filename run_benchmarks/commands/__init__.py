@@ -1,1 +1,1 @@
-"""Commands of run.py: what the words of the command line do."""
+"""Commands of run.py."""

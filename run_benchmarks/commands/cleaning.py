@@ -1,4 +1,4 @@
-"""Removes what a run left on the hosts: its tasks, as its runtime finds them, and its folders; ours alone."""
+"""Removes what a run left on the hosts: its tasks, as its runtime finds them, and its folders; nothing of others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ SECONDS = 60.0
 
 
 def check_run(folder: Path, plan: Plan) -> None:
-    """Whether `plan` is where the run in `folder` left something; says so where there is no such folder.
+    """Check that `plan` covers what the run in `folder` left; prints a note if there is no such folder.
 
     Raises:
-        JournalError: a controller works on the run, or it was begun with another runtime or another place on the hosts.
+        JournalError: a controller works on the run, or it was started with another runtime or another folder on the
+            hosts.
     """
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run: end that first: `run.py stop {folder.name}`")
@@ -41,10 +42,10 @@ def check_run(folder: Path, plan: Plan) -> None:
 
 
 def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResult[list[str]]:
-    """Clean every host at once; per host the names of what was removed.
+    """Clean every host in parallel; returns the names of what was removed, by host.
 
     Raises:
-        ConfigError: the plan's run id is not one of ours (it becomes part of a path that is removed).
+        ConfigError: the plan's run id has another form than ours (it becomes part of a path that is removed).
     """
     if not RUN_ID.fullmatch(plan.run_id):
         problem = Problem("clean", "RUN_ID", plan.run_id, "the name of a run folder, such as run20261121191924")

@@ -1,4 +1,4 @@
-"""`run.py diagnose`: climbs the ladder that ends every hunt for a hang, and names the first rung that does not hold."""
+"""Runs `run.py diagnose`: tests the connection of the hosts step by step, and names the first step that fails."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FULL = "full"
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One step of the ladder: what holds it up is named by hosts in `problems`; none means that it holds."""
+    """One step of the ladder: `problems` names the hosts that fail it; without any it holds."""
 
     name: str
     problems: tuple[str, ...] = ()
 
 
 class Ladder:
-    """Climbs rung by rung over connected hosts; use once."""
+    """Tests rung by rung over connected hosts; use once."""
 
     def __init__(
         self, prepared: PreparedRun, hosts: Mapping[str, Host], result_dir: Path, interruption: Interruption
@@ -58,10 +58,10 @@ class Ladder:
         self._runtime = prepared.runtime(lambda _: None)
 
     def climb(self) -> Iterator[Rung]:
-        """Each rung as it is reached, the first that does not hold being the last.
+        """Each rung as it is reached; the first that fails is the last.
 
         Raises:
-            InterruptedRunError: a signal came, be it in the middle of a rung.
+            InterruptedRunError: a signal arrived, possibly in the middle of a rung.
         """
         backend = self._case.config.backend or self._prepared.resolved.vendor.backend
         rungs: list[tuple[str, Callable[[], tuple[str, ...]]]] = [
@@ -80,7 +80,7 @@ class Ladder:
                 problems = step()
             except ClusterDynoError as error:
                 problems = (str(error),)
-            self._interruption.check()  # what a signal broke off says nothing of the hosts
+            self._interruption.check()  # a rung that a signal interrupted says nothing about the hosts
             yield Rung(name=name, problems=problems)
             if problems:
                 return
@@ -119,7 +119,7 @@ class Ladder:
 
             def connect(node: NodePlan) -> str:
                 known = self._reports[node.host].facts
-                # By name, as torchrun will; a container of a host that does not know it gets the address.
+                # By name, as torchrun will; a container on a host that cannot resolve it gets the address.
                 name = first.host if known is not None and first.host in known.resolves else address
                 task = self._task(node, port, "connect", "--host", name, "--seconds", f"{REACH_SECONDS:g}")
                 task.start()
@@ -144,7 +144,7 @@ class Ladder:
         return self._runtime.create(self._hosts[node.host], node, task, bound)
 
     def _provide(self, plan: Plan) -> None:
-        """Code, images and folders, where they are lacking."""
+        """Bring code, images and folders to hosts that lack them."""
         hosts = {name: self._hosts[name] for name in self._names}
 
         code, path = self._prepared.code, plan.code_dir_host
@@ -159,7 +159,7 @@ class Ladder:
         for_each({node.host: node for node in nodes}, make).raise_first()
 
     def _pairs(self, backend: str) -> tuple[str, ...]:
-        """The master with each other host, pair by pair, so that the one that does not work is named."""
+        """Run the master with each other host, pair by pair, so that the failing one is named."""
         first, *others = self._names
         problems = []
         for other in others:
@@ -175,7 +175,7 @@ class Ladder:
         return (f"{', '.join(self._names)}: {reason}",) if reason else ()
 
     def _round(self, names: tuple[str, ...], overrides: Mapping[str, JsonValue], label: str) -> str:
-        """Run the case on these hosts; what went wrong, "" for nothing."""
+        """Run the case on these hosts; returns the problem, "" for none."""
         pair = {"time_limit": PAIR_SECONDS, "nproc": 1} if label != FULL else {}
         change = {"nnodes": len(names), "hosts": names, "repeat": 1, "retries": 0, "overrides": dict(overrides), **pair}
         name = f"{self._case.name}-{label}"
@@ -205,16 +205,16 @@ class Ladder:
         return "" if record.verdict is Verdict.PASS else f"{record.verdict}: {record.reason}"
 
     def clean_up(self) -> None:
-        """Remove what was collected of the rounds from the hosts."""
+        """Remove the collected files of the rounds from the hosts."""
         reached = {name: self._hosts[name] for name, report in self._reports.items() if report.facts is not None}
         remove_folders(reached, self._prepared.plan.log_root_host)
 
 
 def ladder_case(prepared: PreparedRun) -> ResolvedCase:
-    """The case of CASES that the ladder uses: one whose benchmark can probe hosts, on the most hosts.
+    """The case of CASES for the ladder: one whose benchmark can probe hosts, on the most hosts.
 
     Raises:
-        ConfigError: there is none on at least two hosts.
+        ConfigError: no such case has at least two hosts.
     """
     fitting = [case for case in prepared.resolved.cases if case.settings.nnodes > 1 and _probe_of(case) is not None]
     if not fitting:

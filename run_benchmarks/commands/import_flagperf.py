@@ -1,4 +1,4 @@
-"""`run.py import-flagperf DIR`: a FlagPerf tree as files of ours, with a line for every key."""
+"""Runs `run.py import-flagperf DIR`: translates a FlagPerf tree, with a line for every key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _show(done: Translation, tree: Path) -> None:
 
 
 def _in_the_way(done: Translation, output: Path) -> list[Problem]:
-    """Files that are there and hold something else."""
+    """Existing files with another content."""
     return [
         Problem(str(output / path), "", ABSENT, "is there and differs; --overwrite replaces it")
         for path, text in done.files.items()

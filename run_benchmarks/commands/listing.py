@@ -1,4 +1,4 @@
-"""`run.py list`: vendors, models, case configs and settings, each from where it is defined; touches no host."""
+"""Runs `run.py list`: lists vendors, models, case configs and settings from their definitions; no host is used."""
 
 from __future__ import annotations
 

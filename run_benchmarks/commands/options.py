@@ -1,4 +1,4 @@
-"""Options of run.py, the same before a command and after it: what stands after it wins."""
+"""Options of run.py, valid before and after a command: the one after it wins."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ RunArgument = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command line asks for; None and empty where it says nothing."""
+    """The options of a command line; None and empty if not given."""
 
     cluster_conf: Path | None = None
     test_conf: Path | None = None
@@ -74,7 +74,7 @@ class Request:
     changes: Changes = field(default_factory=Changes)
 
     def over(self, before: Request) -> Request:
-        """This one, and where it says nothing what stood before the command; --set of both."""
+        """These options, and those before the command where one is missing here; --set of both."""
         hosts, exclude = self.selection.hosts, self.selection.exclude
         return Request(
             cluster_conf=self.cluster_conf or before.cluster_conf,
@@ -92,11 +92,11 @@ class Request:
 
     @property
     def is_selecting(self) -> bool:
-        """Whether it narrows or changes what the files say."""
+        """Whether it selects or changes anything in the files."""
         return self.selection != HostSelection() or self.changes != Changes()
 
     def settings(self) -> Settings:
-        """Both files as they are asked for.
+        """The settings of both files with the changes of the command line.
 
         Raises:
             ConfigError: a file or a change on the command line is wrong.
@@ -124,7 +124,7 @@ def request(
 
 
 def selecting(command: Callable[[Request], None]) -> Callable[..., None]:
-    """A command of typer with all options that say which hosts and cases take part, from one that takes a Request."""
+    """Add all options that select hosts and cases to a command that takes a Request."""
 
     def with_options(
         context: typer.Context,
@@ -144,6 +144,6 @@ def selecting(command: Callable[[Request], None]) -> Callable[..., None]:
 
 
 def asked_for(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Request:
-    """What a command asks for that takes the two files and no selection."""
+    """The request of a command that takes the two files and no selection."""
     before: Request = context.obj
     return request(cluster_conf, test_conf).over(before)

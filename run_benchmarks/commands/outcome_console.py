@@ -1,4 +1,4 @@
-"""Prints what each benchmark shows of its rounds on the console when a run has ended."""
+"""Prints each benchmark's tables of its rounds on the console at the end of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.benchmarks.driver.protocol.outcome import Block, Picture, Table
 
 
 def show_outcomes(run: RunRecord, result_dir: Path) -> None:
-    """Print the rounds of each case, each in its last attempt, as its benchmark shows them."""
+    """Print the tables of each case's rounds, each for its last attempt."""
     for case in run.cases:
         for record in _last_attempts(result_dir / case.folder):
             for block in console_blocks(case, record):
@@ -24,7 +24,7 @@ def show_outcomes(run: RunRecord, result_dir: Path) -> None:
 
 
 def _show(block: Block) -> None:
-    """Print a block; hosts may have sent what a terminal obeys, which becomes a question mark."""
+    """Print a block; control characters from hosts become question marks."""
     if isinstance(block, Table):
         rows = [tuple(printable(show(cell.value)) for cell in row) for row in block.rows]
         print_table(printable(block.title), tuple(map(printable, block.columns)), rows)

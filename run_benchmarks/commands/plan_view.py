@@ -1,4 +1,4 @@
-"""A plan as people may see it."""
+"""Formats a plan for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETTING_COLUMNS = ("setting", "value", "from")
 
 
 def masked(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON for people, without tokens, passwords and keys."""
+    """The plan as JSON, without tokens, passwords and keys."""
     data = plan.model_dump(mode="json")
     for case in data["cases"]:
         case["config"] = mask_config(case["config"])
@@ -23,7 +23,7 @@ def masked(plan: Plan) -> dict[str, Any]:
 
 
 def setting_rows(case: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Setting, value and where the value stands, of one case of a masked plan; what the case itself says first."""
+    """Setting, value and origin of one case of a masked plan; the case's own settings first."""
     own = [(key, repr(case[key]), origin) for key, origin in case["origins"].items()]
     of_config = [(key, repr(case["config"][key]), origin) for key, origin in case["config_origins"].items()]
     # Where the benchmark leaves a setting open, the case's own row has the value that counts.

@@ -1,4 +1,4 @@
-"""Finds a run by its name or the path of its result folder, and the files that it was begun with by its journal."""
+"""Finds a run by its name or the path of its result folder, and the files that it was started with by its journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.benchmarks.driver.protocol.problems import ABSENT, Problem
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
     """The result folder of a run.
 
-    A name is looked for where test_conf keeps its results, in result/ of the repository and of the working directory.
+    A name is searched in the result folder of test_conf, in result/ of the repository and of the working directory.
 
     Args:
         word: the run's name or the path of its folder.
@@ -38,7 +38,7 @@ def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
 
 
 def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path | None:
-    """The same, None where there is no such run."""
+    """As `find_run`, but None if there is no such run."""
     if os.sep in word or (Path(word) / JOURNAL_FILE).is_file():
         folder = Path(word).resolve()
         return folder if folder.is_dir() and RUN_ID.fullmatch(folder.name) else None
@@ -48,7 +48,7 @@ def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path 
 
 
 def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
-    """Folders with runs, the nearest first; the default file may be spoilt, since the run need not be of it."""
+    """Folders with runs, the nearest first; the default file may be invalid, since the run need not belong to it."""
     found = []
     for file in (test_conf, default_test):
         try:
@@ -61,7 +61,7 @@ def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
 
 
 def results_of(test_conf: Path) -> Path:
-    """Where runs of a test_conf.py are kept on the head node.
+    """The folder on the head node for the runs of a test_conf.py.
 
     Raises:
         ConfigError: the file cannot be read, or its value is no path.
@@ -72,7 +72,7 @@ def results_of(test_conf: Path) -> Path:
 
 
 def started_with(folder: Path) -> RunStarted:
-    """How the run in a folder was begun last.
+    """The last start of the run in a folder.
 
     Raises:
         JournalError: the folder has no readable journal.
@@ -81,14 +81,14 @@ def started_with(folder: Path) -> RunStarted:
 
 
 def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
-    """The settings of a run from the files that its journal names, with what its command line changed in them.
+    """The settings of a run from the files that its journal names, with the changes of its command line.
 
     Args:
         cluster_conf, test_conf: files that the user names instead.
 
     Raises:
         JournalError: the run has no journal.
-        ConfigError: a file is gone, or has mistakes.
+        ConfigError: a file is missing, or has mistakes.
     """
     started = started_with(folder)
     files, problems = [], []

@@ -1,4 +1,4 @@
-"""Begins a run or goes on with one, in the foreground or detached from the terminal."""
+"""Starts or resumes a run, in the foreground or detached from the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UMASK = 0o027  # results are for the user and the group
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineTarget:
-    """Where the baseline that a run teaches is kept, and whether a file that is there is replaced."""
+    """The file for the baseline of a run, and whether an existing file is replaced."""
 
     file: Path
     overwrite: bool = False
@@ -69,7 +69,7 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
 
 
 def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
-    """The run, named after a result folder made for it, and that; None, having said why, where none can be made."""
+    """The run, named after a new result folder, and that folder; None, after a message, if none can be made."""
     root = result_root(prepared.settings)
     try:
         folder = new_run_folder(root)
@@ -80,10 +80,10 @@ def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
 
 
 def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
-    """Go on with the run in `folder`, whose controller is gone; returns the exit code.
+    """Resume the run in `folder`, whose controller has ended; returns the exit code.
 
     Raises:
-        JournalError: it has no journal, has ended, is worked on, or the files changed since the run started.
+        JournalError: it has no journal, has ended, has a controller, or config files changed since the run started.
     """
     os.umask(UMASK)
     past = Journal(folder).read()
@@ -102,10 +102,10 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
 
 
 def diagnose(settings: Settings) -> int:
-    """Climb the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
+    """Run the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
 
     Raises:
-        ConfigError: no case fits it.
+        ConfigError: no case is suitable.
     """
     os.umask(UMASK)
     prepared = prepare(settings, new_run_id())
@@ -173,7 +173,7 @@ def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: Baseli
 
 
 def unwritable(error: OSError, folder: Path, action: str) -> str:
-    """One line for a person: why nothing can be written to a folder of the head node, and what to do."""
+    """A message that says why a folder of the head node cannot be written, and what to do."""
     why = f"{error.strerror or error} ({error.filename or folder})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         why = f"{why}: the head node's own disk is full. Free some space there"
@@ -181,7 +181,7 @@ def unwritable(error: OSError, folder: Path, action: str) -> str:
 
 
 def _learn(session: Session, record: RunRecord, file: Path) -> bool:
-    """Write what the run measured as a baseline; False, with the reason said, if it cannot be one."""
+    """Write the run's measurements as a baseline; False, after a message, if that is impossible."""
     found = session.learned()
     if record.exit_code != EXIT_PASS or not found:
         why = (

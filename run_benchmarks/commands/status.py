@@ -19,7 +19,7 @@ FOLLOW_SECONDS = 0.3
 
 
 def rows(folders: Iterable[Path]) -> list[tuple[str, ...]]:
-    """A row of COLUMNS a run; folders without a journal are told as such."""
+    """A row of COLUMNS per run; folders without a journal are marked."""
     return [_row(folder) for folder in folders if folder.is_dir()]
 
 
@@ -43,7 +43,7 @@ def _word(folder: Path, state: JournalState) -> str:
 
 
 def ways_on(folders: Iterable[Path]) -> list[str]:
-    """For each run whose controller was killed the commands that go on with it or remove what it left."""
+    """For each run whose controller was killed, the commands that resume it or remove what it left."""
     lines = []
     for folder in folders:
         try:
@@ -74,7 +74,7 @@ def follow(folder: Path, out: TextIO) -> int:
     """Copy run.log to `out` until no controller works on the run any more.
 
     Returns:
-        the run's exit code, 1 where its controller was killed.
+        the run's exit code, 1 if its controller was killed.
 
     Raises:
         JournalError: the run has no log.
@@ -84,7 +84,7 @@ def follow(folder: Path, out: TextIO) -> int:
 
 
 def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
-    """The same without the exit code; `from_now`: without what the log has already.
+    """As `follow`, without the exit code; `from_now`: skips the present content of the log.
 
     Raises:
         JournalError: the run has no log.
@@ -98,7 +98,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
             while going_on:
                 going_on = is_controlled(folder)
                 if not going_on:
-                    time.sleep(FOLLOW_SECONDS)  # a controller that only begins has its log before its lock
+                    time.sleep(FOLLOW_SECONDS)  # a starting controller has its log before its lock
                     going_on = is_controlled(folder)
                 out.write(file.read())
                 out.flush()

@@ -1,4 +1,4 @@
-"""Asks the controller that works on a run to end it, and waits until it has."""
+"""Asks the controller of a run to end it, and waits for that."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NOTE_SECONDS = 5.0
 
 
 def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
-    """End the run as SIGTERM does, show its log meanwhile; `at_once`: as a second Ctrl-C, with nothing cleaned up.
+    """End the run as SIGTERM does, and show its log meanwhile; `at_once`: as a second Ctrl-C, without cleaning up.
 
-    A controller that was told to end already is waited for, not told again: a second signal would end it at once.
+    A controller that was already told to end is only waited for: a second signal would end it at once.
 
     Returns:
-        0 once the run has ended cleanly, 1 where its controller left without that.
+        0 once the run has ended cleanly, 1 if its controller exited otherwise.
 
     Raises:
-        JournalError: no controller works on the run, or none that can be told from here.
+        JournalError: no controller works on the run, or it cannot be identified from here.
     """
     controller = _controller(folder)
     if controller.stopping and not at_once:
@@ -41,7 +41,7 @@ def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
 
 
 def _controller(folder: Path) -> Controller:
-    """Who works on the run, on this head node.
+    """The controller that works on the run, on this head node.
 
     Raises:
         JournalError: no controller works on the run, or it cannot be identified from here.
@@ -78,7 +78,7 @@ def _command(word: str, folder: Path) -> str:
 
 
 def _tell(folder: Path, controller: Controller, *, twice: bool) -> None:
-    """SIGTERM to that very process, and again once it has taken note of the first.
+    """Send SIGTERM to exactly that process, and again once it has noted the first.
 
     Raises:
         JournalError: the process does not belong to this user.
@@ -95,7 +95,7 @@ def _tell(folder: Path, controller: Controller, *, twice: bool) -> None:
 
 
 def _wait_for_note(folder: Path) -> None:
-    """Two signals at once would arrive as one."""
+    """Wait until the first signal is noted: two signals at once would arrive as one."""
     limit = time.monotonic() + NOTE_SECONDS
     while time.monotonic() < limit and is_controlled(folder):
         controller = controller_of(folder)
@@ -105,7 +105,7 @@ def _wait_for_note(folder: Path) -> None:
 
 
 def _send(folder: Path, controller: Controller) -> None:
-    """Signal through a pidfd, opened before the process is looked at: no other process of that number can be hit."""
+    """Send a signal through a pidfd that is opened before the process is checked, so that a reused pid is never hit."""
     try:
         descriptor = os.pidfd_open(controller.pid)
     except ProcessLookupError:
@@ -125,7 +125,7 @@ def _send(folder: Path, controller: Controller) -> None:
 
 
 def _outcome(folder: Path, out: TextIO) -> int:
-    if controller_of(folder) is None:  # taken back at a clean end
+    if controller_of(folder) is None:  # removed at a clean end
         print(f"{folder.name}: ended", file=out)
         return EXIT_PASS
     print(f"{folder.name}: its controller left at once; remove what it left: `{_command('clean', folder)}`", file=out)

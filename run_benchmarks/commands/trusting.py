@@ -1,4 +1,4 @@
-"""`run.py trust`: shows the key of each host, and of each jump host on the way, and records those that are unknown."""
+"""Runs `run.py trust`: shows the keys of all hosts and jump hosts, and records the unknown ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from run_benchmarks.settings.host_access import endpoint_of
 
 
 def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
-    """Ask for each unknown key whether to record it; whether a host could not be asked, or shows a wrong key.
+    """Ask for each unknown key whether to record it; returns whether a host did not answer or shows a wrong key.
 
     A host behind a jump host is asked through it, so that the jump host's key comes first.
     """

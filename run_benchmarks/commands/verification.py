@@ -1,7 +1,7 @@
-"""`run.py verify RUN`: whether a result folder is what its run left, found out offline.
+"""Runs `run.py verify RUN`: checks offline that a result folder is unchanged since its run.
 
-Every file is hashed and compared with what seal.json and the round.json say; the ranks' logs are read again, and the
-numbers and verdicts of the records must follow from them; all rounds must be of one code and of their case's settings.
+Every file is hashed and compared with seal.json and the round.json; the ranks' logs are read again, and the numbers and
+verdicts of the records must follow from them; all rounds must be of one code and of their case's settings.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ class NoRunError(ClusterDynoError):
 
 @dataclass(kw_only=True)
 class Findings:
-    """`problems`: what is not as the run left it, by file; `files`: how many are; `seal`: sha256 of seal.json."""
+    """Results of a verification.
+
+    `problems`: differences from the run's results, by file; `files`: number of unchanged files; `seal`: sha256 of
+    seal.json.
+    """
 
     problems: list[str] = field(default_factory=list)
     files: int = 0
     seal: str | None = None
 
     def add(self, name: str, problem: str) -> None:
-        """Note what is wrong with a file."""
+        """Add a problem of a file."""
         line = f"{name}: {problem}"
         self.problems.append("".join(letter if letter.isprintable() else "?" for letter in line))
 
 
 def verify(folder: Path) -> Findings:
-    """Look at all of a run's folder.
+    """Verify all files of a run's folder.
 
     Raises:
         NoRunError: the folder holds no run.
@@ -88,7 +92,7 @@ def verify(folder: Path) -> Findings:
 
 
 def report(folder: Path, say: Callable[[str], object]) -> bool:
-    """Verify and say what was found; whether anything is wrong.
+    """Verify a folder and print the findings; returns whether there are any.
 
     Raises:
         NoRunError: there is no run in the folder, or a controller works on it.
@@ -106,7 +110,7 @@ def report(folder: Path, say: Callable[[str], object]) -> bool:
 
 
 def _check_seal(folder: Path, findings: Findings) -> set[str]:
-    """Compare what seal.json names; returns these names."""
+    """Compare the files that seal.json names; returns their names."""
     seal = _read(folder, SEAL_FILE, Seal, findings)
     if seal is None:
         return {RUN_FILE, MANIFEST_FILE}
@@ -117,7 +121,7 @@ def _check_seal(folder: Path, findings: Findings) -> set[str]:
 
 
 def _check_files(folder: Path, name: str, record: RoundRecord, findings: Findings) -> set[str]:
-    """Compare what was collected in a round; returns the names."""
+    """Compare the collected files of a round; returns their names."""
     names = set()
     for node in record.nodes:
         base = f"{name.removesuffix(ROUND_FILE)}{node_folder(node.host, node.node_rank)}"
@@ -162,7 +166,7 @@ def _check_code(folder: Path, run: RunRecord, findings: Findings) -> None:
 
 
 def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
-    """What run.json says of the cases must follow from their rounds, and its verdict from theirs."""
+    """Check that run.json's cases follow from their rounds, and its verdict from theirs."""
     for case in run.cases:
         last = _counting(case, rounds)
         if [record.verdict for record in last] != case.rounds:
@@ -183,7 +187,7 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
 
 
 def _check_expectations(case: CaseRecord, findings: Findings) -> None:
-    """What is said to have been measured must be among the metrics, and a case that passes must meet its limits."""
+    """Check that measured values are among the metrics, and that a case that passes meets its limits."""
     for expected in case.expectations:
         value = case.metrics.get(expected.metric)
         if expected.measured is not None and value != expected.measured:
@@ -196,7 +200,7 @@ def _check_expectations(case: CaseRecord, findings: Findings) -> None:
 
 
 def _combined(rounds: list[RoundRecord]) -> tuple[dict[str, object], dict[str, Spread]]:
-    """What the run made of its rounds' metrics: nothing where they cannot be combined."""
+    """The combined metrics of the rounds; empty if they cannot be combined."""
     try:
         return combine([record.metrics for record in rounds if record.verdict is Verdict.PASS])
     except Exception:  # noqa: BLE001 - as in the run, whose verdict says it
@@ -251,7 +255,7 @@ def _base(name: str, node: NodeRecord) -> str:
 
 
 def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | None, findings: Findings) -> None:
-    """The settings that a rank says it ran with must be the case's."""
+    """Check that the settings that a rank reports are the case's."""
     said = log.value(Event.SUBMIT_INFO) or {}
     submitted = said.get("config")
     asked = {key: value for key, value in case.config.items() if value is not None}  # None: the rank finds a value
@@ -277,7 +281,7 @@ def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[
 
 
 def _different(recorded: dict[str, object], found: dict[str, object]) -> str:
-    """The names whose values differ, with both; empty where none does. Compared as JSON has them."""
+    """The names whose values differ, with both values; empty if none does. Values are compared as JSON."""
     names = [name for name in {**recorded, **found} if _text(recorded, name) != _text(found, name)]
     return "; ".join(f"{name} is {_text(recorded, name)[:80]}, there {_text(found, name)[:80]}" for name in names[:3])
 

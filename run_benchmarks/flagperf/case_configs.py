@@ -1,4 +1,4 @@
-"""One case config of FlagPerf as one of ours: its base's values, then the vendor's, key by key."""
+"""Translates one case config of FlagPerf: its base's values, then the vendor's, key by key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDED = [key for key, fate in COMMON.items() if fate.to is not None]
 
 @dataclass
 class CaseConfigText:
-    """Our settings, and what became of each key; `problems` where it cannot be one of ours."""
+    """The translated settings, and the outcome of each key; `problems` if it cannot be translated."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
@@ -36,7 +36,7 @@ class CaseConfigText:
 
 
 def translate_config(model: str, file: Path, base: Path, config_class: type[CaseConfig]) -> CaseConfigText:
-    """Translate FlagPerf's config `file`, and the benchmark's `base` where there is one, for our `model`."""
+    """Translate FlagPerf's config `file`, and the benchmark's `base` if there is one, for our `model`."""
     found = CaseConfigText()
     for path in (base, file):
         conf = read_conf(path, NEEDED, found.problems) if path.is_file() else None
@@ -87,7 +87,7 @@ def _translate(key: str, value: Any, to: str, convert: Any, path: Path, found: C
 
 
 def _adjust(model: str, found: CaseConfigText, file: Path) -> None:
-    """What is counted otherwise, and what has no effect without another."""
+    """Adjust settings with another unit here, and drop those without effect."""
     settings = found.settings
     if "eval_interval_samples" not in settings:
         settings.pop("eval_start_samples", None)

@@ -1,4 +1,4 @@
-"""FlagPerf's cases in any of its forms, as ours: a dict with data paths, a list of keys, a list of named dicts."""
+"""Translates FlagPerf's cases: a dict with data paths, a list of keys, or a list of named dicts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.benchmarks.driver.protocol.problems import Problem, closest
 
 @dataclass(frozen=True)
 class Case:
-    """A case: our name for it, FlagPerf's own model and framework folder, and our settings but for `config`."""
+    """A case: our name for it, FlagPerf's own model and framework folder, and our settings except `config`."""
 
     name: str
     model: str
@@ -25,7 +25,7 @@ class Case:
 
 
 def read_cases(values: dict[str, Any], file: Path, lines: list[Line], problems: list[Problem]) -> list[Case]:
-    """The cases of a test_conf.py that have a benchmark here; the others are told as left out."""
+    """The cases of a test_conf.py that have a benchmark here; the others are reported as left out."""
     listed = values.get("CASES")
     if not isinstance(listed, dict | list):
         problems.append(Problem(str(file), "CASES", listed, "expected a dict of case keys, or a list of keys or names"))

@@ -1,4 +1,4 @@
-"""Every key of FlagPerf's configs that is known, and what becomes of it; docs/from-flagperf.md shows these tables."""
+"""Defines the outcome of every known key of FlagPerf's configs; docs/from-flagperf.md shows these tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` says why).
+    """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` gives the
+    reason).
 
-    `convert` makes our value of FlagPerf's; None from it leaves the key out.
+    `convert` makes our value from FlagPerf's; None from it drops the key.
     """
 
     to: str | None
@@ -22,12 +23,12 @@ class Fate:
 
 
 def kept(*names: str) -> dict[str, Fate]:
-    """Keys that are ours, too."""
+    """Keys that exist here, too."""
     return {name: Fate(name) for name in names}
 
 
 def meaningless(why: str, *names: str) -> dict[str, Fate]:
-    """Keys that mean nothing here, and why."""
+    """Keys without a meaning here, and the reason."""
     return {name: Fate(None, why) for name in names}
 
 
@@ -118,12 +119,12 @@ COMMON: dict[str, Fate] = {
                   "do_train", "layernorm_epsilon", "tokenizer_path", "tokenizer_vocab_file", "bert_model",
                   "bert_config_path"),
 }  # fmt: skip
-# Where a key means something else for one model.
+# Keys with another meaning for one model.
 OF_MODEL: dict[str, dict[str, Fate]] = {
     "cpm": meaningless("FlagPerf never gives it to the optimizer: Adam's defaults apply", "beta_1", "beta_2", "eps"),
     "bert": meaningless("that of files is in data_dir: train_files, eval_file", "train_data", "eval_data"),
 }
-# What FlagPerf has in its code or in DeepSpeed's file and not in a config.
+# Values that FlagPerf has in its code or in DeepSpeed's file, not in a config.
 IMPLIED: dict[str, dict[str, Any]] = {
     "bert": {"optimizer": "lamb", "lr_schedule": "linear"},
     "glm": {"optimizer": "adamw", "lr_schedule": "linear"},
@@ -137,17 +138,17 @@ IMPLIED: dict[str, dict[str, Any]] = {
 MODELS = {"llama2_7b": "llama", "llama": "llama", "bert": "bert", "glm": "glm", "cpm": "cpm"}
 FRAMEWORKS = {"pytorch": "pytorch", "deepspeed": "pytorch"}
 CASE_KEYS = ("model", "framework", "config", "repeat", "nnodes", "nproc", "data_dir_host", "data_dir_container")
-# Of environment_variables.sh: what configures a build of FlagPerf's own kernels, or FlagPerf itself.
+# In environment_variables.sh: variables that configure a build of FlagPerf's own kernels, or FlagPerf itself.
 BUILD_VARIABLES = ("NVCC_ARGUMENTS", "CONTAINER_MOUNTS", "PYTORCH_BUILD_VERSION", "CFLAGS", "CXXFLAGS")
 
 
 def fate_of(model: str, key: str) -> Fate | None:
-    """What becomes of a key of a model's config; None: no key of FlagPerf's that is known."""
+    """The outcome of a key of a model's config; None if FlagPerf has no such key."""
     return OF_MODEL.get(model, {}).get(key) or COMMON.get(key)
 
 
 def markdown_table() -> str:
-    """The table of docs/from-flagperf.md: every key, what it becomes, and why."""
+    """The table of docs/from-flagperf.md: every key, its outcome, and the reason."""
     lines = ["| FlagPerf | key | ours | why |", "| --- | --- | --- | --- |"]
     tables = [("cluster_conf.py", CLUSTER), ("test_conf.py", TEST), ("a case config", COMMON)]
     tables += [(f"a case config of {model}", fates) for model, fates in OF_MODEL.items()]

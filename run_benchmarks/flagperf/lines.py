@@ -11,7 +11,7 @@ Outcome = Literal["kept", "renamed", "added", "meaningless", "unknown", "left ou
 
 @dataclass(frozen=True)
 class Line:
-    """A key of a file, what became of it, and to what or why."""
+    """A key of a file, its outcome, and the new name or the reason."""
 
     file: Path
     key: str

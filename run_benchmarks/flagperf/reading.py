@@ -1,8 +1,8 @@
-"""Reads FlagPerf's Python configs: by their syntax where that is enough, else by running them in a process of its own.
+"""Reads FlagPerf's Python configs: by their syntax if possible, else by running them in a separate process.
 
-Most are plain values; some import torch, which the head node does not have, for a value that means nothing here. So a
-file is run only where a value that is needed is computed by more than names, numbers and operators. That is what
-FlagPerf does with its users' own files; a run has 30 seconds and its own process.
+Most are plain values; some import torch, which the head node lacks, for a value without meaning here. So a file is run
+only if a needed value is computed by more than names, numbers and operators. FlagPerf runs its users' files in the same
+way; here a run has 30 seconds and its own process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _ComputedError(Exception):
 
 @dataclass
 class Conf:
-    """Names and values of one file; `computed`: names whose value its syntax does not tell, with their lines."""
+    """Names and values of one file; `computed`: names whose value its syntax does not give, with their lines."""
 
     path: Path
     values: dict[str, Any] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Conf:
 
 
 def read_conf(path: Path, needed: Collection[str] | None, problems: list[Problem]) -> Conf | None:
-    """Names and values that a config assigns; None, with the reason among `problems`, where it cannot be read.
+    """Names and values that a config assigns; None, with the reason in `problems`, if it cannot be read.
 
     Args:
-        needed: names for which the file is run if its syntax does not tell them; None: all.
+        needed: names for which the file is run if its syntax does not give them; None: all.
     """
     conf = Conf(path)
     try:

@@ -1,4 +1,4 @@
-"""FlagPerf's environment_variables.sh: the plain `export NAME=value` lines of a shell script."""
+"""Reads FlagPerf's environment_variables.sh: the plain `export NAME=value` lines of a shell script."""
 
 from __future__ import annotations
 

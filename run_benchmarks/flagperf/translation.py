@@ -1,4 +1,4 @@
-"""A whole FlagPerf tree as files of ours: nothing is written here, and nothing at all where the tree has mistakes."""
+"""Translates a whole FlagPerf tree in memory; nothing is written here, or at all if the tree has mistakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NETWORK_HOST = ("--net=host", "--network=host", "--net host", "--network host")
 
 @dataclass
 class Translation:
-    """What became of each key, the files of ours by their path in the repository, and the tree's mistakes."""
+    """The outcome of each key, our files by their path in the repository, and the tree's mistakes."""
 
     lines: list[Line] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def _container_options(settings: dict[str, Any], file: Path, done: Translation) 
 def _case_files(
     training: Path, vendor: str, cases: list[Case], test_file: Path, done: Translation
 ) -> dict[str, dict[str, Any]]:
-    """Our definitions of the cases by name; their configs and the files beside them are put among `done.files`."""
+    """Our definitions of the cases by name; their configs and the files beside them are added to `done.files`."""
     if vendor not in vendors.available():
         allowed = f"there is no such vendor here yet; vendors/ has {', '.join(vendors.available())}"
         done.problems.append(Problem(str(test_file), "VENDOR", vendor, allowed))
@@ -141,7 +141,7 @@ def _case_files(
 
 
 def _beside(theirs: Path, ours: Path, done: Translation) -> None:
-    """environment_variables.sh and requirements.txt, in either of FlagPerf's places for the latter."""
+    """Translate environment_variables.sh and requirements.txt, the latter in either of FlagPerf's places."""
     script = theirs / "environment_variables.sh"
     if script.is_file():
         variables, lines = read_variables(script)
@@ -164,7 +164,7 @@ def _beside(theirs: Path, ours: Path, done: Translation) -> None:
 
 
 def _check(cluster_file: Path, test_file: Path, done: Translation) -> None:
-    """Whether our two files are sound; a mistake in them is one of the tree's files."""
+    """Check that our two files are valid; a mistake in them comes from one of the tree's files."""
     with tempfile.TemporaryDirectory() as folder:
         cluster, test = Path(folder) / CLUSTER_FILE.name, Path(folder) / TEST_FILE.name
         paths = {cluster: cluster_file, test: test_file}

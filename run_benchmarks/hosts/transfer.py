@@ -85,8 +85,8 @@ def pull(
     in seconds.
 
     Raises:
-        CollectError: files are missing or differ (the message names them; the valid ones stay): the transfer broke off,
-        the data is no archive, or the files cannot be kept here.
+        CollectError: files are missing or differ (the message names them; the valid ones stay); the transfer broke off,
+            the data is no archive, or the files cannot be kept here.
     """
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:

@@ -1,1 +1,1 @@
-"""The plan of a run: pure data, made of settings before any host is touched."""
+"""The plan of a run: pure data, made from settings before any host is touched."""

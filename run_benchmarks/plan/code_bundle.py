@@ -1,7 +1,4 @@
-"""The code that the hosts run, as one deterministic archive named by the hash of its content.
-
-The case configs stay on the head node: what ranks read of them is case.json.
-"""
+"""Packs the code for the hosts into one deterministic archive named by the hash of its content."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ EMPTY_FOLDER = "folder"
 
 @dataclass(frozen=True)
 class CodeBundle:
-    """A snapshot of the host-side packages; `digest` names the folder it is unpacked to.
+    """A snapshot of the host-side packages; `digest` names the folder that it is unpacked to.
 
-    `manifest` has a line for each file, as `sha256sum -b` writes it, and one for each empty folder, sorted by bytes:
-    what code_folder.LISTING finds in an unpacked folder. `digest` is the beginning of its sha256.
+    `manifest` has a line for each file in the form of `sha256sum -b`, and one for each empty folder, sorted by bytes:
+    what code_folder.LISTING prints for an unpacked folder. `digest` is the beginning of its sha256.
     """
 
     digest: str
@@ -35,7 +32,7 @@ class CodeBundle:
 
     @property
     def names(self) -> list[str]:
-        """The files in it, relative to the repository."""
+        """Its files, relative to the repository."""
         lines = (line.partition(" *./") for line in self.manifest.splitlines())
         return [name for kind, _, name in lines if kind != EMPTY_FOLDER]
 

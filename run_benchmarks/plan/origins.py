@@ -10,10 +10,10 @@ from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_config import DEFAULT
 from training.benchmarks.driver.protocol.config_file import OVERRIDE
 
-# Of a path in the repository: vendors/<vendor>/<model>-<framework>/config/<config>.py and
+# Parts of a path in the repository: vendors/<vendor>/<model>-<framework>/config/<config>.py and
 # training/benchmarks/<model>/<framework>/base.py.
 PARTS_OF_A_CONFIG = 5
-# What a case says itself, and the key of test_conf.py that says it where the case does not.
+# Settings of a case, and the key of test_conf.py that applies if the case has none.
 OF_THE_CASE = {
     "nnodes": None,
     "nproc": None,
@@ -25,15 +25,15 @@ OF_THE_CASE = {
 
 
 def repository_path(path: Path) -> str:
-    """A case config's or base.py's path in the repository, whatever folder that lies in."""
+    """The path of a case config or base.py in the repository, for any folder that the repository is in."""
     return Path(*path.parts[-PARTS_OF_A_CONFIG:]).as_posix()
 
 
 def config_origins(name: str, found: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Of each setting of the benchmark: DEFAULT, a file, or where the case `name` overrides it.
+    """The origin of each setting of the benchmark: DEFAULT, a file, or the place where the case `name` overrides it.
 
     Args:
-        found: of each setting DEFAULT, OVERRIDE or the path of a file (LoadedConfig.origins).
+        found: for each setting DEFAULT, OVERRIDE or the path of a file (LoadedConfig.origins).
     """
     words = {}
     for key, origin in found.items():
@@ -47,11 +47,11 @@ def config_origins(name: str, found: Mapping[str, str], settings: Settings) -> d
 def case_origins(
     name: str, case: CaseSettings, of_config: Mapping[str, str], settings: Settings, *, backend: str
 ) -> dict[str, str]:
-    """Of backend, sizes, limits and data of the case `name`.
+    """The origins of backend, sizes, limits and data of the case `name`.
 
     Args:
-        of_config: what `config_origins` gives for its config.
-        backend: where the backend comes from if the config sets none.
+        of_config: the result of `config_origins` for its config.
+        backend: the origin of the backend if the config sets none.
     """
     words = {"backend": backend or of_config["backend"]}
     for key, default in OF_THE_CASE.items():

@@ -1,8 +1,8 @@
 """Data of a run's plan: image, mounts, environment and argv per case, round and node. No I/O.
 
-Some things are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
-above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; the numeric user of a container; whether
-a host has InfiniBand devices and RAPL counters to hand in.
+Some values are known only when a round starts: MASTER_PORT_SLOT, a port that is free on the master (the first at or
+above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; the numeric user of a container; whether a
+host has InfiniBand devices and RAPL counters to pass in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.benchmarks.driver.protocol.case_file import CaseFile
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
 CASE_MOUNT = "/run/clusterdyno"  # where a container sees its case.json
-# Docker hides RAPL's counters from containers; the monitor gets them back, read-only. The first links into the second.
+# Docker hides RAPL's counters from containers; the monitor gets them read-only. The first links into the second.
 POWERCAP_MOUNTS = tuple(
     Volume(source=path, target=f"/host{path}", read_only=True)
     for path in ("/sys/class/powercap", "/sys/devices/virtual/powercap")
@@ -36,12 +36,12 @@ class Task(_Data):
     labels: dict[str, str]
 
     def bound_argv(self, master_port: int) -> tuple[str, ...]:
-        """The command with the round's master port in it."""
+        """The command with the round's master port inserted."""
         return tuple(word.replace(MASTER_PORT_SLOT, str(master_port)) for word in self.argv)
 
 
 class NodePlan(_Data):
-    """What one host does in one round. Paths: `*_host` as on the host, the others as the task sees them."""
+    """The part of one host in one round. Paths: `*_host` as on the host, the others as the task sees them."""
 
     host: str
     node_rank: int
@@ -67,7 +67,7 @@ class RoundPlan(_Data):
 
     @property
     def folder(self) -> str:
-        """Its name as a folder of the result tree, here and on the hosts."""
+        """The name of its folder in the result tree, here and on the hosts."""
         return round_folder(self.index, self.attempt)
 
 
@@ -117,10 +117,10 @@ class CasePlan(_Data):
 
 
 class Plan(_Data):
-    """The whole run. `owner` tells the runs of this result folder from those of others on the same hosts.
+    """The whole run. `owner` distinguishes the runs of this result folder from others on the same hosts.
 
-    Runs claim their master ports in .clusterdyno/ports of the user's home on the host, whatever result folder and
-    FLAGPERF_PATH_HOST they have; in `ports_dir_host` where that cannot be written.
+    Runs claim their master ports in .clusterdyno/ports of the user's home on the host, for any result folder and
+    FLAGPERF_PATH_HOST; in `ports_dir_host` if that cannot be written.
     """
 
     run_id: str
@@ -137,7 +137,7 @@ class Plan(_Data):
 
     @property
     def key(self) -> str:
-        """The run's name on the hosts, where those of other head nodes and users are, too."""
+        """The run's name on the hosts, which other head nodes and users may share."""
         return run_key(self.run_id, self.owner)
 
 
@@ -147,5 +147,5 @@ def round_folder(index: int, attempt: int) -> str:
 
 
 def run_key(run_id: str, owner: str) -> str:
-    """Run and owner in one word; the run alone where there is no owner."""
+    """Run and owner in one word; the run alone without an owner."""
     return f"{run_id}-{owner}" if owner else run_id

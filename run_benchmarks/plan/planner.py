@@ -1,4 +1,4 @@
-"""From resolved settings to the plan: every case, round and node laid out. No I/O."""
+"""Makes the plan from resolved settings: every case, round and node. No I/O."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from run_benchmarks.settings.host_access import home_of
 from run_benchmarks.settings.settings import Settings
 
-# Beyond a round's time limit and the time for which its host may be out of reach: for the stop by the controller.
+# In addition to a round's time limit and the allowed time without contact: for the stop by the controller.
 WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
 
 
 def deploy_path(cluster: ClusterConf) -> str:
-    """Where our files live on the hosts by default: a hidden folder of the user's home, by convention of its name."""
+    """The default folder of our files on the hosts: a hidden folder of the user's home, by the convention for its
+    name.
+    """
     return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
 
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:
-    """Paths inside the code folder of the log and data folders that the user put there, as the seed does."""
+    """Paths inside the code folder of log and data folders that the user put there, as FlagPerf does."""
     if not settings.test.in_containers:
         return ()
     code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)
@@ -46,7 +48,7 @@ def nested_mount_points(settings: Settings) -> tuple[str, ...]:
 
 
 def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str, owner: str = "") -> Plan:
-    """Lay out every case, round and node."""
+    """Plan every case, round and node."""
     base = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
     logs = settings.test.FLAGPERF_LOG_PATH_HOST or f"{base}/result"
     plan = Plan(
@@ -104,7 +106,7 @@ def _requirement_lines(case: ResolvedCase) -> list[str]:
 def plan_round(
     plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, *, index: int, attempt: int
 ) -> RoundPlan:
-    """Lay out one attempt (from 1) at one round of a case; it shares no name and no folder with an earlier attempt."""
+    """Plan one attempt (from 1) at one round of a case; it shares no name and no folder with an earlier attempt."""
     hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
     return RoundPlan(
         index=index,
@@ -175,7 +177,9 @@ def _node_plan(
 
 
 def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
-    """The vendor's or user's options; one that a setting has, too, wins over it only where that is not set."""
+    """The vendor's or user's options; an option that is also a setting takes precedence only if the setting is not
+    set.
+    """
     written, options = settings.test.model_fields_set, resolved.options
     ours = {"shm_size": "SHM_SIZE", "pids_limit": "PIDS_LIMIT"}
     update = {
@@ -187,7 +191,7 @@ def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
 
 
 def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, code_dir: str) -> dict[str, str]:
-    """Vendor's defaults, the case's variables, the options' -e; ours last, since the launch depends on them."""
+    """The vendor's defaults, the case's variables, the options' -e; ours last, since the launch depends on them."""
     name = settings.test.ACCE_VISIBLE_DEVICE_ENV_NAME
     visible = resolved.vendor.visible_devices_env if name is None else name
     devices = {visible: ",".join(map(str, range(case.settings.nproc)))} if visible else {}
@@ -260,7 +264,7 @@ def _workload_argv(
 
 
 def _longest(settings: Settings, case: ResolvedCase) -> float:
-    """Seconds after which a round is over, whatever happens to its controller and to the link."""
+    """Seconds after which a round is over, even without its controller or its link."""
     return (case.settings.time_limit or settings.test.TIME_LIMIT) + settings.cluster.LINK_LIMIT
 
 

@@ -1,4 +1,4 @@
-"""Checks that what a case is held against fits it: the metrics of `expect` exist, BASELINE can be compared."""
+"""Checks that the references of a case are valid: the metrics of `expect` exist, BASELINE can be compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.benchmarks.driver.protocol.problems import Problem
 
 
 class SizedCase(Protocol):
-    """What is needed of a case's settings."""
+    """The fields that are needed of a case's settings."""
 
     @property
     def nnodes(self) -> int: ...
@@ -26,7 +26,7 @@ class SizedCase(Protocol):
 
 
 class LookedUpCase(Protocol):
-    """What is needed of a resolved case."""
+    """The fields that are needed of a resolved case."""
 
     @property
     def name(self) -> str: ...
@@ -42,18 +42,19 @@ class LookedUpCase(Protocol):
 
 
 def metric_named(name: str, metrics: Sequence[Metric]) -> Metric | None:
-    """The metric that a user means, also without the brackets of its name."""
+    """The metric of that name, also without the brackets of its name."""
     return next((metric for metric in metrics if folded(metric.name) == folded(name)), None)
 
 
 def expectation_problems(
     name: str, limits: Mapping[str, Mapping[str, str]], benchmark: Benchmark, config: CaseConfig, source: str
 ) -> list[Problem]:
-    """Metrics in a case's `expect` that its benchmark does not have with these settings, and units that are not theirs.
+    """Metrics in a case's `expect` that its benchmark does not have with these settings, and units that differ from
+    theirs.
 
     Args:
-        limits: as settings.limits.limits_by_device gives them.
-        source: the file where the case stands, for the messages.
+        limits: the result of settings.limits.limits_by_device.
+        source: the file with the case, for the messages.
     """
     metrics = benchmark.outcome.metrics(mask_config(config.model_dump(mode="json")))
     known_as = f"metrics of {benchmark.model}:{benchmark.framework} with these settings"
@@ -78,7 +79,7 @@ def expectation_problems(
 
 
 def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[list[Problem], list[str]]:
-    """Whether BASELINE has anything of these cases: a problem where it has nothing of any, a warning for each it lacks.
+    """Check BASELINE: a problem if it has no entry for any of these cases, a warning for each case without one.
 
     Raises:
         BaselineError: the file cannot be read.
@@ -106,6 +107,6 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
 
 
 def measured_case(case: LookedUpCase) -> MeasuredCase:
-    """The case as its benchmark's outcome takes it."""
+    """The case in the form that its benchmark's outcome takes."""
     config = mask_config(case.config.model_dump(mode="json"))
     return MeasuredCase(name=case.name, config=config, nnodes=case.settings.nnodes, nproc=case.settings.nproc)

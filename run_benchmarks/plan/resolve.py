@@ -1,4 +1,4 @@
-"""Looks up what the settings name: vendor, benchmark, config file, image; all that is missing is said at once."""
+"""Looks up everything that the settings name: vendor, benchmark, config file, image; reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedCase:
-    """A case with all that its name stands for. `image` is None for the process runtime or a named image.
+    """A case with everything that it names. `image` is None for the process runtime or a named image.
 
-    `config_origins` says of each setting in `config`, `origins` of what the case itself says, where the value stands.
+    `config_origins` has the origin of each setting in `config`, `origins` of the case's own settings.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ResolvedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """Vendor, container options and cases, ready to be planned; `warnings` names settings that will have no effect."""
+    """Vendor, container options and cases, ready for planning; `warnings` names settings without effect."""
 
     vendor: Vendor
     options: ContainerOptions
@@ -90,11 +90,10 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
     """Look everything up.
 
     Args:
-        local_python: interpreter for the process runtime on localhost where PYTHON is not set.
-        recorded: of a run that is resumed, the settings that it began with, by case; they stand for what the files say.
+        local_python: interpreter for the process runtime on localhost if PYTHON is not set.
 
     Raises:
-        ConfigError: every name that stands for nothing, with what there is instead.
+        ConfigError: names do not exist; the message lists all of them with the available ones.
     """
     problems: list[Problem] = []
     vendor = None
@@ -140,7 +139,7 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
 
 
 def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
-    """What can be said of a case whatever the vendor.
+    """The benchmark of a case, which does not depend on the vendor.
 
     Raises:
         ConfigError: the benchmark or its config file does not exist, or the config is wrong.
@@ -223,7 +222,9 @@ def _case(
 
 
 def _placed(problem: Problem, name: str, settings: Settings) -> Problem:
-    """The same mistake; one in an override with the file and the key where the case `name` overrides the setting."""
+    """The same mistake; one in an override names the file and the key with which the case `name` overrides the
+    setting.
+    """
     if problem.file != OVERRIDE:
         return problem
     key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"
@@ -267,7 +268,7 @@ def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python
 
 
 def _without_effect(settings: Settings) -> list[str]:
-    """Settings that the user wrote and that nothing will read; a set value is never silently ignored."""
+    """Settings that the user wrote and that nothing reads; a set value is never silently ignored."""
     written, touched = settings.test.model_fields_set, settings.cluster.model_fields_set
     warnings = []
     if not settings.test.in_containers:

@@ -1,6 +1,4 @@
-"""Reads the log of one rank as a stream: the PerfLog records that a round needs, mistakes in them, and the log's
-end.
-"""
+"""Reads the log of one rank as a stream: the PerfLog records that a round needs, mistakes in them, and its end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Defines round.json and run.json, the results of a run for programs. Versioned; times are epoch ms, durations
-seconds.
-"""
+"""Defines round.json and run.json, the versioned results of a run; times are epoch ms, durations seconds."""
 
 from __future__ import annotations
 

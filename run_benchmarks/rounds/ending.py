@@ -1,6 +1,4 @@
-"""Ends the tasks of a round on its hosts, keeps their output, and removes them once everything of theirs is
-recorded.
-"""
+"""Ends the tasks of a round on its hosts, keeps their output, and removes them once all is recorded."""
 
 from __future__ import annotations
 

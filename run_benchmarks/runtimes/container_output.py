@@ -1,4 +1,4 @@
-"""Reads what a container wrote, from its engine's log: as a stream, its beginning and its end within a bound."""
+"""Reads a container's output from its engine's log: as a stream, its beginning and its end within a limit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from run_benchmarks.hosts.incoming.capture import Capture
 CHUNK = 1 << 16
 FRAME_HEADER = 8  # stream, three zeros, four bytes of length
 MAX_READ_BYTES = 1 << 30
-READ_SECONDS, LAST_SECONDS = 120.0, 10.0  # for all of it; before their end what came by then is taken
+READ_SECONDS, LAST_SECONDS = 120.0, 10.0  # for all of it; before its end, what has arrived is taken
 BOTH = {"stdout": "1", "stderr": "1"}
 NOT_READ = "\n[... the engine has more than was read ...]\n"
 
 
 class Frames:
-    """The contents of an engine's stream of frames that come cut anywhere; none is ever kept whole."""
+    """The contents of an engine's stream of frames, which arrive cut anywhere; none is kept whole."""
 
     def __init__(self) -> None:
         self._header = bytearray()
         self._left = 0
 
     def contents(self, chunk: bytes) -> Iterator[bytes]:
-        """What the next piece of the stream holds."""
+        """The contents in the next piece of the stream."""
         view = memoryview(chunk)
         while len(view):
             if self._left:
@@ -47,10 +47,10 @@ class Frames:
 
 
 def read_output(client: docker.APIClient, container: str, limit: int) -> str:
-    """stdout and stderr of a container without a terminal, in about `limit` bytes; what is left out is said in it.
+    """stdout and stderr of a container without a terminal, in about `limit` bytes, with a note on what is left out.
 
     Raises:
-        docker.errors.APIError: the engine refuses, as for a container that is gone.
+        docker.errors.APIError: the engine refuses, for example because the container is gone.
     """
     # The SDK's own `logs` keeps frames of any length whole.
     url = f"{client.base_url}/v{client.api_version}/containers/{quote(container, safe='')}/logs"

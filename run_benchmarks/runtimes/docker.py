@@ -1,4 +1,4 @@
-"""Tasks as containers, through the Engine API: one container a task, its command as the main process under an init."""
+"""Runs tasks as containers through the Engine API: one container per task, its command under an init."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from run_benchmarks.runtimes.container_output import read_output
 from run_benchmarks.runtimes.docker_calls import ValueT, call
 from run_benchmarks.settings.container_options import ContainerOptions
 
-# Whatever the engine's default is: it can be read back, and does not fill the host's disk.
+# Independent of the engine's default: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
-ANSWER_SECONDS = 5.0  # what an engine has to say how a container is
+ANSWER_SECONDS = 5.0  # for an engine to report the state of a container
 MAX_EXIT_CODE = 2**31
-ANSWER_CHARACTERS = 500  # of an error that it answers
+ANSWER_CHARACTERS = 500  # of an engine's error message
 
 
 class DockerRuntime:
     """Creates containers with what a task needs and nothing more (docs/security.md).
 
-    `warn` is told what a host would not grant; of a task's output about `output_bytes` are kept.
+    `warn` receives what a host does not permit; about `output_bytes` of a task's output are kept.
     """
 
     gives_addresses = True  # as /etc/hosts entries of the container

@@ -1,4 +1,4 @@
-"""Turns what a Docker engine answers, or fails to answer, into the controller's errors."""
+"""Turns a Docker engine's answers, and missing answers, into the controller's errors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 
 ValueT = TypeVar("ValueT")
-# What reading an answer that is none, or JSON that is too deep, raises within the SDK.
+# Exceptions of the SDK for a malformed answer, or for JSON that is too deep.
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-# What an engine that is away, or another program at its socket, raises within the SDK.
+# Exceptions of the SDK for an absent engine, or for another program at its socket.
 NO_ANSWER = (docker.errors.DockerException, requests.RequestException, OSError)
 
 

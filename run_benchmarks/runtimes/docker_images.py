@@ -1,4 +1,4 @@
-"""Sees to it that every host has the images of its cases: found, pulled, or built once and distributed."""
+"""Ensures that every host has the images of its cases: found, pulled, or built once and distributed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKEN = (docker.errors.DockerException, requests.RequestException, DistributeEr
 
 
 def spool_folder() -> Path:
-    """Where image archives wait on the head node between two hosts (XDG cache folder)."""
+    """The folder on the head node for image archives between two hosts (XDG cache folder)."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "clusterdyno" / "images"
 
@@ -53,7 +53,7 @@ def provide_images(
     settled: Mapping[str, ImageIdentity],
     check: Callable[[], None],
 ) -> dict[str, dict[str, ImageIdentity]]:
-    """See Runtime.provide_images; a build or transfer under way is broken off where `check` raises."""
+    """See Runtime.provide_images; an exception from `check` aborts a build or transfer."""
     needed: dict[str, list[str]] = {}
     for case in plan.cases:
         image = case.rounds[0].nodes[0].image
@@ -71,7 +71,7 @@ def provide_images(
 
 
 def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) -> dict[str, ValueT]:
-    """The answers of all hosts' engines.
+    """The answers of the engines of all hosts.
 
     Raises:
         TaskError: an engine does not answer.
@@ -82,7 +82,7 @@ def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) 
 def _usable(
     tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: ImageIdentity | None
 ) -> tuple[str | None, dict[str, ImageIdentity | None]]:
-    """The host to build on, None for any; and by host the image it may use: one and the same on all, or None.
+    """The host to build on, None for any; and by host the image it may use: the same on all, or None.
 
     Raises:
         TaskError: hosts have different images under a name that the user gave.
@@ -116,7 +116,7 @@ def _provide(
     builder: str,
     check: Callable[[], None],
 ) -> dict[str, ImageIdentity]:
-    """Bring the image to those that lack it, and say what they have then."""
+    """Bring the image to the hosts that lack it; returns the image of each host."""
     brought = {name: hosts[name] for name, image in there.items() if image is None}
     if not brought:
         return {}
@@ -160,7 +160,7 @@ def _guard(host: str, action: Callable[[], ValueT]) -> ValueT:
 
 
 class Sayer:
-    """A progress callback for several threads: logs every few seconds and breaks off where `check` raises."""
+    """A progress callback for several threads: logs every few seconds and aborts if `check` fails."""
 
     def __init__(self, what: str, check: Callable[[], None]) -> None:
         self._what = what
@@ -171,7 +171,7 @@ class Sayer:
 
     def __call__(self, message: str, fraction: float | None) -> None:
         self._check()
-        if self._last.get(threading.get_ident()) != message:  # that of a transfer comes with every chunk
+        if self._last.get(threading.get_ident()) != message:  # the message of a transfer arrives with every chunk
             self._last[threading.get_ident()] = message
             LOG.debug("%s: %s", self._what, message)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Asks a host's Docker engine what the check, the looks at neighbours and the cleaning have to know of it."""
+"""Asks a host's Docker engine for what the check, the looks at neighbours and the cleaning need."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def readiness(host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readines
 
 
 def _look_at_images(found: Readiness, client: APIClient) -> None:
-    """The sizes (bytes) of the images that are there; where one has to come, the folder where the engine keeps them."""
+    """Read the sizes (bytes) of the existing images; if one is missing, the folder where the engine stores images."""
     for tag, image_id in found.images.items():
         if image_id is not None:
             found.image_sizes[tag] = int(client.inspect_image(tag).get("Size") or 0)  # type: ignore[no-untyped-call]
@@ -57,7 +57,9 @@ def _look_at_images(found: Readiness, client: APIClient) -> None:
 
 
 def running_of_others(host: Host, key: str) -> tuple[str, ...]:
-    """Running containers of other runs of ClusterDyno, whoever's. An engine in trouble is another finding."""
+    """Running containers of other runs of ClusterDyno, of any user. An engine that does not answer is another
+    finding.
+    """
     with contextlib.suppress(ClusterDynoError, *NO_ANSWER):
         found = host.docker().containers(filters={"label": f"{LABEL}.run"})
         others = [each for each in found if each["Labels"].get(f"{LABEL}.run") != key]
@@ -68,7 +70,7 @@ def running_of_others(host: Host, key: str) -> tuple[str, ...]:
 
 
 def remove_containers(host: Host, key: str) -> list[str]:
-    """Remove every container of a run, running or ended; their names.
+    """Remove every container of a run, running or ended; returns their names.
 
     Raises:
         TaskError, LinkLostError: from `call`.

@@ -1,4 +1,4 @@
-"""Tasks as supervised process trees on hosts without Docker; the host's Python runs them."""
+"""Runs tasks as supervised process trees on hosts without Docker, under the host's Python."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from training.benchmarks.driver.protocol import safe_json
 
 SUPERVISE = ("-m", "training.benchmarks.driver.launch.supervise")
 START_SECONDS = 30.0
-# Blocks until the supervisor has ended: it holds the FIFO's writing end. Opened for both first, so that the opening for
-# reading never waits. A file system without FIFOs leaves a look twice a second; a zombie that nobody reaps has ended.
+# Blocks until the supervisor has ended: it holds the FIFO's writing end. The FIFO is first opened for both, so that
+# opening it for reading never blocks. Without FIFOs it polls twice a second; a zombie that nobody reaps has ended.
 WAIT = """
 cd "$1" || exit 1
 if [ -p alive ]; then
@@ -114,7 +114,7 @@ class ProcessRuntime:
         return {}
 
     def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
-        """See Runtime.running_of_others; what the look at all processes finds is not the runtime's."""
+        """See Runtime.running_of_others; the look at all processes is not part of the runtime."""
         return ()
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
@@ -135,7 +135,7 @@ class ProcessRuntime:
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
-    """See settings/runtime_names.py; hosts refuse a plain process nothing that is worth a warning."""
+    """See settings/runtime_names.py; hosts permit a plain process everything that is worth a warning."""
     return ProcessRuntime(output_bytes)
 
 
@@ -147,14 +147,14 @@ class _Tree:
     def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None, output_bytes: int) -> None:
         self._host, self._node, self._task, self._bound = host, node, task, bound
         self._output_bytes = output_bytes
-        # Beside the node's folder, not in it: what the supervisor writes is not collected.
+        # Beside the node's folder, not in it: the supervisor's files are not collected.
         self._state = f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
 
     def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
         argv = [
             "env",
             f"PYTHONPATH={self._node.workdir}",
-            "PYTHONDONTWRITEBYTECODE=1",  # a cache beside the code would be a difference from it
+            "PYTHONDONTWRITEBYTECODE=1",  # a cache beside the code would count as a changed file
             self._task.argv[0],
             *SUPERVISE,
             *words,

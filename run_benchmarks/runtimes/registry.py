@@ -13,8 +13,8 @@ def make_runtime(name: str, warn: Callable[[str], None], output_bytes: int = MAX
     """The runtime of that name in RUNTIMES.
 
     Args:
-        warn: is told what a host would not grant a task.
-        output_bytes: about how much is kept of what a task itself writes.
+        warn: receives what a host does not permit a task.
+        output_bytes: approximate limit of a task's own output that is kept.
     """
     runtime: Runtime = importlib.import_module(RUNTIMES[name].module).make(warn, output_bytes)
     return runtime

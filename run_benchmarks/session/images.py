@@ -1,4 +1,4 @@
-"""Has the runtime bring the images of a run to its hosts, and writes down what they were made of."""
+"""Has the runtime bring the images of a run to its hosts, and records their sources."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def provide_images(
     interruption: Interruption,
     settled: Mapping[str, ImageIdentity],
 ) -> dict[str, ImageIdentity]:
-    """Provide the plan's images (see Runtime.provide_images); the reports then have each host's id.
+    """Provide the plan's images (see Runtime.provide_images); the reports then hold each host's id.
 
     Returns:
         the images by tag.
 
     Raises:
-        TaskError: an image is not available, or hosts have different images under a name that the user gave.
-        InterruptedRunError: a signal came.
+        TaskError: an image cannot be provided, or hosts have different ones under a name that the user gave.
+        InterruptedRunError: a signal arrived.
     """
     found = runtime.provide_images(plan, _specs(resolved), hosts, settled, interruption.check)
     for tag, there in found.items():
@@ -47,7 +47,7 @@ def _specs(resolved: Resolved) -> dict[str, ImageSpec]:
 def image_records(
     resolved: Resolved, images: Mapping[str, ImageIdentity], reports: Mapping[str, HostReport]
 ) -> list[ImageRecord]:
-    """What the images of a run were made of, and the id that each host has them under."""
+    """The sources of a run's images, and their id on each host."""
     specs = _specs(resolved)
     records = []
     for tag, image in images.items():

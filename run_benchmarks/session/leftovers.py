@@ -1,4 +1,4 @@
-"""Removes a run's folders from the hosts once everything in them is here; each host removes its own alone."""
+"""Removes a run's folders from the hosts once everything in them was collected; each host removes only its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.records import NodeRecord
 
 SECONDS = 60.0
-# Arguments: the run's folder, the host's name as the plan has it. A home that hosts share holds the folders of them
-# all: what could not be collected of a lost one is not for the others to remove. Who is last removes what is empty.
+# Arguments: the run's folder, the host's name in the plan. A shared home holds all hosts' folders: the others must
+# not remove what could not be collected from a lost host. The last host removes empty folders.
 # The settings of the cases go in any case: no rank reads them any more, and they may hold secrets.
 SCRIPT = r"""
 [ -d "$1" ] || exit 0
@@ -24,7 +24,7 @@ true
 
 
 def remove_folders(hosts: Mapping[str, Host], root: str) -> FleetResult[None]:
-    """Remove these hosts' own folders below a run's, and that where nothing is left in it."""
+    """Remove these hosts' own folders below a run's folder, and that folder once it is empty."""
 
     def remove(host: Host) -> None:
         host.run(["sh", "-c", SCRIPT, "sh", root, host.name], deadline=SECONDS)
@@ -33,7 +33,7 @@ def remove_folders(hosts: Mapping[str, Host], root: str) -> FleetResult[None]:
 
 
 def remove_collected(hosts: Mapping[str, Host], plan: Plan, nodes: Iterable[NodeRecord], clean: str) -> None:
-    """Remove the run's folders from those of `hosts` of which everything is here; say where they stay.
+    """Remove the run's folders from those of `hosts` whose files are all here; log where they stay.
 
     `nodes` are those of all attempts at all rounds, `clean` is the command that removes the rest.
     """

@@ -1,4 +1,4 @@
-"""Everything of a run that is known before a host is touched, its name and folder, and the way to its hosts."""
+"""Prepares a run before a host is touched: its plan, its name and folder, and the way to its hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PreparedRun:
     plan: Plan
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
-        """The plan of the same run on these of its hosts; cases that need more or others of them are not in it."""
+        """The plan of the same run on these of its hosts, without cases that need more or others of them."""
         settings = with_hosts(self.settings, hosts)
         resolved = dataclasses.replace(
             self.resolved,
@@ -54,24 +54,24 @@ class PreparedRun:
         return plan_round(plan, settings, self.resolved, resolved, index=index, attempt=attempt)
 
     def named(self, run_id: str, owner: str) -> PreparedRun:
-        """The same, as the run of that name."""
+        """The same run under that name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
         return dataclasses.replace(self, plan=plan)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
-        """The runtime of its plan; `warn` is told what a host would not grant a task."""
+        """The runtime of its plan; `warn` receives what a host does not permit a task."""
         return make_runtime(self.plan.runtime, warn, self.settings.test.MAX_OUTPUT_BYTES)
 
     def digest(self) -> str:
-        """Of the plan: two runs of the same digest do the same, wherever their values stand."""
+        """Digest of the plan: two runs of the same digest do the same, whatever the origin of their values."""
         places = {"cases": {"__all__": {"origins", "config_origins"}}}
         return hashlib.sha256(self.plan.model_dump_json(exclude=places).encode()).hexdigest()
 
 
 def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | None = None) -> PreparedRun:
-    """Resolve and plan, without touching a host; `recorded` are the settings that a run to be resumed began with.
+    """Resolve and plan, without touching a host.
 
-    Where every case names its hosts, the others of HOSTS take no part in the run.
+    If every case names its hosts, the other HOSTS take no part in the run.
 
     Raises:
         ConfigError: the settings name something that does not exist or does not fit.
@@ -108,7 +108,7 @@ def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
 
 @contextmanager
 def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
-    """The hosts, closed at the end whatever happens."""
+    """The hosts, closed at the end in any case."""
     hosts = make_hosts(cluster)
     try:
         yield hosts

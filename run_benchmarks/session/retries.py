@@ -20,7 +20,7 @@ def may_retry(verdict: Verdict, failures: int, retries: int) -> bool:
 
 
 def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[EarlierAttempt]:
-    """The attempts before those of `rounds`, which count, by their records; one without a record was broken off."""
+    """The attempts before `rounds`, which count, by their records; an attempt without a record was interrupted."""
     found = []
     for record in rounds:
         for attempt in range(1, record.attempt):
@@ -31,7 +31,7 @@ def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[E
 
 
 def passed_late(rounds: Sequence[RoundRecord], earlier: Sequence[EarlierAttempt]) -> str:
-    """Of a case whose rounds all passed: that they did, and which of them not at once."""
+    """For a case whose rounds all passed: a statement of that, with the rounds that needed several attempts."""
     late = [record for record in rounds if record.attempt > 1]
     if not late:
         return "all rounds passed"

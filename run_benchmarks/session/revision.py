@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-# What decides a result: what the hosts run, the controller, and what images are made of.
+# Files that determine a result: those that the hosts run, the controller, and the sources of images.
 FOLDERS = ("training", "monitors", "vendors", "run_benchmarks", "container", "requirements")
 WORDS = {"?": "untracked", "!": "ignored by git", "D": "deleted"}
 STATUS = ("status", "--porcelain", "-z", "--no-renames")
@@ -17,7 +17,7 @@ MAX_NAMED = 50
 
 @dataclass(frozen=True)
 class Revision:
-    """`name` is the commit, with `-dirty` where `changes` has something; None outside a repository."""
+    """`name` is the commit, with `-dirty` if there are `changes`; None outside a repository."""
 
     name: str | None
     changes: tuple[str, ...] = ()
@@ -27,11 +27,11 @@ def revision(root: Path, bundled: Collection[str]) -> Revision:
     """The revision of the repository at `root`.
 
     Args:
-        bundled: files that the hosts get, relative to `root`: they count also where git is told to ignore them.
+        bundled: files that the hosts get, relative to `root`: they count even if git is told to ignore them.
     """
     name = _git(root, "describe", "--always", "--abbrev=40")
     tracked = _git(root, *STATUS, "--untracked-files=no", "--", ".")
-    # Where they count alone: a virtual environment has tens of thousands of files that git ignores.
+    # Ignored files count only here: a virtual environment has tens of thousands of them.
     there = [folder for folder in FOLDERS if (root / folder).is_dir()]
     others = _git(root, *STATUS, "--untracked-files=all", "--ignored=traditional", "--", *there) if there else ""
     if name is None or tracked is None or others is None:
@@ -42,7 +42,7 @@ def revision(root: Path, bundled: Collection[str]) -> Revision:
 
 
 def _changes(entries: Collection[str], bundled: Collection[str]) -> list[str]:
-    """Of `git status`'s entries, those that may decide a result: a tracked file anywhere, others below FOLDERS."""
+    """The entries of `git status` that may affect a result: a tracked file anywhere, others below FOLDERS."""
     found = []
     for entry in entries:
         state, path = entry[:2], entry[3:]

@@ -33,7 +33,7 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class RoundScheduler:
-    """Runs the rounds of a run one by one. `past` is what the run's journal had when this controller began.
+    """Runs the rounds of a run one by one. `past` is the content of the run's journal when this controller started.
 
     `left_out` has the hosts that failed the check, and why: no round runs there.
     """
@@ -71,8 +71,10 @@ class RoundScheduler:
         self.images.update(found | settled)
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
-        """The round's attempts as they end, the last of which counts: one left running by a killed controller, else a
-        new one; then the case's retries, except for those that an earlier controller made.
+        """The attempts at the round as they end; the last one counts.
+
+        First an attempt that a killed controller left running, else a new one; then the case's retries, except those
+        that an earlier controller has already made.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
@@ -94,7 +96,9 @@ class RoundScheduler:
             yield record
 
     def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
-        """Finish a round that a killed controller left running, ABORTED where its tasks are gone; None: none was."""
+        """Finish a round that a killed controller left running, ABORTED if its tasks are gone; None without such a
+        round.
+        """
         started = self._past.open
         if started is None or (started.case, started.round) != (case.name, index):
             return None
@@ -151,9 +155,9 @@ class RoundScheduler:
         log_round(record)
 
     def _place(self, case: CasePlan) -> None:
-        """Plan for the hosts that are left: lost ones are asked once more, and what runs there still is ended first.
+        """Plan for the remaining hosts: lost ones are asked once more, and what still runs there is ended first.
 
-        `case` is as the whole run has it, with all the hosts that it may run on.
+        `case` is the case of the whole run, with all hosts that it may run on.
 
         Raises:
             TooFewHostsError: too few are left for it.
@@ -183,7 +187,9 @@ class RoundScheduler:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
 
     def _end_left(self) -> None:
-        """End what earlier rounds could not, where its host answers: beside it a round would measure something else."""
+        """End tasks that earlier rounds could not end, if their host answers: they would disturb the next
+        measurement.
+        """
 
         def end(name: str) -> bool:
             if not answers(self._hosts[name]):
@@ -201,7 +207,7 @@ class RoundScheduler:
 
 
 def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:
-    """The records of the case's rounds that an earlier controller brought to an end, up to the first without one."""
+    """The records of the case's rounds that an earlier controller completed, up to the first without one."""
     records: list[RoundRecord] = []
     for plan in case.rounds:
         record = _recorded_round(past, case, plan.index, result_dir)
@@ -213,14 +219,16 @@ def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> lis
 
 
 def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
-    """The records of every attempt at every round of a run, earlier controllers' included; unreadable ones left out."""
+    """The records of every attempt at every round of a run, including earlier controllers'; unreadable ones are
+    skipped.
+    """
     for path in sorted(result_dir.glob("*/round*/round.json")):
         with contextlib.suppress(OSError, ValidationError):
             yield RoundRecord.model_validate_json(path.read_bytes())
 
 
 def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
-    """How many of the recorded rounds are not to be run: those before one that failed with retries of the case left."""
+    """Number of recorded rounds that are not run again: those before one that failed with retries of the case left."""
     for number, record in enumerate(records):
         if may_retry(record.verdict, past.failures[case.name, record.round], case.retries):
             return number
@@ -228,7 +236,7 @@ def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) 
 
 
 def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
-    """The record of a round that an earlier controller brought to its end; None where there is none that holds."""
+    """The record of a round that an earlier controller completed; None without a valid one."""
     ended = past.ended.get((case.name, index))
     if ended is None or ended.verdict is Verdict.ABORTED:
         return None
@@ -241,7 +249,7 @@ def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: 
 
 
 def log_round(record: RoundRecord) -> None:
-    """Say how a round ended, with the end of the log that shows why."""
+    """Log how a round ended, with the end of the log that shows why."""
     for warning in record.warnings:
         LOG.warning("%s", warning)
     if record.verdict is Verdict.PASS:

@@ -1,4 +1,4 @@
-"""A whole run: check, prepare, every case and round, results. Steps and their log lines follow the seed's."""
+"""Runs a whole run: check, preparation, every case and round, results. Steps and log lines follow FlagPerf's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 
 
 class Session:
-    """Runs a prepared plan to its end, or from where its journal stands; use once."""
+    """Runs a prepared plan to its end, or from the state of its journal; use once."""
 
     def __init__(self, prepared: PreparedRun, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
         self._journal = Journal(result_dir)
@@ -82,9 +82,11 @@ class Session:
         self._standards = Standards(test.BASELINE, test.BASELINE_PERCENT)
 
     def run(self) -> RunRecord:
-        """Run everything; run.json is written after every round and at the end, whatever happened, and returned."""
+        """Run everything; run.json is written after every round and at the end in any case, and returned."""
         self._journal.append(self._started())
-        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)  # that of an earlier controller; this one writes its own
+        (self._result_dir / SEAL_FILE).unlink(
+            missing_ok=True
+        )  # written by an earlier controller; this one writes its own
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._record_settings()
         self._begin()
@@ -135,7 +137,7 @@ class Session:
     def _begin(self) -> None:
         """Take over the records of rounds that ended under an earlier controller, and start the run's clock.
 
-        Where such a controller left a round running the clock starts later: that round must be ended and collected.
+        If that controller left a round running, the clock starts later: the round must first be ended and collected.
         """
         self._past = self._journal.read()
         self._started_ms = self._past.begun_ms
@@ -165,7 +167,7 @@ class Session:
         LOG.info("Check configs of all test cases: %s......[SUCCESS]", ", ".join(case.name for case in plan.cases))
 
     def _leave_out(self, failed: dict[str, str]) -> None:
-        """Go on without the hosts that failed the check where MIN_HOSTS of those that take part passed.
+        """Continue without the hosts that failed the check if at least MIN_HOSTS of the hosts passed.
 
         Raises:
             CheckError: too few passed.
@@ -256,9 +258,9 @@ class Session:
         return record
 
     def _record(self, *, is_final: bool = True) -> RunRecord:
-        """run.json as it stands; what the benchmarks say of their results is left to the final one."""
+        """The present run.json; only the final one holds the benchmarks' statements on their results."""
         cases = [self._case_record(case, is_final=is_final) for case in self._plan.cases]
-        # A signal while the last round is collected leaves that round its verdict, but the run was interrupted.
+        # After a signal during the last collection that round keeps its verdict, but the run was interrupted.
         verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
         return RunRecord(
             run_id=self._plan.run_id,
@@ -331,7 +333,7 @@ class Session:
         )
 
     def learned(self) -> list[CaseBaseline]:
-        """What a baseline keeps of each case, once they have run; cases that measured nothing are left out."""
+        """The baseline entries of each case after the run; cases without measurements are left out."""
         found = [case_baseline(self._plan.run_id, case, self._rounds[case.name]) for case in self._plan.cases]
         return [each for each in found if each.entries]
 
@@ -352,14 +354,14 @@ class Session:
 
 
 def exit_code(verdict: Verdict) -> int:
-    """0 only where every case passed; an interrupted run and a failed one differ."""
+    """0 only if every case passed; an interrupted run and a failed one differ."""
     if verdict is Verdict.PASS:
         return EXIT_PASS
     return EXIT_INTERRUPTED if verdict is Verdict.ABORTED else EXIT_FAIL
 
 
 def log_standards(case: CaseRecord) -> None:
-    """Say which limits a case does not meet and what is worse than the baseline, and what could not be compared."""
+    """Log the limits that a case does not meet, what is worse than the baseline, and what could not be compared."""
     broken = [each.sentence for each in case.expectations if not each.met]
     if case.baseline is not None and case.baseline.is_below:
         broken += case.baseline.sentences
@@ -370,7 +372,7 @@ def log_standards(case: CaseRecord) -> None:
 
 
 def log_findings(reports: Mapping[str, HostReport]) -> None:
-    """Every finding of the check, failures as errors."""
+    """Log every finding of the check, failures as errors."""
     for report in reports.values():
         for finding in report.findings:
             (LOG.error if finding.severity == "failure" else LOG.warning)("%s", finding)

@@ -68,7 +68,7 @@ class CaseSettings(BaseModel):
         return hosts
 
     def hosts_of(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Those of `hosts` that the case may run on, in the order in which it takes them."""
+        """Those of `hosts` that the case may run on, in the order of use."""
         return tuple(hosts) if self.hosts is None else tuple(name for name in self.hosts if name in hosts)
 
     @field_validator("data_dir_host", "data_dir_container")
@@ -83,7 +83,7 @@ class CaseSettings(BaseModel):
     @field_validator("overrides")
     @classmethod
     def _json(cls, overrides: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        json.dumps(overrides, allow_nan=False)  # they travel as JSON
+        json.dumps(overrides, allow_nan=False)  # they are sent as JSON
         return overrides
 
     @field_validator("expect")
@@ -93,7 +93,7 @@ class CaseSettings(BaseModel):
         return expect
 
     def limits(self) -> dict[str, dict[str, str]]:
-        """`expect` by words of a device's name, "" for any."""
+        """`expect` by words of a device's name, "" for any device."""
         return limits_by_device(self.expect)
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ def parse_case_key(key: str, data_path: object) -> dict[str, Any]:
     """FlagPerf's newer form: "model:framework:hardware:nnodes:nproc:repeat" -> data path (the same in the container).
 
     Raises:
-        ValueError: another number of parts, a count that is no number, or a data path that is no text.
+        ValueError: the number of parts is wrong, a count is no number, or a data path is no text.
     """
     parts = key.split(":")
     if len(parts) != len(CASE_KEY_PARTS):

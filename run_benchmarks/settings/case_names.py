@@ -1,4 +1,4 @@
-"""Names of cases: in any script, one form of each, safe as a folder's name and, shortened, as a container's."""
+"""Normalizes names of cases in any script, and derives folder and container names from them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ALLOWED = (
 
 
 def case_name(text: str) -> str:
-    """The one form of a name: NFKC, which Python makes of the identifiers in test_conf.py, too."""
+    """The normal form of a name: NFKC, as Python normalizes identifiers in test_conf.py."""
     return unicodedata.normalize("NFKC", text)
 
 
 def is_case_name(text: str) -> bool:
-    """Whether a text in that form may name a case."""
+    """Whether a text in normal form may name a case."""
     kinds = [unicodedata.category(character)[0] for character in text]
     return (
         bool(text)
@@ -39,7 +39,7 @@ def case_folder(name: str) -> str:
 
 
 def container_stem(name: str) -> str:
-    """The part of a container's name that stands for a case: ASCII, short, and of no other case."""
+    """The part of a container's name for a case: ASCII, short, and unique."""
     folder = case_folder(name)
     slug = re.sub(r"[^a-z0-9_.-]", "_", folder.lower())
     if slug == folder.lower() and len(slug) <= SLUG_CHARACTERS:
@@ -48,7 +48,7 @@ def container_stem(name: str) -> str:
 
 
 def same_folder(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of names whose folders would be one, on a file system that ignores case, too."""
+    """Pairs of names with the same folder on a file system that ignores case."""
     first: dict[str, str] = {}
     pairs = []
     for name in names:

@@ -19,7 +19,7 @@ SET, CASE, REPEAT = "--set", "--case", "--repeat"
 
 
 class Changes(BaseModel):
-    """The values of --set (`key=value` words), --case (names or patterns) and --repeat; empty where not given."""
+    """The values of --set (`key=value` words), --case (names or patterns) and --repeat; empty if not given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,19 +29,19 @@ class Changes(BaseModel):
 
 
 class SetKeys:
-    """Which keys --set gave, so that a mistake in one is told as standing there."""
+    """The keys of --set, so that a mistake in one names --set as its place."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self.keys = list(keys)
 
     def source(self, file: str, key: str) -> str:
-        """Where the value of `key` stands: --set, `file`, or both for a rule over several keys."""
+        """The place of the value of `key`: --set, `file`, or both for a rule over several keys."""
         if any(key == each or key.startswith((f"{each}.", f"{each}[")) for each in self.keys):
             return SET
         return f"{file} with {SET}" if any(each.startswith(f"{key}.") for each in self.keys) else file
 
     def sourced(self, problems: Iterable[Problem]) -> list[Problem]:
-        """The problems, each where its value stands."""
+        """The problems, each with the place of its value."""
         return [replace(problem, file=self.source(problem.file, problem.key)) for problem in problems]
 
 
@@ -50,11 +50,11 @@ def apply_sets(
     files: Sequence[tuple[MutableMapping[str, Any], Collection[str]]],
     definitions: Mapping[str, MutableMapping[str, Any]],
 ) -> tuple[SetKeys, list[Problem]]:
-    """Write the values of --set over those of the files.
+    """Apply the values of --set over those of the files.
 
     Args:
-        words: `KEY=value`, `CASE.key=value` and `CASE.overrides.key=value`, the last of a key wins.
-        files: of each file the names it assigns, and the names of its settings.
+        words: `KEY=value`, `CASE.key=value` and `CASE.overrides.key=value`; the last word of a key wins.
+        files: for each file the names it assigns, and the names of its settings.
         definitions: the cases by name.
     """
     given, problems = SetKeys(), []
@@ -84,7 +84,7 @@ def apply_sets(
 def _in_case(
     key: str, definitions: Mapping[str, MutableMapping[str, Any]]
 ) -> tuple[MutableMapping[str, Any] | None, str]:
-    """The dict in which the setting of a case is written, and its name there; None where there is no such case."""
+    """The dict with the setting of a case, and its name there; None if there is no such case."""
     owners = [name for name in definitions if case_name(key).startswith(f"{name}.")]
     if not owners:
         return None, key
@@ -95,7 +95,7 @@ def _in_case(
         return definitions[owner], inner
     overrides = definitions[owner].get("overrides", {})
     if not isinstance(overrides, dict):
-        return definitions[owner], inner  # the mistake in it is told
+        return definitions[owner], inner  # the mistake in it is reported elsewhere
     definitions[owner]["overrides"] = changed = dict(overrides)
     return changed, rest
 
@@ -117,7 +117,7 @@ def _unknown(
 def narrowed(
     listed: Sequence[str], changes: Changes, defined: Collection[str]
 ) -> tuple[tuple[str, ...], list[Problem]]:
-    """The cases of CASES that --case names, in the order of CASES; all of them without it."""
+    """The cases of CASES that --case names, in the order of CASES; all of them without --case."""
     if not changes.cases:
         return tuple(listed), []
     problems, chosen = [], set()

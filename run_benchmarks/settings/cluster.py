@@ -1,4 +1,4 @@
-"""cluster_conf.py: which hosts take part, and how they are reached."""
+"""Defines the settings of cluster_conf.py: the hosts that take part, and how they are reached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.
 
 @dataclass(frozen=True, kw_only=True)
 class HostAccess:
-    """What one host of HOSTS has for itself; None where it has nothing."""
+    """The settings of one item of HOSTS for its own host; None if it has none."""
 
     user: str | None = None
     port: int | None = None
@@ -41,10 +41,10 @@ class HostAccess:
 
 
 def parse_host(text: str) -> tuple[str, HostAccess]:
-    """Split `user@host:port`, of which user and port may be missing; an IPv6 address with a port is in brackets.
+    """Split `user@host:port`, where user and port are optional; an IPv6 address with a port is in brackets.
 
     Raises:
-        ValueError: it is nothing of that kind.
+        ValueError: the text has another form.
     """
     user, at, rest = text.rpartition("@")
     host, port = rest, ""
@@ -131,7 +131,9 @@ class ClusterConf(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _keep_access(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """HOSTS has names alone, in which everything else counts; what else its items say is kept beside it."""
+        """Reduce HOSTS to names, which is what everything else uses, and keep the other parts of its items
+        separately.
+        """
         cluster = handler(values)
         entries = values.get("HOSTS", ()) if isinstance(values, dict) else ()
         cluster._access.update(map(_parse_entry, entries))
@@ -173,11 +175,11 @@ class ClusterConf(BaseModel):
 
     @property
     def ssh_hosts(self) -> tuple[str, ...]:
-        """The hosts that are reached by ssh: all of HOSTS, or none where HOSTS is the head node alone."""
+        """The hosts that are reached by ssh: all of HOSTS, or none if HOSTS is the head node alone."""
         return tuple(name for name in self.HOSTS if not is_local(name))
 
     def access(self, host: str) -> HostAccess:
-        """What a host's item in HOSTS says beside its name."""
+        """The settings of a host's item in HOSTS besides its name."""
         return self._access.get(host, HostAccess())
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Checks the names and values that the Python files a user edits assign."""
+"""Checks the names and values in the Python files that a user edits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "b
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which names are known and which is nearest, for an error message."""
+    """The known names and the nearest one, for an error message."""
     names = sorted(known)
     match = closest(name, names)
     hint = f"did you mean {match!r}? " if match else ""
@@ -25,7 +25,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def helper_hint(name: str) -> str:
-    """How a name is written that is no setting, but of use to the file alone."""
+    """How to write a name that is no setting but a helper of the file."""
     return f"unknown key (a name of your own begins with an underscore: _{name})"
 
 
@@ -35,11 +35,11 @@ def validate(
     """Validate `values` against a model that forbids unknown keys.
 
     Args:
-        prefix: what a key's name in a Problem starts with, e.g. "ONE." for a case.
-        known_as: what the model's keys are, e.g. "keys of a case".
+        prefix: the beginning of a key's name in a Problem, e.g. "ONE." for a case.
+        known_as: the kind of the model's keys, e.g. "keys of a case".
 
     Returns:
-        the model instance, or None with one Problem a mistake.
+        the model instance, or None with one Problem per mistake.
     """
     try:
         return model.model_validate(values), []
@@ -81,7 +81,7 @@ def _allowed(model: type[BaseModel], item: Any, location: list[str]) -> str:
 
 
 def described(model: type[BaseModel], key: str) -> str:
-    """What a setting may be and what it means, in words."""
+    """Allowed values and meaning of a setting, in words."""
     schema = model.model_json_schema()["properties"][key]
     meaning = schema.get("description", "")
     return f"{type_in_words(schema)} ({meaning})" if meaning else type_in_words(schema)

@@ -1,4 +1,4 @@
-"""A vendor's container options and a user's, put together: the user's win, and where they do so it is said."""
+"""Merges a vendor's container options with the user's: the user's win, and replaced options are reported."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SINGLE = {
 
 
 def merged(vendor: ContainerOptions, user: ContainerOptions | None, setting: str) -> tuple[ContainerOptions, list[str]]:
-    """Both together, and a sentence for each option of the vendor that the user's replaces.
+    """The merged options, and a sentence for each option of the vendor that the user's replaces.
 
     Args:
-        user: None where the user wrote none.
+        user: None if the user wrote none.
         setting: the name of the user's setting, for the sentences.
     """
     if user is None:

@@ -1,4 +1,4 @@
-"""Options of a container in `docker run` syntax, parsed into typed settings; nothing of them ever reaches a shell."""
+"""Parses container options in `docker run` syntax into typed settings; none of them ever reaches a shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_size(text: str) -> int:
 
 
 class Volume(BaseModel):
-    """A host folder or file seen in the container."""
+    """A host folder or file that is mounted in the container."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     source: str
@@ -45,7 +45,7 @@ class Ulimit(BaseModel):
 
 
 class ContainerOptions(BaseModel):
-    """What a vendor or user asks of a container beyond image, command and our own mounts."""
+    """Options of a vendor or user for a container, besides image, command and our own mounts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     gpus: str | None = None
@@ -142,7 +142,7 @@ def parse_container_options(text: str) -> ContainerOptions:
     """Parse `docker run` options, e.g. "--gpus all --ulimit memlock=-1".
 
     Raises:
-        ValueError: an option we do not know (the known ones and the nearest are named), or a malformed value.
+        ValueError: an option is unknown (the message names the known ones and the nearest), or a value is malformed.
     """
     words = shlex.split(text)
     fields: dict[str, object] = {}

@@ -25,7 +25,7 @@ COLUMNS = ("file", "key", "allowed", "default", "meaning")
 
 @dataclass(frozen=True, kw_only=True)
 class SettingDoc:
-    """One setting as a person reads of it."""
+    """The description of one setting for people."""
 
     key: str
     allowed: str
@@ -55,7 +55,7 @@ def table_rows() -> list[tuple[str, ...]]:
 
 
 def markdown_table() -> str:
-    """The table of docs/file-formats.md; a file is named in its first row alone."""
+    """The table of docs/file-formats.md; the name of a file is only in its first row."""
     lines = [_line(COLUMNS), _line(["---"] * len(COLUMNS))]
     previous = ""
     for file, key, allowed, default, meaning in table_rows():
@@ -69,7 +69,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _without_none(words: str) -> str:
-    """None is the default of such a setting, and the default's column has it."""
+    """Remove None from the allowed values: the column of the default shows it."""
     return words.removesuffix(" or None")
 
 

@@ -50,7 +50,7 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
 
 
 def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
-    """What makes a host unreachable in the files, and what an ssh configuration says that is not done here."""
+    """Settings that make a host unreachable, and options of an ssh configuration that are not implemented here."""
     problems: dict[str, Problem] = {}
     unused: dict[str, list[str]] = {}
     for name in cluster.ssh_hosts:
@@ -68,7 +68,7 @@ def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
 
 
 def users_of(cluster: ClusterConf) -> dict[str, str]:
-    """The users that log in, each with the first host of theirs.
+    """The users that log in, each with its first host.
 
     Raises:
         ConfigError: an ssh configuration file is unusable.
@@ -102,7 +102,7 @@ def _read(files: tuple[Path, ...], _states: tuple[tuple[int, int], ...]) -> SshC
 
 
 def _config(setting: str | None) -> SshConfig:
-    """The files that a SSH_CONFIG means: None is what ssh reads, "" is none.
+    """The files of a SSH_CONFIG: None means the files that ssh reads, "" none.
 
     Raises:
         ConfigError: a file is unusable.
@@ -121,7 +121,7 @@ def _config_error(error: SshConfigError) -> ConfigError:
 
 
 def _known_hosts(options: HostOptions, cluster: ClusterConf) -> tuple[Path, tuple[Path, ...]]:
-    """The file that `run.py trust` writes, and the others; a KNOWN_HOSTS that was set is the only one."""
+    """The file that `run.py trust` writes, and the others; a KNOWN_HOSTS that is set is the only one."""
     if "KNOWN_HOSTS" in cluster.model_fields_set:
         return cluster.KNOWN_HOSTS, ()
     own = options.user_known_hosts or (cluster.KNOWN_HOSTS,)
@@ -132,7 +132,7 @@ def _known_hosts(options: HostOptions, cluster: ClusterConf) -> tuple[Path, tupl
 
 
 def _jump(jumps: str, config: SshConfig, cluster: ClusterConf, seen: tuple[str, ...]) -> Endpoint | None:
-    """The last of the jump hosts of a ProxyJump, reached through those before it; the first may have one of its own."""
+    """The last jump host of a ProxyJump, reached through those before it; the first may have one of its own."""
     before: Endpoint | None = None
     for index, text in enumerate(filter(None, map(str.strip, jumps.split(",")))):
         try:

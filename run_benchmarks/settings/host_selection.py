@@ -14,17 +14,17 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True, kw_only=True)
 class HostSelection:
-    """The values of --hosts and --exclude: comma-separated names of HOSTS; None where not given."""
+    """The values of --hosts and --exclude: comma-separated names of HOSTS; None if not given."""
 
     hosts: str | None = None
     exclude: str | None = None
 
 
 def select_hosts(settings: Settings, selection: HostSelection) -> Settings:
-    """The settings with HOSTS narrowed to --hosts, in its order, without --exclude.
+    """The settings with HOSTS reduced to --hosts, in its order, without --exclude.
 
     Raises:
-        ConfigError: a name that is not in HOSTS or stands there twice, or no host is left.
+        ConfigError: a name is not in HOSTS or is repeated, or no host is left.
     """
     problems: list[Problem] = []
     chosen = settings.cluster.HOSTS
@@ -42,12 +42,12 @@ def select_hosts(settings: Settings, selection: HostSelection) -> Settings:
 
 
 def with_hosts(settings: Settings, hosts: Iterable[str]) -> Settings:
-    """The settings with these HOSTS instead of their own."""
+    """The settings with these HOSTS in place of their own."""
     return settings.model_copy(update={"cluster": settings.cluster.model_copy(update={"HOSTS": tuple(hosts)})})
 
 
 def selected(settings: Settings, recorded: Sequence[str] | None) -> Settings:
-    """The settings with the hosts that a run was begun with; None: all of HOSTS.
+    """The settings with the hosts that a run was started with; None: all of HOSTS.
 
     Raises:
         ConfigError: one of them is no longer in HOSTS.

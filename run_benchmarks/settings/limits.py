@@ -1,4 +1,4 @@
-"""Limits of metrics as a user writes them in a case's `expect`: bounds, or a reference with tolerances as in ReFrame.
+"""Parses limits of metrics in a case's `expect`: bounds, or a reference with tolerances as in ReFrame.
 
 ">= 560"    "< 3.5 us"    "within 5 % of 380 GB/s"    "380 GB/s -5 % +20 %"
 """
@@ -24,7 +24,7 @@ _TOLERANCES = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """The range in which a metric must lie, its ends among it unless `is_open`; `unit` is "" where none is written."""
+    """The range of a metric, including its ends unless `is_open`; `unit` is "" if none is written."""
 
     text: str
     low: float = -math.inf
@@ -34,11 +34,11 @@ class Limit:
     is_bound: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether the value lies in the range."""
+        """Whether `value`, in the unit of the metric, lies in the range."""
         return self.low < value < self.high if self.is_open else self.low <= value <= self.high
 
     def in_words(self, unit: str) -> str:
-        """What is expected, with the metric's unit, and the range where the text has it in percent."""
+        """The expected value with the metric's unit, and the range if the text gives it in percent."""
         after = f" {unit}" if unit else ""
         if self.is_bound:
             return self.text if self.unit else f"{self.text}{after}"
@@ -49,7 +49,7 @@ class Limit:
 
 
 def parse_limit(text: object) -> Limit:
-    """The limit that a text states.
+    """The limit in a text.
 
     Raises:
         ValueError: the text is no limit; the message says what is allowed.
@@ -86,7 +86,7 @@ def _share(text: str) -> float:
 
 
 def _around(text: str, value: float, below: float | None, above: float | None, unit: str | None) -> Limit:
-    """The range around a reference; without a tolerance on a side it is open to there."""
+    """The range around a reference; a side without a tolerance is unlimited."""
     if value <= 0:
         raise ValueError(f"{value:g} is no reference for a tolerance in percent; allowed: above 0")
     return Limit(
@@ -98,10 +98,10 @@ def _around(text: str, value: float, below: float | None, above: float | None, u
 
 
 def limits_by_device(expect: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """Texts of limits by metric, by words of a device's name; those for any device stand under ANY_DEVICE.
+    """Texts of limits by metric, by words of a device's name; those for any device are under ANY_DEVICE.
 
     Raises:
-        ValueError: a text is no limit, or a device has no words, no metrics or stands there twice; all at once.
+        ValueError: a text is no limit, or a device has no words, no metrics or occurs twice; all mistakes at once.
     """
     problems: list[str] = []
     found: dict[str, dict[str, str]] = {}
@@ -138,7 +138,7 @@ def device_words(name: str) -> frozenset[str]:
 def limits_for(limits: Mapping[str, Mapping[str, str]], devices: Iterable[str]) -> dict[str, str]:
     """The limits that apply to a run on these types of device, by the metric's folded name.
 
-    A key fits where every device's name has all its words; of several, that with more words counts.
+    A key applies if every device's name has all its words; of several keys the one with more words counts.
     """
     names = [device_words(device) for device in devices]
     fitting = [key for key in limits if key == ANY_DEVICE or _fits(device_words(key), names)]
@@ -154,5 +154,5 @@ def _fits(words: frozenset[str], devices: Sequence[frozenset[str]]) -> bool:
 
 
 def folded(metric: str) -> str:
-    """A metric's name without what separates its parts: `throughput_sps_raw` stands for `throughput(sps)_raw`."""
+    """A metric's name without separators: `throughput_sps_raw` stands for `throughput(sps)_raw`."""
     return re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")

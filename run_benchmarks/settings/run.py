@@ -1,4 +1,4 @@
-"""test_conf.py but for its cases: which vendor, runtime and cases, and where things live on the hosts."""
+"""Defines the settings of test_conf.py except its cases: vendor, runtime, cases, and folders on the hosts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CASES_WORDS = "a list of case names, or a dict of case keys with their data path
 
 
 class TestConf(BaseModel):
-    """The settings of test_conf.py, each with what `run.py list` and the documentation say of it."""
+    """The settings of test_conf.py, with the descriptions of `run.py list` and the documentation."""
 
-    __test__ = False  # not a test class, whatever pytest makes of the name
+    __test__ = False  # not a test class, despite its name
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     VENDOR: str = Field(description="a folder of vendors/: which accelerators the hosts have")

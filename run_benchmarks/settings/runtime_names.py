@@ -1,4 +1,4 @@
-"""The runtimes that RUNTIME may name: where each one's module lies, and what the plan has to know of it."""
+"""Lists the runtimes that RUNTIME may name, with the module of each and what the plan needs to know."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys o
 
 
 class Settings(BaseModel):
-    """Both files, each mistake in them reported; what the cases name is looked up by `resolve`.
+    """Both files, with every mistake in them reported; `resolve` looks up what the cases name.
 
     `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
-    that are not in it. `changes` are the command line's, which are in all of these already.
+    that are not in it. `changes` are the command line's, which are already applied to all of these.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,20 +44,20 @@ class Settings(BaseModel):
     set_keys: tuple[str, ...] = ()
 
     def source(self, key: str) -> str:
-        """Where the value of a key of test_conf.py stands, for a message: its file, or --set."""
+        """The place of the value of a key of test_conf.py, for a message: its file, or --set."""
         return SetKeys(self.set_keys).source(str(self.test_file), key)
 
     def origin(self, key: str) -> str:
-        """Where the value of a key of test_conf.py stands, file and key, in few words."""
+        """The place of the value of a key of test_conf.py, file and key, in few words."""
         source = SetKeys(self.set_keys).source(self.test_file.name, key)
         return f"{source} {key}" if source == SET else f"{source}: {key}"
 
 
 def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None = None) -> Settings:
-    """Read both files, change what the command line changes, and validate.
+    """Read both files, apply the changes of the command line, and validate.
 
     Raises:
-        ConfigError: every mistake of both files, each with file, key, value and what is allowed.
+        ConfigError: the files have mistakes; the message lists all of them with file, key, value and what is allowed.
     """
     changes = changes or Changes()
     problems: list[Problem] = []
@@ -102,7 +102,7 @@ def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
 
 
 def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
-    """Every case the file defines, in either form, by its name, as it is written."""
+    """Every case that the file defines, in either form, by name, as written."""
     definitions: dict[str, dict[str, Any]] = {}
     listed = names.get("CASES")
     asked = {case_name(name) for name in listed if isinstance(name, str)} if isinstance(listed, list | tuple) else set()
@@ -131,13 +131,13 @@ def _unknown(name: str, value: object, file: Path, asked: Collection[str]) -> Pr
 def _listed(
     names: dict[str, Any], definitions: dict[str, dict[str, Any]], changes: Changes, file: Path
 ) -> list[Problem]:
-    """Check CASES and make it the list of names to run."""
+    """Check CASES and replace it by the list of names to run."""
     given = names.get("CASES")
-    has_keys = isinstance(given, dict)  # a mistake in one is told already
+    has_keys = isinstance(given, dict)  # a mistake in one is already reported
     if isinstance(given, dict):
         names["CASES"] = given = tuple(case_name(str(key)) for key in given)
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
-        return []  # told by the model
+        return []  # reported by the model
     listed = tuple(map(case_name, given))
     problems = []
     for index, name in enumerate(listed):

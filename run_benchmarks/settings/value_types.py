@@ -1,6 +1,6 @@
-"""Types of settings that several files of a user share: numbers with their bounds, sizes, texts of a form, options.
+"""Types of settings that several files share: numbers with their bounds, sizes, texts of a form, options.
 
-A `words` entry in a type's JSON schema says for people what is allowed; without one its type and bounds are told.
+A `words` entry in a type's JSON schema describes the allowed values; without one its type and bounds are shown.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
 
-# A plan lists every process and round: far beyond any host and any patience, and still planned in seconds.
+# A plan lists every process and round: this limit is far beyond any real run, and is still planned in seconds.
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
 
 
 def no_bool(value: object) -> object:
-    """Refuse True and False where a number belongs.
+    """Refuse True and False in place of a number.
 
     Raises:
         ValueError: the value is True or False.
@@ -29,7 +29,7 @@ def no_bool(value: object) -> object:
 
 
 def _form(pattern: str, words: str) -> tuple[AfterValidator, WithJsonSchema]:
-    """What makes a text have this form."""
+    """The validator and the JSON schema of a text of this form."""
     return AfterValidator(in_form(re.compile(pattern), words)), WithJsonSchema({"words": words})
 
 
