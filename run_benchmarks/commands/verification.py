@@ -30,6 +30,7 @@ from run_benchmarks.results.seal import (
     node_folder,
     sha256,
 )
+from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.run_lock import is_controlled
 from training.benchmarks.driver.protocol.case_file import CASE_FILE
@@ -190,7 +191,7 @@ def _check_expectations(case: CaseRecord, findings: Findings) -> None:
     """Check that measured values are among the metrics, and that a case that passes meets its limits."""
     for expected in case.expectations:
         value = case.metrics.get(expected.metric)
-        if expected.measured is not None and value != expected.measured:
+        if expected.measured is not None and expected.measured not in numbers_of(value):
             findings.add(
                 RUN_FILE, f"case {case.name}: {expected.metric} is {expected.measured}, its metrics have {value}"
             )

@@ -76,18 +76,18 @@ def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mappin
         metric, limit = metric_named(name, declared), parse_limit(text)
         if metric is None:  # another version of the benchmark planned the case
             raise LookupError(f"metric {name} of its expect is unknown")
-        value = metrics.get(metric.name)
-        measured = float(value) if isinstance(value, int | float) and is_measured(value) else None
-        found.append(
-            ExpectationRecord(
-                metric=metric.name,
-                unit=metric.unit,
-                limit=text,
-                measured=measured,
-                met=measured is not None and limit.holds(measured),
-            )
-        )
+        values = numbers_of(metrics.get(metric.name))
+        broken = [value for value in values if not limit.holds(value)]
+        measured = next(iter(broken or values), None)
+        is_met = bool(values) and not broken
+        found.append(ExpectationRecord(metric=metric.name, unit=metric.unit, limit=text, measured=measured, met=is_met))
     return found
+
+
+def numbers_of(value: object) -> list[float]:
+    """The numbers of a case's metric: one, or those of its rounds where they are not combined; none of other values."""
+    values = value if isinstance(value, list) else [value]
+    return [float(each) for each in values if isinstance(each, int | float) and is_measured(each)]
 
 
 def against_baseline(

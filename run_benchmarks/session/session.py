@@ -307,7 +307,7 @@ class Session:
             reasons.append("; ".join(held.failures))
         if len(rounds) < len(case.rounds):
             reasons.append(self._skipped.get(case.name) or self._interruption.reason or self._problem or "not run")
-        said = assess(case, passed) if is_final else Assessment()
+        said = assess(case, passed) if is_final and passed else Assessment()
         earlier = earlier_attempts(self._result_dir / case.folder, rounds)
         return CaseRecord(
             name=case.name,

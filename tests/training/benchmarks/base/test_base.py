@@ -9,6 +9,7 @@ import torch
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.datasheet import datasheet
@@ -51,6 +52,9 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
         assert finished[key] == min(value["values_of_ranks"])
     assert finished["matmul_fp32_percent"] == pytest.approx(finished["matmul_fp32_TFLOPS"] / 10)
     assert "matmul_fp64_percent" not in finished
+    declared = {metric.name for metric in OUTCOME.metrics({"tests": tests})}
+    assert {name for name in declared if not name.endswith("_percent")} <= finished.keys()
+    assert {"memory_percent", "matmul_fp32_percent"} <= declared & finished.keys()
     assert (finished["correct"], finished["bad_ranks"]) == ("pass", [])
     assert _values(tmp_path, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
 

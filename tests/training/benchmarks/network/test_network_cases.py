@@ -17,6 +17,7 @@ from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.test_nccl_tests import TABLE, program
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.network.analysis import analyse
+from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 MODULE = "training.benchmarks.network"
 CASES = "tests.training.benchmarks.network.cases_workload"
@@ -68,6 +69,7 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert found is not None and len(found.groups) == 3 and found.groups[0].rate.n == 3
     summary = values(tmp_path / "0", Event.FINISHED)[0]
     assert summary["correct"] == "pass" and summary["answer"] == "; ".join(found.sentences)
+    assert {metric.name for metric in OUTCOME.metrics({"pattern": "pairs"})} <= summary.keys()
     assert len((tmp_path / "0" / "network.csv").read_text().splitlines()) == 1 + 18
     assert not (tmp_path / "1" / "network.csv").exists()
 
@@ -78,6 +80,7 @@ def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
     within, across = values(tmp_path / "0", Event.STEP_END)
     assert [len(step["groups"]) for step in (within, across)] == [2, 1]  # type: ignore[arg-type]
     summary = values(tmp_path / "1", Event.FINISHED, rank=1)[0]
+    assert {metric.name for metric in OUTCOME.metrics({"pattern": "halves"})} <= summary.keys()
     assert float(str(summary["bisection_GBps"])) > 0 and "set repeats = 3" in str(summary["answer"])
 
 
@@ -123,6 +126,9 @@ def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
     assert check_sequence(records(folder, 1)) == []
     summary = values(folder, Event.FINISHED)[0]
     assert float(str(summary[tool.figure])) > 0
+    settings = values(folder, Event.SUBMIT_INFO)[0]["config"]
+    assert isinstance(settings, dict)
+    assert {metric.name for metric in OUTCOME.metrics(settings)} <= summary.keys()
     log = (folder / "rank0.out.log").read_text()
     assert all(f"# {sentence}" in log for sentence in str(summary["answer"]).split("; ")[:1])
     assert (folder / "network.svg").exists() == (tool.name == "all_reduce_bench")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.driver.protocol import catalog
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.training import optimizers, report
 from training.benchmarks.driver.training.hdf5 import ShardedSet
@@ -84,6 +85,18 @@ def test_figures_of_a_device_are_the_runs_by_all_devices(monkeypatch: pytest.Mon
     one, four = (_finished("llama", 5, world_size=size, monkeypatch=monkeypatch) for size in (1, 4))
     for key in ("tokens_per_second_per_device", "mfu"):
         assert one[key] == pytest.approx(4 * four[key])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_metric_of_the_outcome_is_measured(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on a metric that no run has would always be broken."""
+    declared = catalog.benchmark(model, "pytorch").outcome.metrics({})
+    of_the_process = {"e2e_time", "init_time"}
+    expected = {each.name for each in declared if not each.name.startswith("final_")} - of_the_process
+    assert _finished(model, 5, world_size=1, monkeypatch=monkeypatch).keys() >= expected
+    assert [each.name for each in declared if each.is_key] == [f"throughput({benchmark_of(model).throughput_unit})_raw"]
+    targets = {target.metric.replace("eval_", "final_") for target in config_of(model).targets()}
+    assert targets <= {each.name for each in declared}
 
 
 @pytest.mark.parametrize("model", MODELS)

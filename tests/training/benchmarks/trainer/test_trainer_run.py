@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, run
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.cpm.pytorch.outcome import OUTCOME
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.driver.training.trainer import run_training
 
@@ -180,6 +181,7 @@ def test_evaluations_and_the_result_agree(healthy: Run) -> None:
 def test_throughput_mfu_and_memory(healthy: Run) -> None:
     (finished,) = healthy.values(Event.FINISHED)
     assert finished.keys() >= FINISHED_KEYS
+    assert finished.keys() >= {metric.name for metric in OUTCOME.metrics({})}
     samples = finished["global_steps"] * 16
     assert finished["num_trained_samples"] == samples
     for name, key in (
