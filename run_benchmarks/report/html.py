@@ -17,13 +17,6 @@ from run_benchmarks.results.summary import show, show_spread, with_units
 
 TEMPLATE = "report.html.j2"
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
-STEP_FIELDS = ("size_bytes", "time_us", "algbw_GBps", "busbw_GBps", "correct")
-
-
-def bandwidth_steps(steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The steps that are rows of a bandwidth table; a host may have sent anything."""
-    rows = [step for step in steps if all(field in step for field in STEP_FIELDS)]
-    return [step for step in rows if isinstance(step["time_us"], dict) and {"p50", "p95"} <= step["time_us"].keys()]
 
 
 def _harmless(value: object) -> object:
@@ -45,7 +38,6 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     environment.filters["show_spread"] = show_spread
     environment.filters["with_units"] = with_units
     environment.globals["round_folder"] = round_folder
-    environment.filters["bandwidth_steps"] = bandwidth_steps
     environment.globals["report_blocks"] = report_blocks
     environment.globals["block_kind"] = lambda block: type(block).__name__
     path = result_dir / "report.html"

@@ -104,6 +104,22 @@ def groups_table(found: Analysis) -> Table:
     )
 
 
+def sizes_table(steps: Sequence[Mapping[str, Any]]) -> Table:
+    """Every measured size: bytes, p50 and p95 in microseconds, bandwidths in GB/s, whether the data was right."""
+    fields = ("size_bytes", "time_us", "algbw_GBps", "busbw_GBps", "correct")
+    found = [step for step in steps if all(field in step for field in fields)]
+    found = [step for step in found if isinstance(step["time_us"], dict) and {"p50", "p95"} <= step["time_us"].keys()]
+    rows = (
+        (step["size_bytes"], step["time_us"]["p50"], step["time_us"]["p95"], *(step[name] for name in fields[2:]))
+        for step in found
+    )
+    return Table(
+        title="",
+        columns=("bytes", "p50, us", "p95, us", "algbw, GB/s", "busbw, GB/s", "data"),
+        rows=tuple(tuple(TableCell(value=value) for value in row) for row in rows),
+    )
+
+
 def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     top = max(cell.busbw_gbps.value for cell in found.groups) or 1.0
     named = {frozenset(finding.hosts) for finding in found.findings}

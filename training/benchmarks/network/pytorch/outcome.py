@@ -23,7 +23,14 @@ from training.benchmarks.driver.protocol.outcome import (
     TableCell,
 )
 from training.benchmarks.network.references import named_references, regressions_in_words, what_of
-from training.benchmarks.network.view import NetworkView, groups_table, matrix_table, nccl_table, network_view
+from training.benchmarks.network.view import (
+    NetworkView,
+    groups_table,
+    matrix_table,
+    nccl_table,
+    network_view,
+    sizes_table,
+)
 
 # A wider matrix fits on no terminal; the report has it.
 MATRIX_HOSTS = 12
@@ -96,7 +103,7 @@ class NetworkOutcome(DefaultOutcome):
         return (_small_matrix(title, view),)
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """Sentences, the plot, and of a pattern the matrix or the groups."""
+        """Sentences, the plot, of a pattern the matrix or the groups, and every size that all ranks measured."""
         view = network_view(case, measured)
         if view is None:
             return ()
@@ -109,7 +116,8 @@ class NetworkOutcome(DefaultOutcome):
             blocks.append(groups_table(view.analysis))
             if view.analysis.bisection_gbps is not None:
                 blocks.append(Paragraph(text=f"Bisection: {view.analysis.bisection_gbps:.4g} GB/s in each direction."))
-        return blocks
+        sizes = sizes_table(measured.steps)
+        return [*blocks, sizes] if sizes.rows else blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
         """The same case with its smallest message."""
