@@ -2,8 +2,8 @@
 
 from training.benchmarks.driver.protocol.outcome import Metric
 
-from ..plain.config import ENTRY_MODULE as ENTRY_MODULE
 from ..plain.config import LAUNCHER as LAUNCHER
 from ..plain.config import Config as Config
 
+ENTRY_MODULE = "training.benchmarks.gauge.bare.measure"
 METRICS = (Metric(name="turns(tps)", unit="turns/s", better="higher", is_key=True),)

@@ -4,22 +4,23 @@ import os
 import sys
 
 from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.protocol.case_file import settings_of
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
 
 from .config import Config
 
 
-def main() -> None:
+def main(framework: str = "plain") -> None:
     """Log a round of two steps."""
     arguments = parse_arguments("gauge", sys.argv[1:])
-    config = load_case_config(Config, arguments.config_file, arguments.overrides)
+    config, case_sha256 = settings_of(arguments, "gauge", framework, Config)
     logger = PerfLogger(int(os.environ["RANK"]))
     info = SubmitInfo(
         vendor=arguments.vendor,
         model="gauge",
-        framework="plain",
+        framework=framework,
         case=arguments.case,
+        case_sha256=case_sha256,
         config=config.model_dump(mode="json"),
         world_size=int(os.environ["WORLD_SIZE"]),
         nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
