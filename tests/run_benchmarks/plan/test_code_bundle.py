@@ -22,6 +22,9 @@ def repository(tmp_path: Path) -> Path:
     for name in ("training/a.py", "monitors/b.py", "vendors/x/env.env", "vendors/x/__pycache__/c.py", "vendors/x/i.j2"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
+    for name in ("vendors/x/m-f/config/c.py", "training/benchmarks/m/f/base.py", "training/benchmarks/m/f/config.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
     (root / "run_benchmarks").mkdir()
     (root / "run_benchmarks" / "secret.py").write_text("")
     return root
@@ -33,7 +36,8 @@ def names(code: CodeBundle) -> list[str]:
 
 
 def test_it_holds_what_the_hosts_run_and_nothing_else(repository: Path) -> None:
-    assert names(bundle(repository)) == ["training/a.py", "monitors/b.py"]
+    """Nor the case configs and base.py, which ranks do not read."""
+    assert names(bundle(repository)) == ["training/a.py", "training/benchmarks/m/f/config.py", "monitors/b.py"]
 
 
 def test_equal_content_is_equal_wherever_and_whenever_it_lies(repository: Path, tmp_path: Path) -> None:

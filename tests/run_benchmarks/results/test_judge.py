@@ -10,7 +10,7 @@ import pytest
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
-from tests.run_benchmarks.results.rounds import START_MS, STEP, node_exit, node_plan, outcome, rank_failure
+from tests.run_benchmarks.results.rounds import START_MS, STEP, SUBMIT, node_exit, node_plan, outcome, rank_failure
 from training.benchmarks.driver.protocol.perflog import Event
 
 
@@ -215,3 +215,23 @@ def test_who_lost_a_peer_is_no_cause_whatever_the_clocks_say(tmp_path: Path) -> 
     failure = judge(nodes, ended_early=None).first_failure
     assert failure is not None
     assert (failure.host, failure.rank) == ("node2", 2)
+
+
+@pytest.mark.parametrize(
+    ("planned", "reason"),
+    [
+        (SUBMIT.case_sha256, "all ranks finished"),
+        ("6" * 64, f"rank 0: it ran another case.json than the plan's: sha256 {'5' * 64}, the plan's is {'6' * 64}"),
+    ],
+)
+def test_every_rank_has_to_have_read_the_case_file_of_the_plan(planned: str, reason: str, tmp_path: Path) -> None:
+    assert judge([outcome(tmp_path)], ended_early=None, case_sha256=planned).reason == reason
+
+
+def test_a_rank_that_does_not_say_what_it_read_fails_the_round(tmp_path: Path) -> None:
+    node = outcome(tmp_path)
+    log = node.folder / "rank1.out.log"
+    log.write_text(log.read_text().replace(f'"{SUBMIT.case_sha256}"', "null"))
+    judgement = judge([node], ended_early=None, case_sha256=SUBMIT.case_sha256)
+    assert judgement.verdict is Verdict.FAIL
+    assert judgement.reason.startswith("rank 1: its SUBMIT_INFO names no case_sha256")

@@ -31,6 +31,7 @@ class Runs:
     def __init__(self, load: Load, folder: Path) -> None:
         self._prepared = prepare(load(), RUN)
         self._folder = folder
+        self.warnings: list[str] = []
 
     def plan(self, owner: str) -> Plan:
         plan = self._prepared.named(RUN, owner).plan
@@ -46,6 +47,7 @@ class Runs:
         case = plan.cases[0].case_file
         found = prepare_node(running, plan, case=case, port_from=port_from, deadline=SECONDS)
         assert (self._folder / owner).is_dir()
+        self.warnings += running.warnings
         return found
 
 
@@ -66,6 +68,21 @@ def free_from() -> int:
 def test_a_node_that_is_no_master_claims_nothing(runs: Runs, tmp_path: Path) -> None:
     assert runs.port("one", None) is None
     assert not (tmp_path / "home").exists()
+
+
+def test_the_case_file_is_put_there_and_put_right(runs: Runs, tmp_path: Path) -> None:
+    runs.port("one", None)
+    file, case = tmp_path / "one" / "case.json", runs.plan("one").cases[0].case_file
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (case.text, 0o400)
+    assert runs.warnings == []
+    runs.port("one", None)
+    assert runs.warnings == []
+    file.chmod(0o600)
+    file.write_text(case.text.replace('"iterations": ', '"iterations": 1'))
+    runs.port("one", None)
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (case.text, 0o400)
+    assert runs.warnings == ["localhost: its case.json was not that of this run and was put right"]
+    assert [path.name for path in file.parent.iterdir()] == ["case.json"]
 
 
 def test_each_run_has_its_own_port_and_keeps_it(runs: Runs, free_from: int) -> None:
