@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container")
 MAX_LENGTH = 120
@@ -15,6 +17,46 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 RAISES = "Raises:"
 ENTRY = re.compile(r"    [A-Za-z_][\w.]*(, [A-Za-z_][\w.]*)*: \S")
 INLINE = re.compile(r"\b[Rr]aises? [A-Z]|\bRaises\b(?!:$)")
+
+
+# Annotations whose docstring gives a shape, and those whose docstring or name gives a unit.
+TENSOR = re.compile(r"\b(Tensor|NDArray|Array|Numbers|Tokens|Batch|Indices)\b")
+REAL = re.compile(r"\b(float|complex)\b")
+INTEGER = re.compile(r"\bint\b")
+# Integers of these names are quantities; others count or number things, and their names say which.
+QUANTITY = re.compile(
+    r"(^|_)(time|duration|timeout|delay|interval|size|sizes|length|memory|bandwidth|rate|speed|capacity|deadline|now|until"
+    r"|grace|patience|age|elapsed|bytes|flops)(_|$)"
+)
+WORLD_SIZE = re.compile(r"(^|_)world_size$")  # a number of ranks
+UNIT_NAME = re.compile(
+    r"(^|_)(s|ms|us|ns|seconds|bytes|watts|joules|mhz|[gG]bps|GBps|tflops|ratio|fraction|share|percent|factor|probability"
+    r"|ticks|monotonic|elements|std)$"
+)
+UNIT = re.compile(
+    r"\b([Ss]econds?|s|ms|us|ns|[Mm]illiseconds?|[Mm]icroseconds?|minutes|hours|[Bb]ytes?|B|[KMGT]i?B|GB/s|B/s|bits"
+    r"|[Ww]atts?|[Jj]oules?|MHz|[Oo]perations|FLOPs?|TFLOPS|ratio|fraction|share|percent|[Pp]robability|p-value|0 to 1|epoch"
+    r"|monotonic|ticks|elements|[Ss]amples|[Tt]okens|tasks per core|dimensionless|units?|logarithms?)\b|%"
+)
+SHAPE = re.compile(r"\b([Ss]hapes?|[0-3]-[dD]|flat)\b|\([\w.]+( [-+*/] \w+)*,( [\w. +*/-]+(, )?)*\)")
+SEE = re.compile(r"See [A-Z]")  # the docstring of the method that this one implements
+
+SOURCE = re.compile(r"^Sources?: ", re.MULTILINE)
+# Formulas and statistical methods that others published.
+FORMULAS = {
+    "training/benchmarks/driver/training/attention.py": ["attend"],
+    "training/benchmarks/driver/training/layers.py": ["initialize_residual"],
+    "training/benchmarks/driver/training/meter.py": ["model_flops_utilization"],
+    "training/benchmarks/driver/training/optimizers.py": ["Lamb", "scale_by_ratio"],
+    "training/benchmarks/driver/training/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
+    "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
+    "training/benchmarks/network/answers.py": ["training_at_scale"],
+    "training/benchmarks/network/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
+    "training/benchmarks/network/links.py": ["judge_share"],
+    "training/benchmarks/network/outliers.py": ["", "_student_quantile"],
+    "training/benchmarks/network/samples.py": ["median_of"],
+    "training/benchmarks/network/stalls.py": ["chance"],
+}
 
 
 def modules() -> dict[Path, ast.Module]:
@@ -69,6 +111,41 @@ def raises_mistakes(docstring: str) -> list[str]:
     return mistakes
 
 
+def functions(node: ast.AST, prefix: str = "", of: str = "") -> Iterator[tuple[str, ast.FunctionDef, str]]:
+    """Name, definition and docstring of the class of every public function, those of private classes left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from functions(child, f"{prefix}{child.name}.", ast.get_docstring(child) or "")
+        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+            yield prefix + child.name, child, of
+
+
+def annotations(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Name and annotation of every parameter and, under the function's own name, of what it returns."""
+    arguments = function.args
+    for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if each is not None and each.annotation is not None:
+            yield each.arg, ast.unparse(each.annotation)
+    if function.returns is not None:
+        yield function.name, ast.unparse(function.returns)
+
+
+def unit_mistakes(function: ast.FunctionDef, of: str = "") -> list[str]:
+    """The parameters and results whose unit or shape neither their names nor the docstrings give."""
+    docstring = ast.get_docstring(function) or ""
+    if SEE.match(docstring):
+        return []
+    text, found = f"{docstring} {of}", []
+    for name, annotation in annotations(function):
+        if UNIT_NAME.search(name) or WORLD_SIZE.search(name):
+            continue
+        if TENSOR.search(annotation):
+            found += [] if SHAPE.search(text) else [f"{name}: no shape"]
+        elif REAL.search(annotation) or (INTEGER.search(annotation) and QUANTITY.search(name)):
+            found += [] if UNIT.search(text) else [f"{name}: no unit"]
+    return found
+
+
 def test_first_line_of_a_module_says_what_it_does() -> None:
     assert len(MODULES) > 250
     found = {str(file): first_line_mistakes(ast.get_docstring(module)) for file, module in MODULES.items()}
@@ -78,6 +155,32 @@ def test_first_line_of_a_module_says_what_it_does() -> None:
 def test_exceptions_have_one_form() -> None:
     found = {place: raises_mistakes(text) for place, text in docstrings()}
     assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}
+
+
+def test_numbers_have_units_and_tensors_shapes() -> None:
+    found = {
+        f"{file}:{name}": unit_mistakes(function, of)
+        for file, module in MODULES.items()
+        for name, function, of in functions(module)
+    }
+    assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}
+
+
+@pytest.mark.parametrize("file", FORMULAS)
+def test_formulas_name_their_source(file: str) -> None:
+    module = MODULES[Path(file)]
+    documented = {name: ast.get_docstring(node) or "" for name, node in definitions(module)}
+    assert [name for name in FORMULAS[file] if not SOURCE.search(documented[name])] == []
+
+
+def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Documented]]:
+    """Every class and function by its qualified name; a module's is empty."""
+    if isinstance(node, ast.Module):
+        yield "", node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef):
+            yield prefix + child.name, child
+            yield from definitions(child, f"{prefix}{child.name}.")
 
 
 def test_the_rules_find_mistakes() -> None:
@@ -91,3 +194,23 @@ def test_the_rules_find_mistakes() -> None:
     assert raises_mistakes("Read it.\n\nRaises:\n    OSError")
     assert raises_mistakes("Read it.\nRaises:\n    OSError: it is not there.")
     assert not raises_mistakes("Read it.\n\nRaises:\n    OSError, os.Problem: it is not there, nor\n        elsewhere.")
+
+
+@pytest.mark.parametrize(
+    ("code", "mistakes"),
+    [
+        ('def wait(grace: float) -> None: """Wait."""', ["grace: no unit"]),
+        ('def wait(grace: float) -> None: """Wait `grace` seconds."""', []),
+        ('def wait(grace_s: float) -> None: """Wait."""', []),
+        ('def wait(deadline: int) -> bool: """Wait."""', ["deadline: no unit"]),
+        ('def listen(port: int) -> bool: """Listen."""', []),
+        ('def mean(values: Sequence[float]) -> float: """The mean."""', ["values: no unit", "mean: no unit"]),
+        ('def add(hidden: Tensor) -> Tensor: """Add."""', ["hidden: no shape", "add: no shape"]),
+        ('def add(hidden: Tensor) -> Tensor: """Add to (batch, seq)."""', []),
+        ('def forward(hidden: Tensor) -> Tensor: """See Attention."""', []),
+    ],
+)
+def test_the_rule_of_units_finds_mistakes(code: str, mistakes: list[str]) -> None:
+    function = ast.parse(code).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert unit_mistakes(function) == mistakes

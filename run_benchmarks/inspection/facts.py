@@ -131,7 +131,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     def table(key: str) -> dict[str, str]:
         return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
 
-    # df names no folder: its lines after the header stand in the order of the folders.
+    # df prints no folder names: its lines after the header are in the order of the folders.
     folders, lines = many("writable"), many("space")[1:]
     told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
     spaces = {folder: space for folder, line in told if (space := _space(line)) is not None}
