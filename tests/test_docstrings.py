@@ -35,8 +35,8 @@ UNIT_NAME = re.compile(
 )
 UNIT = re.compile(
     r"\b([Ss]econds?|s|ms|us|ns|[Mm]illiseconds?|[Mm]icroseconds?|minutes|hours|[Bb]ytes?|B|[KMGT]i?B|GB/s|B/s|bits"
-    r"|[Ww]atts?|[Jj]oules?|MHz|[Oo]perations|FLOPs?|TFLOPS|ratio|fraction|share|percent|[Pp]robability|p-value|0 to 1|epoch"
-    r"|monotonic|ticks|elements|[Ss]amples|[Tt]okens|tasks per core|dimensionless|units?|logarithms?)\b|%"
+    r"|[Ww]atts?|[Jj]oules?|MHz|[Oo]perations|FLOPs?|TFLOPS|ratio|fraction|share|percent|[Pp]robability|p-value|0 to 1"
+    r"|epoch|monotonic|ticks|elements|[Ss]amples|[Tt]okens|tasks per core|dimensionless|units?|logarithms?)\b|%"
 )
 SHAPE = re.compile(r"\b([Ss]hapes?|[0-3]-[dD]|flat)\b|\([\w.]+( [-+*/] \w+)*,( [\w. +*/-]+(, )?)*\)")
 SEE = re.compile(r"See [A-Z]")  # the docstring of the method that this one implements

@@ -28,7 +28,7 @@ def check_run(folder: Path, plan: Plan) -> None:
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run: end that first: `run.py stop {folder.name}`")
     if not folder.is_dir():
-        complain(f"warning: there is no {folder}: of a run of another result folder nothing will be found")
+        complain(f"warning: there is no {folder}: the tasks of a run of another result folder cannot be found")
     try:
         started = Journal(folder).read().started
     except JournalError:
@@ -37,7 +37,7 @@ def check_run(folder: Path, plan: Plan) -> None:
     if then != (plan.runtime, plan.log_root_host):
         raise JournalError(
             f"{folder}: begun with RUNTIME {then[0]!r} and {then[1]} on the hosts, from {started.test_conf}; now it is "
-            f"{plan.runtime!r} and {plan.log_root_host}, where nothing of it is found. Clean with the files of then"
+            f"{plan.runtime!r} and {plan.log_root_host}, where nothing of it is found. Clean with the files of that run"
         )
 
 

@@ -93,7 +93,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     prepared = prepare(narrowed, folder.name, recorded_cases(folder)).named(folder.name, owner_of(folder.parent))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
-            f"{folder}: cannot be resumed: the plan is another than when it began, "
+            f"{folder}: cannot be resumed: the plan changed since the run started, "
             f"from {past.started.cluster_conf} and {past.started.test_conf}; "
             f"now it is from {settings.cluster_file} and {settings.test_file}. "
             "Bring these files and the code back to that state, or start a new run"

@@ -128,5 +128,5 @@ def _outcome(folder: Path, out: TextIO) -> int:
     if controller_of(folder) is None:  # removed at a clean end
         print(f"{folder.name}: ended", file=out)
         return EXIT_PASS
-    print(f"{folder.name}: its controller left at once; remove what it left: `{_command('clean', folder)}`", file=out)
+    print(f"{folder.name}: its controller exited at once; remove what it left: `{_command('clean', folder)}`", file=out)
     return EXIT_FAIL

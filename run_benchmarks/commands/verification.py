@@ -69,7 +69,7 @@ def verify(folder: Path) -> Findings:
         NoRunError: the folder holds no run.
     """
     if not (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).is_file():
-        raise NoRunError(f"{folder}: no run.json and no seal.json: not the folder of a run that came to its end")
+        raise NoRunError(f"{folder}: no run.json and no seal.json: not the folder of a completed run")
     findings = Findings()
     known = _check_seal(folder, findings)
     run = _read(folder, RUN_FILE, RunRecord, findings)

@@ -36,7 +36,7 @@ def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> Non
             "load",
             f"{facts.load:.1f} on {facts.cores} cores, {a_core:.2f} a core, over the last minute",
             f"at most {BUSY_LOAD:g} a core" if limit is None else f"at most {limit:g} a core (MAX_LOAD)",
-            "see there (top) who works, and wait or end it",
+            "look at its processes (top), and wait for them or end them",
             "warning" if limit is None else "failure",
         )
 
@@ -50,7 +50,7 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
     report.add(
         "accelerator processes",
         f"{len(found)} at work: {words}",
-        "devices that nobody uses",
+        "idle devices",
         "end them, use another host, or set ALLOW_BUSY_DEVICES = True",
         "warning" if allowed else "failure",
     )

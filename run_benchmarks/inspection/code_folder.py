@@ -42,7 +42,7 @@ SWITCH = (
 set -eu
 trap 'rm -rf "$3" "$3.link"' EXIT
 is_right() { [ -d "$1" ] && found=$(code_listing "$1") && [ "$(code_digest "$found")" = "$2" ]; }
-is_right "$3" "$2" || { echo "what arrived in $3 is not what was sent" >&2; exit 1; }
+is_right "$3" "$2" || { echo "the data in $3 differs from what was sent" >&2; exit 1; }
 if is_right "$1" "$2"; then exit; fi
 if [ -L "$1" ]; then touch "$1/" 2>/dev/null || :; elif [ -e "$1" ]; then touch "$1"; mv -T "$1" "$3.replaced"; fi
 ln -s "${3##*/}" "$3.link"
@@ -89,7 +89,7 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
 
 def in_words(host: str, found: Sequence[str]) -> str:
     """A warning that names the first differences."""
-    return f"{host}: its code was not that of this run and was put right: {few(found)}"
+    return f"{host}: its code differed from that of this run and was replaced: {few(found)}"
 
 
 def few(found: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def note_shared_machines(reports: Mapping[str, HostReport]) -> None:
         if are_one_machine(one, other):
             report.add(
                 "machine",
-                f"the machine that {first[0]} is, too ({evidence(one, other)})",
+                f"the same machine as {first[0]} ({evidence(one, other)})",
                 "another machine behind each name of HOSTS",
                 f"write one of the two names, {first[0]} or {second[0]}, in HOSTS",
             )
@@ -53,7 +53,7 @@ def note_shared_machines(reports: Mapping[str, HostReport]) -> None:
                 SHARED_KERNEL,
                 f"the kernel of {first[0]} (boot-id {one.boot_id}), with a network of its own",
                 "a machine of its own",
-                "what is measured between containers or namespaces of one machine crosses no wire",
+                "data between containers or namespaces of one machine crosses no wire",
                 "warning",
             )
 

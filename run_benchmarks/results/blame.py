@@ -53,7 +53,7 @@ def first_failure(
         return None
     standing = find_standing(_standings(outcomes, logs))
     named = standing.rank
-    why = standing.message if timed_out else "each rank that failed lost another or waited for it, and none left before"
+    why = standing.message if timed_out else "every failed rank lost another or waited for it, and none exited before"
     shown = named.rank if named else witnesses[0][2].rank if witnesses else None
     return FirstFailure(
         host=named.host if named else None,
@@ -146,7 +146,7 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
             rank=state.rank,
             exit_code=0,
             signal=None,
-            message=f"it left early, without FINISHED; {last}",
+            message=f"it exited early, without FINISHED; {last}",
             log_tail=log.tail,
             evidence=[f"{_place(outcome.node.host, state.rank)}: left at {seconds} (head node's clock){ended}; {last}"],
         )

@@ -57,7 +57,7 @@ class Standing:
     def sentence(self) -> str:
         """All that is known about it, in one line."""
         if self.state is None:
-            return f"{self.name}: its launcher told nothing of it, {self.last_event}"
+            return f"{self.name}: its launcher did not report it, {self.last_event}"
         parts = [f"state {self.state.state}" if self.state.state else "no state"]
         parts.append(f"waits in {self.state.waits_in}" if self.state.waits_in else "in no collective")
         parts += [f"in flight: {', '.join(self.state.in_flight)}"] if self.state.in_flight else []
@@ -81,10 +81,10 @@ def find_standing(standings: Sequence[Standing]) -> StallCause:
     evidence = [rank.sentence() for rank in there]
     known = [rank for rank in there if rank.state is not None]
     if not known:
-        why = "no rank was left that had not finished" if not there else "no launcher told anything of its ranks"
+        why = "no rank was left that had not finished" if not there else "no launcher reported its ranks"
         return StallCause(rank=None, message=why, evidence=evidence)
     if not any(rank.is_still() for rank in there) and not any(map(_is_stopped, known)):
-        return StallCause(rank=None, message="every rank was still getting on", evidence=evidence)
+        return StallCause(rank=None, message="every rank was still progressing", evidence=evidence)
     for rule in _RULES:
         suspects = rule(there)
         if suspects:
@@ -177,12 +177,12 @@ def _why(rule: _Rule, rank: Standing, there: Sequence[Standing]) -> str:
         others = sorted({waits for each in there if (waits := each.waits_in())})
         return f"it is in no collective, while others wait in {', '.join(others)}"
     if rule is _silent:
-        return "its Python says nothing any more"
+        return "its Python no longer reports"
     if rule is _alone:
-        return f"others got on; {place}"
+        return f"others progressed; {place}"
     return f"others have logged more events; {place}"
 
 
 def _undecided(there: Sequence[Standing]) -> str:
     where = sorted({rank.waits_in() or "no collective" for rank in there})
-    return f"{len(there)} ranks stand still alike, in {', '.join(where)}, none behind the others"
+    return f"{len(there)} ranks stand still, in {', '.join(where)}, none behind the others"

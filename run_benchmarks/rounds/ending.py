@@ -42,7 +42,7 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
         left.setdefault(node.plan.host, []).append(task)
     for node in nodes.values():
         if node.silent:
-            node.warnings.append(f"{node.plan.host}: its tasks are not removed: what runs them does not answer")
+            node.warnings.append(f"{node.plan.host}: its tasks are not removed: their runtime does not answer")
         if node.lost or node.silent:
             left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
     return left

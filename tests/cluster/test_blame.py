@@ -51,7 +51,7 @@ def assert_named(answer: Answer, testbed: TestBed, case: str, rank: int, index: 
     assert (failure["host"], failure["rank"]) == (host, rank), f"{record['reason']}: {failure['evidence']}"
     assert f"rank {rank} on {host}: " in record["reason"] and failure["evidence"]
     if case in LEAVING:
-        assert record["verdict"] == "fail" and "left early, without FINISHED" in record["reason"]
+        assert record["verdict"] == "fail" and "exited early, without FINISHED" in record["reason"]
     else:
         assert record["verdict"] == "timeout" and "its stall limit" in record["reason"]
         assert ("process is stopped (state T)" in record["reason"]) is (case == "STOPS")

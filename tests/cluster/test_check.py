@@ -113,7 +113,7 @@ def test_two_names_of_one_host_are_refused_with_both_names(controller: Controlle
         host.exec(["sh", "-c", f"kill $(cat /run/second.pid); ip address delete {second}/24 dev eth0"])
     assert answer.exit_code == 3, answer.output
     text = " ".join(answer.output.split())
-    assert f"{second}: machine: found the machine that {host.address} is, too (boot-id" in text
+    assert f"{second}: machine: found the same machine as {host.address} (boot-id" in text
     assert f"write one of the two names, {host.address} or {second}, in HOSTS" in text
     assert controller.containers() == []
 

@@ -31,7 +31,7 @@ def test_code_that_was_edited_on_a_host(controller: Controller, testbed: TestBed
     answer = controller.call()
     assert answer.exit_code == 0, answer.output
     found = [f"changed: {UNITS}", f"added: {CACHE}"]
-    said = f"{edited.address}: its code was not that of this run and was put right: {', '.join(found)}"
+    said = f"{edited.address}: its code differed from that of this run and was replaced: {', '.join(found)}"
     assert said in (answer.folder / "run.log").read_text()  # type: ignore[operator]
     hosts = {host["name"]: host["code_differences"] for host in answer.run_record()["hosts"]}
     assert hosts == {edited.address: found, sound.address: []}

@@ -115,7 +115,7 @@ def test_a_resume_compares_with_the_files_that_are_given(folder: Path, tmp_path:
     other = tmp_path / "other.py"
     other.write_text((tmp_path / "my files" / "test_conf.py").read_text() + "TIME_LIMIT = 5\n")
     answer = call("resume", str(folder), "--test-conf", str(other), cwd=tmp_path)
-    assert answer.returncode == 2 and "the plan is another than when it began" in answer.stderr
+    assert answer.returncode == 2 and "the plan changed since the run started" in answer.stderr
     assert str(other) in answer.stderr
 
 

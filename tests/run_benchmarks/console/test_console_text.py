@@ -29,7 +29,7 @@ from pathlib import Path
 from run_benchmarks.console.console import CONSOLE, LOG, complain, print_table, say, start_logging, stop_logging
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.console.progress import Progress
+from run_benchmarks.console.progress import LiveProgress
 evil = sys.argv[2]
 start_logging("debug", Path(sys.argv[1]))
 host = LocalHost("node1")
@@ -46,7 +46,7 @@ print_table(evil, ("case", evil), [(evil, "x")])
 print_table("to a file", ("case",), [(evil,)], file=sys.stderr)
 CONSOLE.print(evil, markup=False)
 say(evil)
-with Progress(evil, 1, 1) as progress:
+with LiveProgress(evil, 1, 1) as progress:
     LOG.info("under the live line")
     time.sleep(0.4)
     LOG.info("%s", progress.line())

@@ -50,7 +50,7 @@ def test_a_second_name_of_a_host_is_refused_with_both_names_and_the_evidence(ssh
     assert finding.severity == "failure" and reports["localhost"].failed
     facts = reports["localhost"].facts
     assert facts is not None and len(facts.identity.boot_id) == 36 and facts.identity.netns.startswith("net:[")
-    assert facts.identity.boot_id in str(finding) and f"the machine that {ADDRESS} is, too" in str(finding)
+    assert facts.identity.boot_id in str(finding) and f"the same machine as {ADDRESS}" in str(finding)
     assert f"write one of the two names, {ADDRESS} or localhost" in str(finding)
 
 

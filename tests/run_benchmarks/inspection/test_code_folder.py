@@ -204,4 +204,4 @@ def test_what_arrives_broken_is_not_used(code: CodeBundle, folder: Path, tmp_pat
 def test_many_differences_are_told_shortly() -> None:
     found = [f"added: {number}" for number in range(7)]
     assert few(found) == "added: 0, added: 1, added: 2, added: 3, added: 4 and 2 more"
-    assert in_words("node1", found[:1]) == "node1: its code was not that of this run and was put right: added: 0"
+    assert in_words("node1", found[:1]) == "node1: its code differed from that of this run and was replaced: added: 0"

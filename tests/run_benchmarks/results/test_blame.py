@@ -67,8 +67,8 @@ def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, An
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({}, "4 ranks stand still alike, in all_reduce, none behind the others"),
-        ({"moved_ms": WRITTEN_MS - 1000}, "every rank was still getting on"),
+        ({}, "4 ranks stand still, in all_reduce, none behind the others"),
+        ({"moved_ms": WRITTEN_MS - 1000}, "every rank was still progressing"),
     ],
 )
 def test_what_cannot_be_told_says_why(values: dict[str, Any], why: str, tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_counts_of_ranks_that_get_on_are_not_compared(tmp_path: Path) -> None:
     """They are taken at different moments."""
     running = {"moved_ms": WRITTEN_MS - 100, "waits_in": None}
     nodes = two_nodes(tmp_path, r0=running, r1=running | {"collectives": {"0": 9000}}, r2=running, r3=running)
-    assert "every rank was still getting on" in judge(nodes, ended_early=TIMEOUT).reason
+    assert "every rank was still progressing" in judge(nodes, ended_early=TIMEOUT).reason
 
 
 def test_hosts_without_such_a_record_are_no_reason_to_name_anybody(tmp_path: Path) -> None:
     nodes = two_nodes(tmp_path)
     for node in nodes:
         (node.folder / "rank_states.json").write_bytes(b"\xff[")
-    assert "cannot be told: no launcher told anything of its ranks" in judge(nodes, ended_early=TIMEOUT).reason
+    assert "cannot be told: no launcher reported its ranks" in judge(nodes, ended_early=TIMEOUT).reason
 
 
 def left(folder: Path, rank: int, at_ms: float, **values: Any) -> NodeOutcome:
@@ -107,7 +107,7 @@ def left(folder: Path, rank: int, at_ms: float, **values: Any) -> NodeOutcome:
 def test_who_left_with_0_is_named_and_the_peer_is_a_witness(tmp_path: Path) -> None:
     judgement = judge([left(tmp_path, 1, 999.8)], ended_early=None)
     assert judgement.reason == (
-        "rank 1 on node1: exit code 0: it left early, without FINISHED; its last event is STEP_END"
+        "rank 1 on node1: exit code 0: it exited early, without FINISHED; its last event is STEP_END"
     )
     assert judgement.first_failure is not None
     assert judgement.first_failure.evidence[1] == "rank 0 on node1: Connection reset by peer"

@@ -24,7 +24,7 @@ LONG = {
 }
 LIMIT = 12.0
 LIMIT_REASON = f"the run reached its RUN_TIME_LIMIT of {LIMIT:g} s"
-REASON = f"{LIMIT_REASON}; who is to blame cannot be told: every rank was still getting on"
+REASON = f"{LIMIT_REASON}; who is to blame cannot be told: every rank was still progressing"
 
 
 def test_time_is_up() -> None:

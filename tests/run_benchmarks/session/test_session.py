@@ -168,7 +168,7 @@ def test_a_number_is_of_the_code_that_is_named(
     edit()
     with caplog.at_level(logging.WARNING, logger=LOG.name):
         record = run(settings, tmp_path / "result")
-    said = f"localhost: its code was not that of this run and was put right: changed: {name}"
+    said = f"localhost: its code differed from that of this run and was replaced: changed: {name}"
     assert caplog.messages.count(said) == 2
     assert record.hosts[0].code_differences == [f"changed: {name}"]
     first, second = (

@@ -51,10 +51,10 @@ import signal, sys, time
 from pathlib import Path
 from run_benchmarks.console.console import LOG, print_table, start_logging, stop_logging
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.console.progress import Progress
+from run_benchmarks.console.progress import LiveProgress
 start_logging("info", Path(sys.argv[1]))
 with Interruption("clean") as interruption:
-    with Progress("ONE", 1, 1) as progress:
+    with LiveProgress("ONE", 1, 1) as progress:
         LOG.info("ready")
         while not interruption.is_set():
             time.sleep(0.01)

@@ -90,7 +90,7 @@ def judge_leaving(folder: Path, how: str, nodes: int) -> None:
     judgement = judge(outcomes, ended_early=None)
     assert judgement.verdict is Verdict.FAIL, outputs
     assert_named(judgement, FAULTY, nodes)
-    assert "exit code 0: it left early, without FINISHED" in judgement.reason
+    assert "exit code 0: it exited early, without FINISHED" in judgement.reason
 
 
 def judge_standing(folder: Path, how: str, together: str, nodes: int) -> Judgement:
