@@ -85,7 +85,7 @@ def test_each_double_is_told_with_the_first_name_of_its_machine() -> None:
     }
     note_shared_machines(reports)
     assert [name for name, report in reports.items() if report.failed] == ["b", "jail2"]
-    assert "that a is" in str(reports["b"].findings[0]) and "that jail is" in str(reports["jail2"].findings[0])
+    assert "as a (" in str(reports["b"].findings[0]) and "as jail (" in str(reports["jail2"].findings[0])
     (warning,) = reports["jail"].findings
     assert (warning.subject, warning.severity) == ("shared kernel", "warning")
     assert reports["other"].findings == reports["lost"].findings == reports["a"].findings == []

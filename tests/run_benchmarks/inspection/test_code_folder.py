@@ -196,7 +196,7 @@ def test_old_folders_that_cannot_be_looked_at_are_no_failure(
 def test_what_arrives_broken_is_not_used(code: CodeBundle, folder: Path, tmp_path: Path) -> None:
     edit(folder)
     broken = CodeBundle(code.digest, bundle(tmp_path).archive, code.manifest)
-    with pytest.raises(HostError, match="is not what was sent"):
+    with pytest.raises(HostError, match="differs from what was sent"):
         bring(HOST, broken, str(folder), deadline=SECONDS)
     assert folder.is_dir() and sorted(folder.parent.iterdir()) == sorted([folder, folder.resolve()])
 

@@ -151,7 +151,7 @@ def test_of_ranks_that_only_lost_their_peers_none_is_named(tmp_path: Path) -> No
     judgement = judge([node], ended_early=None)
     assert judgement.verdict is Verdict.FAIL
     assert judgement.first_failure is not None and judgement.first_failure.host is None
-    assert judgement.reason.startswith("who is to blame cannot be told: each rank that failed lost another")
+    assert judgement.reason.startswith("who is to blame cannot be told: every failed rank lost another")
     assert judgement.first_failure.evidence[-1] == "rank 1 on node1: Connection reset by peer"
 
 
