@@ -37,9 +37,8 @@ from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
-from run_benchmarks.session.session import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.settings.host_selection import selected
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.journal import JournalError, recorded_hosts
 
 SELECTING = ("run", "plan", "check", "diagnose")

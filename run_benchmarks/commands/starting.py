@@ -30,10 +30,11 @@ from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
 from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_of, result_root
-from run_benchmarks.session.session import EXIT_FAIL, EXIT_PASS, EXIT_USAGE, Session
+from run_benchmarks.session.session import Session
 from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import controlling, is_controlled
 from training.benchmarks.driver.protocol.baseline_file import BaselineError, save

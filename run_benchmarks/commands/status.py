@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from run_benchmarks.console.command_line import own_command, run_word
-from run_benchmarks.session.session import EXIT_FAIL
+from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 from run_benchmarks.state.run_lock import is_controlled
 

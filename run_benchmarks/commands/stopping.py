@@ -11,7 +11,7 @@ from typing import TextIO
 
 from run_benchmarks.commands.status import follow_log
 from run_benchmarks.console.command_line import own_command, run_word
-from run_benchmarks.session.session import EXIT_FAIL, EXIT_PASS
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import LOCK_FILE, Controller, controller_of, is_controlled
 from training.benchmarks.driver.launch.process_tree import is_running

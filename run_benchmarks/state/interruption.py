@@ -16,9 +16,9 @@ from types import FrameType
 
 from run_benchmarks.console.console import complain
 from run_benchmarks.errors import InterruptedRunError, RunTimeLimitError
+from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-EXIT_INTERRUPTED = 130
 
 
 class Interruption:

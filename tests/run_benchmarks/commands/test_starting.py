@@ -12,9 +12,8 @@ import pytest
 from run_benchmarks.commands import starting
 from run_benchmarks.commands.diagnose import Ladder
 from run_benchmarks.commands.status import follow
-from run_benchmarks.session.session import EXIT_FAIL, EXIT_USAGE
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from run_benchmarks.state.journal import JournalError
 from tests.run_benchmarks.conftest import TEST, Load
 

@@ -23,7 +23,8 @@ from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
+from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.run_lock import controlling
 from tests.run_benchmarks.conftest import CLUSTER, TEST
 

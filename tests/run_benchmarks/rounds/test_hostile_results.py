@@ -250,11 +250,11 @@ def test_measurements_that_cannot_be_combined_are_the_case_s_verdict(
     def breaks(rounds: object) -> dict[str, Any]:
         raise OverflowError("too large")
 
-    monkeypatch.setattr("run_benchmarks.session.session.combine", breaks)
+    monkeypatch.setattr("run_benchmarks.session.run_record.combine", breaks)
     (tmp_path / "result").mkdir()
     with Interruption("clean") as interruption:
         session = Session(prepare(load(), new_run_id()), tmp_path / "result", interruption, ["run.py"])
-        case = session._record().cases[0]
+        case = session._recorder.record().cases[0]
     assert case.verdict is Verdict.FAIL
     assert case.reason == "its measurements cannot be combined: OverflowError: too large"
 

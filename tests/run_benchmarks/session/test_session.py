@@ -20,7 +20,8 @@ from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED, Interruption
+from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
+from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import RoundEnded
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import round_record

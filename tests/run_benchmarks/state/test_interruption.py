@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.state.interruption import EXIT_INTERRUPTED, SIGNALS
+from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
+from run_benchmarks.state.interruption import SIGNALS
 
 COMMAND = "python run_benchmarks/run.py clean run20261121191924"
 STUCK = f"""

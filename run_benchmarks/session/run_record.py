@@ -1,0 +1,167 @@
+"""Makes run.json of a run as it stands: its verdict, what each case came to, its hosts and images."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from container.engine_images import ImageIdentity
+from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.console.console import LOG
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.metrics import Spread, combine
+from run_benchmarks.results.outcomes import assess
+from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
+from run_benchmarks.results.standards import Held, Standards, case_baseline
+from run_benchmarks.session.images import image_records
+from run_benchmarks.session.preparation import PreparedRun
+from run_benchmarks.session.retries import earlier_attempts, passed_late
+from run_benchmarks.session.revision import revision
+from run_benchmarks.state.exit_codes import exit_code
+from run_benchmarks.state.interruption import Interruption
+from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
+from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
+from training.benchmarks.driver.protocol.outcome import Assessment
+
+MAX_NAMED = 50
+PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
+
+
+@dataclass(kw_only=True)
+class RunState:
+    """What a run has come to so far. `rounds` and `skipped` by case, `images` by tag, all others by host.
+
+    `problem`: why the run as a whole could not go on; `exit_code`: the one that this gives, None for the verdict's.
+    """
+
+    started_ms: int
+    rounds: dict[str, list[RoundRecord]]
+    reports: Mapping[str, HostReport] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    code_differences: dict[str, list[str]] = field(default_factory=dict)
+    images: Mapping[str, ImageIdentity] = field(default_factory=dict)
+    problem: str = ""
+    exit_code: int | None = None
+
+
+class RunRecorder:
+    """Makes the record of one run from its state, as often as it is asked."""
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        result_dir: Path,
+        interruption: Interruption,
+        command: list[str],
+        state: RunState,
+    ) -> None:
+        self._prepared, self._plan, self._state = prepared, prepared.plan, state
+        self._result_dir, self._interruption, self._command = result_dir, interruption, command
+        self._revision = revision(ROOT, {*prepared.code.names, *(case.config_file for case in prepared.plan.cases)})
+        test = prepared.settings.test
+        self._standards = Standards(test.BASELINE, test.BASELINE_PERCENT)
+
+    def record(self, *, is_final: bool = True) -> RunRecord:
+        """The present run.json; only the final one holds the benchmarks' statements on their results."""
+        cases = [self._case_record(case, is_final=is_final) for case in self._plan.cases]
+        # After a signal during the last collection that round keeps its verdict, but the run was interrupted.
+        verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
+        return RunRecord(
+            run_id=self._plan.run_id,
+            verdict=verdict,
+            exit_code=exit_code(verdict) if self._state.exit_code is None else self._state.exit_code,
+            started_ms=self._state.started_ms,
+            finished_ms=time.time_ns() // 1_000_000,
+            command=mask_argv(self._command),
+            changes=self._prepared.settings.changes,
+            runtime=self._plan.runtime,
+            vendor=self._plan.vendor,
+            code_digest=self._plan.code_digest,
+            git_revision=self._revision.name,
+            git_changes=list(self._revision.changes),
+            versions={
+                "python": sys.version.split()[0],
+                **{name: importlib.metadata.version(name) for name in PACKAGES},
+            },
+            hosts=[self._host_record(report) for report in self._state.reports.values()],
+            left_out=self._state.left_out,
+            images=image_records(self._prepared.resolved, self._state.images, self._state.reports),
+            cases=cases,
+        )
+
+    def _case_record(self, case: CasePlan, *, is_final: bool) -> CaseRecord:
+        rounds = self._state.rounds[case.name]
+        verdicts = [record.verdict for record in rounds]
+        if len(rounds) < len(case.rounds):
+            verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
+        reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
+        passed = [record for record in rounds if record.verdict is Verdict.PASS]
+        held = Held()
+        metrics: dict[str, Any] = {}
+        spread: dict[str, Spread] = {}
+        try:
+            metrics, spread = combine([record.metrics for record in passed])
+            held = self._standards.hold(case, passed, metrics)
+        except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
+            LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
+            verdicts.append(Verdict.FAIL)
+            reasons.append(f"its measurements cannot be combined: {type(error).__name__}: {str(error)[:300]}")
+        if held.failures:
+            verdicts.append(Verdict.FAIL)
+            reasons.append("; ".join(held.failures))
+        if len(rounds) < len(case.rounds):
+            reasons.append(
+                self._state.skipped.get(case.name) or self._interruption.reason or self._state.problem or "not run"
+            )
+        said = assess(case, passed) if is_final and passed else Assessment()
+        earlier = earlier_attempts(self._result_dir / case.folder, rounds)
+        return CaseRecord(
+            name=case.name,
+            folder=case.folder,
+            model=case.model,
+            framework=case.framework,
+            config_file=case.config_file,
+            config=mask_config(case.config),
+            nnodes=case.nnodes,
+            nproc=case.nproc,
+            verdict=worst(verdicts),
+            reason=reasons[0] if reasons else passed_late(rounds, earlier),
+            rounds=[record.verdict for record in rounds],
+            attempts=[record.attempt for record in rounds],
+            earlier_attempts=earlier,
+            metrics=metrics,
+            spread=spread,
+            expectations=list(held.expectations),
+            baseline=held.baseline,
+            sentences=list(said.sentences),
+            warnings=[*said.warnings, *held.warnings],
+            remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
+        )
+
+    def learned(self) -> list[CaseBaseline]:
+        """The baseline entries of each case after the run; cases without measurements are left out."""
+        found = [case_baseline(self._plan.run_id, case, self._state.rounds[case.name]) for case in self._plan.cases]
+        return [each for each in found if each.entries]
+
+    def _host_record(self, report: HostReport) -> HostRecord:
+        facts = report.facts
+        return HostRecord(
+            name=report.host,
+            address=self._state.addresses.get(report.host, ""),
+            kernel=facts.kernel if facts else "",
+            hostname=facts.hostname if facts else "",
+            user=facts.user if facts else "",
+            docker_version=report.docker_version,
+            devices=list(facts.devices) if facts else [],
+            interface=facts.interface if facts else None,
+            clock_offset_seconds=round(facts.clock_offset, 4) if facts else 0.0,
+            code_differences=self._state.code_differences.get(report.host, [])[:MAX_NAMED],
+        )
