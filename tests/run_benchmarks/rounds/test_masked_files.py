@@ -36,11 +36,10 @@ def test_in_pieces_as_in_one(tmp_path_factory: pytest.TempPathFactory, words: li
         mask_files(folder, SECRETS)
     kept = (folder / "log").read_bytes().decode()
     assert not any(secret in kept for secret in SECRETS)
-    # Secrets side by side are one mask or several, depending on where a piece ends.
-    assert (
-        MASKS.sub("***", kept) == MASKS.sub("***", mask_output(text, SECRETS))
-        or len(max(text.split() or [""], key=len)) > 40
-    )
+    # A blank inside a secret ends no word: the secret is part of what follows `token=`. Masks side by side are one or
+    # several, depending on where a piece ends.
+    longest = max(map(len, text.replace(SECRETS[0], "x" * len(SECRETS[0])).split()), default=0)
+    assert longest > 40 or MASKS.sub("***", kept) == MASKS.sub("***", mask_output(text, SECRETS))
 
 
 def test_a_secret_on_the_seam_of_a_line_without_end(tmp_path: Path) -> None:
