@@ -16,11 +16,14 @@ from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     CaseOption,
     ClusterConfOption,
+    DetachOption,
     ExcludeOption,
     HostsOption,
+    OverwriteOption,
     RepeatOption,
     Request,
     RunArgument,
+    SaveOption,
     SetOption,
     TestConfOption,
     VersionOption,
@@ -51,12 +54,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Benchmark the cluster of cluster_conf.py with the cases of test_conf.py. Without a command: run.",
 )
-DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option("--save-baseline", help="keep what the cases measure as a baseline, if all passes", metavar="F"),
-]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
 
 
 @app.callback(invoke_without_command=True)

@@ -59,6 +59,12 @@ SetOption = Annotated[
     ),
 ]
 RepeatOption = Annotated[int | None, typer.Option("--repeat", metavar="N", help="rounds of every case")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option("--save-baseline", help="keep what the cases measure as a baseline, if all passes", metavar="F"),
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder")
 ]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
@@ -62,33 +63,18 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
     reason = judgement.reason
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
         reason += f", in attempt {facts.attempt}"
+    neighbourhood = facts.neighbourhood or Neighbourhood(context.plan, context.runtime)
     return RoundRecord(
-        run_id=context.plan.run_id,
-        case=case.name,
-        round=facts.index,
-        attempt=facts.attempt,
+        **_known_before(context, case, facts),
         verdict=judgement.verdict,
         reason=reason,
         first_failure=judgement.first_failure,
         warnings=[*(warning for node in nodes for warning in node.warnings), *judgement.warnings],
-        started_ms=facts.started_ms,
-        finished_ms=time.time_ns() // 1_000_000,
-        phase_seconds=facts.phase_seconds,
-        code_digest=context.code.digest,
-        config_sha256=config_digest(mask_config(case.config)),
-        case_sha256=case.case_sha256,
-        master_port=facts.master_port,
-        world_size=case.nnodes * case.nproc,
         devices=list(judgement.devices),
         metrics=judgement.metrics,
         steps=judgement.steps,
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
-        integrity=integrity(
-            nodes,
-            context.reports,
-            facts.neighbourhood or Neighbourhood(context.plan, context.runtime),
-            facts.started_ms,
-        ),
+        integrity=integrity(nodes, context.reports, neighbourhood, facts.started_ms),
     )
 
 
@@ -104,25 +90,32 @@ def unjudged_record(
         verdict, early = facts.ended_early
         reason = f"{_printable(early)}; {reason}"
     return RoundRecord(
-        run_id=context.plan.run_id,
-        case=case.name,
-        round=facts.index,
-        attempt=facts.attempt,
+        **_known_before(context, case, facts),
         verdict=verdict,
         reason=reason,
         warnings=[_printable(warning) for node in nodes for warning in node.warnings],
-        started_ms=facts.started_ms,
-        finished_ms=time.time_ns() // 1_000_000,
-        phase_seconds=facts.phase_seconds,
-        code_digest=context.code.digest,
-        config_sha256=config_digest(mask_config(case.config)),
-        case_sha256=case.case_sha256,
-        master_port=facts.master_port,
-        world_size=case.nnodes * case.nproc,
         metrics={},
         steps=[],
         nodes=[_printable_part(node, context, facts.master_port) for node in nodes],
     )
+
+
+def _known_before(context: RunContext, case: CasePlan, facts: RoundFacts) -> dict[str, Any]:
+    """The fields of a round's record that need nothing of what its hosts sent."""
+    return {
+        "run_id": context.plan.run_id,
+        "case": case.name,
+        "round": facts.index,
+        "attempt": facts.attempt,
+        "started_ms": facts.started_ms,
+        "finished_ms": time.time_ns() // 1_000_000,
+        "phase_seconds": facts.phase_seconds,
+        "code_digest": context.code.digest,
+        "config_sha256": config_digest(mask_config(case.config)),
+        "case_sha256": case.case_sha256,
+        "master_port": facts.master_port,
+        "world_size": case.nnodes * case.nproc,
+    }
 
 
 def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:

@@ -8,29 +8,25 @@ from collections.abc import Callable, Iterator
 
 from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.inspection import code_folder
-from run_benchmarks.inspection.facts import INFINIBAND
-from run_benchmarks.inspection.power_meters import with_power_meters
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.rank_logs import rank_log_end
-from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
+from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.rounds.collect import collect_node
 from run_benchmarks.rounds.ending import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.rounds.integrity import Neighbourhood
+from run_benchmarks.rounds.launching import create_tasks
+from run_benchmarks.rounds.node_code import note_changed_code, put_code_right
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.rounds.recording import RoundFacts, write_round
-from run_benchmarks.rounds.stall import stacks
+from run_benchmarks.rounds.stack_file import write_stacks
 from run_benchmarks.rounds.watch import Watch, stop_workloads
-from run_benchmarks.runtimes.base import Bound, RunningTask
+from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.journal import RoundCollecting, RoundStarted
 
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
-STACKS_FILE = "stacks.txt"
-STACKS_BYTES = 4 << 20  # of the end of each rank's log, searched for its stacks
 
 
 class RoundRunner:
@@ -159,7 +155,8 @@ class RoundRunner:
         with self._phase("collect"):
             self._neighbourhood.look_after(self._nodes, self.left)
             self._collect()
-        self._write_stacks()
+        if self._ended_early is not None and self._ended_early[0] is Verdict.TIMEOUT:
+            write_stacks(self.folder, self._nodes.values())
         facts = RoundFacts(
             index=self._plan.index,
             attempt=self._plan.attempt,
@@ -188,17 +185,6 @@ class RoundRunner:
                 )
             )
 
-    def _write_stacks(self) -> None:
-        """Write the stacks of all ranks of a round that timed out into one file."""
-        if self._ended_early is None or self._ended_early[0] is not Verdict.TIMEOUT:
-            return
-        parts = []
-        for node in self._nodes.values():
-            for rank in node.plan.ranks:
-                found = stacks(rank_log_end(node.outcome.folder, rank, STACKS_BYTES))
-                parts.append(f"rank {rank} on {node.plan.host}:\n{found or 'no stacks'}\n")
-        write_text(self.folder / STACKS_FILE, "\n".join(parts))
-
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
         if name in ("prepare", "launch", "run"):
@@ -219,7 +205,7 @@ class RoundRunner:
         def prepare(node: RunningNode) -> None:
             is_master = node.plan.host == self._plan.master
             port_from = self._plan.port_from if is_master else None
-            self._put_code_right(node, seconds)
+            put_code_right(node, self._context, seconds)
             port = prepare_node(node, self._context.plan, case=case, port_from=port_from, deadline=seconds)
             self._master_port = port if is_master else self._master_port
 
@@ -238,64 +224,13 @@ class RoundRunner:
         self._note(started)
         self._begun = True
 
-    def _put_code_right(self, node: RunningNode, seconds: float) -> None:
-        """Bring the code again if its folder was changed since the check, or the host came back with another one."""
-        code, path = self._context.code, self._context.plan.code_dir_host
-        node.host.connect()
-        if found := code_folder.compare(node.host, code, path):
-            node.warnings.append(code_folder.in_words(node.plan.host, found))
-            code_folder.bring(node.host, code, path, deadline=seconds)
-
-    def _note_changed_code(self, node: RunningNode) -> None:
-        """Fail a round whose code was edited while it ran: it measured something else. Additional files are a
-        warning.
-        """
-        found = code_folder.compare(node.host, self._context.code, self._context.plan.code_dir_host)
-        facts = self._context.reports[node.plan.host].facts
-        if self._resumed and facts is not None:
-            found = found or code_folder.differences(self._context.code, facts.code_listing)
-        node.code_digest = None if found else self._context.code.digest
-        if any(not difference.startswith(code_folder.ADDED) for difference in found):
-            problem = f"its code was changed during the round: {code_folder.few(found)}"
-            node.outcome.error = node.outcome.error or problem
-        elif found:
-            node.warnings.append(
-                f"{node.plan.host}: files came into its code during the round: {code_folder.few(found)}"
-            )
-
     def _launch(self) -> None:
         """Start monitors before any workload; start the workloads together once every host is ready."""
-        self._each(self._create)
+        port = self._master_port
+        assert port is not None
+        self._each(lambda node: create_tasks(node, self._context, self._plan, port))
         self._context.interruption.check()
         self._each(lambda node: node.workload.start() if node.workload else None)
-
-    def _create(self, node: RunningNode) -> None:
-        bound = self._bind(node)
-        facts = self._context.reports[node.plan.host].facts
-        assert facts is not None
-        watching = with_power_meters(bound, facts)
-        node.monitor = self._context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
-        node.monitor.start()
-        node.workload = self._context.runtime.create(node.host, node.plan, node.plan.workload, bound)
-
-    def _bind(self, node: RunningNode) -> Bound:
-        report = self._context.reports[node.plan.host]
-        facts = report.facts
-        assert facts is not None and self._master_port is not None
-        names = [peer.host for peer in self._plan.nodes] if len(self._plan.nodes) > 1 else []
-        image_id = self._context.image_id(node.plan)
-        known = {
-            "docker_version": report.docker_version,
-            "image_id": image_id,
-        }
-        return Bound(
-            master_port=self._master_port,
-            image=image_id,
-            user=f"{facts.uid}:{facts.gid}",
-            extra_hosts={name: self._context.hosts[name].address for name in names if name not in facts.resolves},
-            devices=(INFINIBAND,) if facts.has_infiniband and len(names) > 1 else (),
-            facts={key: value for key, value in known.items() if value},
-        )
 
     def _collect(self) -> None:
         port = self._master_port or self._plan.port_from
@@ -314,7 +249,7 @@ class RoundRunner:
                 limits=self._context.collect_limits,
                 warn=node.warnings.append,
             )
-            self._note_changed_code(node)
+            note_changed_code(node, self._context, is_resumed=self._resumed)
 
         for host, error in for_each(self._nodes, collect).failed.items():
             node = self._nodes[host]

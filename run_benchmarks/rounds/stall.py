@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -29,7 +28,6 @@ echo
 head -c {STATES_BYTES} {RANK_STATES_FILE} 2>/dev/null
 true"""
 SIZE_DIGITS = 19  # of the largest file there can be
-STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +143,3 @@ def parse_looks(text: str, ranks: Collection[int]) -> dict[int, RankSnapshot]:
         bytes_ = int(size) if size.isdecimal() and len(size) <= SIZE_DIGITS else None
         found[rank] = RankSnapshot(log_bytes=bytes_, state=state, silent_seconds=silent)
     return found
-
-
-def stacks(log: str) -> str:
-    """The stacks that faulthandler wrote into a rank's log, "" without any."""
-    return "\n".join(line for line in log.splitlines() if STACK_LINE.match(line))

@@ -16,6 +16,7 @@ from run_benchmarks.inspection.facts import INFINIBAND, Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.launching import bind
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
@@ -169,5 +170,6 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
         link_limit=5.0,
     )
     round_ = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
-    round_._master_port = 29500
-    assert [round_._bind(node).devices for node in round_._nodes.values()] == [given] * nnodes
+    assert [bind(node, context, plan.cases[0].rounds[0], 29500).devices for node in round_._nodes.values()] == [
+        given
+    ] * nnodes

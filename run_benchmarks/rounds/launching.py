@@ -1,0 +1,41 @@
+"""Makes the tasks of a round on one node: its monitor, which starts at once, and its workload."""
+
+from __future__ import annotations
+
+from run_benchmarks.inspection.facts import INFINIBAND
+from run_benchmarks.inspection.power_meters import with_power_meters
+from run_benchmarks.plan.plan import RoundPlan
+from run_benchmarks.runtimes.base import Bound
+from run_benchmarks.state.context import RunContext, RunningNode
+
+
+def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> None:
+    """Start the monitor of a node and make its workload's task, which is not started yet."""
+    bound = bind(node, context, plan, master_port)
+    facts = context.reports[node.plan.host].facts
+    assert facts is not None
+    watching = with_power_meters(bound, facts)
+    node.monitor = context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
+    node.monitor.start()
+    node.workload = context.runtime.create(node.host, node.plan, node.plan.workload, bound)
+
+
+def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> Bound:
+    """What a node's tasks need and what is known only now: the port, the image's id, the user, its peers' addresses."""
+    report = context.reports[node.plan.host]
+    facts = report.facts
+    assert facts is not None
+    names = [peer.host for peer in plan.nodes] if len(plan.nodes) > 1 else []
+    image_id = context.image_id(node.plan)
+    known = {
+        "docker_version": report.docker_version,
+        "image_id": image_id,
+    }
+    return Bound(
+        master_port=master_port,
+        image=image_id,
+        user=f"{facts.uid}:{facts.gid}",
+        extra_hosts={name: context.hosts[name].address for name in names if name not in facts.resolves},
+        devices=(INFINIBAND,) if facts.has_infiniband and len(names) > 1 else (),
+        facts={key: value for key, value in known.items() if value},
+    )

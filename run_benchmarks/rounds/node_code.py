@@ -1,0 +1,31 @@
+"""Keeps the code of a round what the plan says: brought again before it, compared after it."""
+
+from __future__ import annotations
+
+from run_benchmarks.inspection import code_folder
+from run_benchmarks.state.context import RunContext, RunningNode
+
+
+def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> None:
+    """Bring the code again if its folder was changed since the check, or the host came back with another one."""
+    code, path = context.code, context.plan.code_dir_host
+    node.host.connect()
+    if found := code_folder.compare(node.host, code, path):
+        node.warnings.append(code_folder.in_words(node.plan.host, found))
+        code_folder.bring(node.host, code, path, deadline=seconds)
+
+
+def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: bool) -> None:
+    """Fail a round whose code was edited while it ran: it measured something else. Additional files are a
+    warning.
+    """
+    found = code_folder.compare(node.host, context.code, context.plan.code_dir_host)
+    facts = context.reports[node.plan.host].facts
+    if is_resumed and facts is not None:
+        found = found or code_folder.differences(context.code, facts.code_listing)
+    node.code_digest = None if found else context.code.digest
+    if any(not difference.startswith(code_folder.ADDED) for difference in found):
+        problem = f"its code was changed during the round: {code_folder.few(found)}"
+        node.outcome.error = node.outcome.error or problem
+    elif found:
+        node.warnings.append(f"{node.plan.host}: files came into its code during the round: {code_folder.few(found)}")
