@@ -12,6 +12,7 @@ import typer
 
 from run_benchmarks.commands import cleaning, import_flagperf, listing, starting, stopping, verification
 from run_benchmarks.commands import status as run_status
+from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     CaseOption,
@@ -37,7 +38,6 @@ from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.inspection.check import check_hosts
-from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
 from run_benchmarks.settings.host_selection import selected
@@ -201,31 +201,9 @@ def check(asked: Request) -> None:
     prepared = prepare(asked.settings(), new_run_id())
     with connected(prepared.settings.cluster) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
-    print_table(
-        "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
-    )
-    findings = [finding for report in reports.values() for finding in report.findings]
-    if findings:
-        rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
-        print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
-    raise typer.Exit(EXIT_CHECK if any(finding.severity == "failure" for finding in findings) else EXIT_PASS)
-
-
-def _host_rows(reports: dict[str, HostReport]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for report in reports.values():
-        facts = report.facts
-        verdict = "failed" if report.failed else "ok"
-        if facts is None:
-            rows.append((report.host, verdict, "", "", "", "", "", ""))
-            continue
-        clock = f"{facts.clock_offset * 1000:+.0f} ms"
-        devices = str(len(facts.devices))
-        interface = facts.interface or ""
-        images = ", ".join(f"{tag} {'there' if image_id else 'to come'}" for tag, image_id in report.images.items())
-        docker = report.docker_version or ""
-        rows.append((report.host, verdict, facts.kernel, docker, images, devices, clock, interface))
-    return rows
+    show_reports(reports)
+    failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
+    raise typer.Exit(EXIT_CHECK if failed else EXIT_PASS)
 
 
 @app.command()

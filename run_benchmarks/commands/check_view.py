@@ -1,0 +1,36 @@
+"""Prints what the check found: a row per host, and a row per finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from run_benchmarks.console.console import print_table
+from run_benchmarks.inspection.findings import HostReport
+
+
+def show_reports(reports: Mapping[str, HostReport]) -> None:
+    """Print the tables of the hosts and, if there are any, of the findings."""
+    print_table(
+        "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
+    )
+    findings = [finding for report in reports.values() for finding in report.findings]
+    if findings:
+        rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
+        print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
+
+
+def _host_rows(reports: Mapping[str, HostReport]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for report in reports.values():
+        facts = report.facts
+        verdict = "failed" if report.failed else "ok"
+        if facts is None:
+            rows.append((report.host, verdict, "", "", "", "", "", ""))
+            continue
+        clock = f"{facts.clock_offset * 1000:+.0f} ms"
+        devices = str(len(facts.devices))
+        interface = facts.interface or ""
+        images = ", ".join(f"{tag} {'there' if image_id else 'to come'}" for tag, image_id in report.images.items())
+        docker = report.docker_version or ""
+        rows.append((report.host, verdict, facts.kernel, docker, images, devices, clock, interface))
+    return rows
