@@ -79,7 +79,10 @@ def _start_of_secret(line: bytes, at: int, secrets: Collection[bytes], margin: i
         if found >= 0:
             starts.append(found)
     offset = max(0, at - margin)
-    window = line[offset : at + margin].decode("ascii", "replace")  # one character per byte
-    spans = ((offset + start, offset + end) for start, end in secret_spans(window))
+    window = line[offset : at + margin]
+    for secret in sorted(secrets, key=len, reverse=True):  # masked first: an assignment may begin where one ends
+        window = window.replace(secret, b"*" * len(secret))
+    text = window.decode("ascii", "replace")  # one character per byte
+    spans = ((offset + start, offset + end) for start, end in secret_spans(text))
     starts += [start for start, end in spans if start < at < end]
     return min(starts, default=None)
