@@ -11,10 +11,11 @@ import typer
 
 from run_benchmarks import __version__
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.revision import revision
 from run_benchmarks.settings.changes import Changes
-from run_benchmarks.settings.host_selection import HostSelection, select_hosts
-from run_benchmarks.settings.settings import Settings, load_settings
+from run_benchmarks.settings.host_selection import HostSelection
+from run_benchmarks.settings.settings import Settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
@@ -107,8 +108,8 @@ class Request:
         Raises:
             ConfigError: a file or a change on the command line is wrong.
         """
-        loaded = load_settings(self.cluster_conf or DEFAULT_CLUSTER, self.test_conf or DEFAULT_TEST, self.changes)
-        return select_hosts(loaded, self.selection)
+        files = self.cluster_conf or DEFAULT_CLUSTER, self.test_conf or DEFAULT_TEST
+        return checked_settings(*files, self.changes, self.selection)
 
 
 def request(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.run_folder import RUN_ID
-from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.conf_file import nearest
-from run_benchmarks.settings.settings import Settings, load_settings
+from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
 from training.benchmarks.driver.protocol.config_file import read_config_file
 from training.benchmarks.driver.protocol.problems import ABSENT, Problem
@@ -103,4 +103,4 @@ def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None)
         files.append(file)
     if problems:
         raise ConfigError(problems)
-    return load_settings(files[0], files[1], started.changes or Changes())
+    return checked_settings(files[0], files[1], started.changes)

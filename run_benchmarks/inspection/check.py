@@ -22,9 +22,8 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import note_shared_machines
 from run_benchmarks.inspection.master_port import candidates, has_free_port
 from run_benchmarks.plan.plan import CasePlan, Plan
-from run_benchmarks.plan.planner import deploy_path
 from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.settings.host_access import endpoint_of
+from run_benchmarks.settings.host_access import deploy_path, endpoint_of
 from run_benchmarks.settings.settings import Settings
 from vendors import Vendor
 

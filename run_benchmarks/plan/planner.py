@@ -20,20 +20,11 @@ from run_benchmarks.plan.plan import (
 )
 from run_benchmarks.plan.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings.case_names import case_folder, container_stem
-from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
-from run_benchmarks.settings.host_access import home_of
 from run_benchmarks.settings.settings import Settings
 
 # In addition to a round's time limit and the allowed time without contact: for the stop by the controller.
 WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
-
-
-def deploy_path(cluster: ClusterConf) -> str:
-    """The default folder of our files on the hosts: a hidden folder of the user's home, by the convention for its
-    name.
-    """
-    return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
 
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:
@@ -49,7 +40,7 @@ def nested_mount_points(settings: Settings) -> tuple[str, ...]:
 
 def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_digest: str, owner: str = "") -> Plan:
     """Plan every case, round and node."""
-    base = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
+    base = resolved.deploy
     logs = settings.test.FLAGPERF_LOG_PATH_HOST or f"{base}/result"
     plan = Plan(
         run_id=run_id,
@@ -90,17 +81,12 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
         retries=case.settings.retries,
         data_dir_host=case.settings.data_dir_host,
-        requirements=tuple(_requirement_lines(case)),
+        requirements=case.requirement_lines,
         rounds=tuple(
             plan_round(plan, settings, resolved, case, index=index, attempt=1)
             for index in range(1, case.settings.repeat + 1)
         ),
     )
-
-
-def _requirement_lines(case: ResolvedCase) -> list[str]:
-    lines = [line.split("#")[0].strip() for path in case.requirements for line in path.read_text().splitlines()]
-    return [line for line in lines if line]
 
 
 def plan_round(

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.plan.config_names import known_hardware, name_warnings
+from run_benchmarks.plan.mistakes import (
+    host_problems,
+    placed,
+    problems_of_broken,
+    problems_of_overrides,
+    unknown_benchmark,
+)
 from run_benchmarks.plan.origins import case_origins, config_origins
 from run_benchmarks.plan.recorded import SettingsOrigin
 from run_benchmarks.plan.references import baseline_notes, expectation_problems
+from run_benchmarks.plan.without_effect import without_effect
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
+from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
+from training.benchmarks.driver.protocol.case_config import (
+    CaseConfig,
+    LoadedConfig,
+    trace_case_config,
+)
 from training.benchmarks.driver.protocol.case_file import CaseFile, lost_in_json
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.protocol.config_file import OVERRIDE
 from vendors import (
     CaseFileError,
     UnknownVendor,
@@ -33,21 +46,6 @@ from vendors import (
 from vendors import load as load_vendor
 
 ValueT = TypeVar("ValueT")
-CONTAINERS_ONLY = (
-    "ACCE_CONTAINER_OPT",
-    "PIP_SOURCE",
-    "PIP_TRUSTED_HOST",
-    "FLAGPERF_PATH_CONTAINER",
-    "FLAGPERF_LOG_PATH_CONTAINER",
-    "SHM_SIZE",
-    "PIDS_LIMIT",
-    "BASE_IMAGE",
-    "WHEELHOUSE",
-    "IMAGE",
-    "IMAGE_OPTIONS",
-)
-BUILD_ONLY = ("BASE_IMAGE", "WHEELHOUSE", "PIP_SOURCE", "PIP_TRUSTED_HOST", "IMAGE_OPTIONS")
-REMOTE_ONLY = ("SSH_PORT", "SSH_USER", "SSH_KEY", "KNOWN_HOSTS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ class ResolvedCase:
     config_origins: dict[str, str]
     origins: dict[str, str]
     environment: dict[str, str]
-    requirements: tuple[Path, ...]
+    requirement_lines: tuple[str, ...]
     image: ImageSpec | None
     python: str
 
@@ -78,9 +76,13 @@ class ResolvedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """Vendor, container options and cases, ready for planning; `warnings` names settings without effect."""
+    """Vendor, container options and cases, ready for planning; `warnings` names settings without effect.
+
+    `deploy` is the folder of our files on the hosts.
+    """
 
     vendor: Vendor
+    deploy: str
     options: ContainerOptions
     cases: tuple[ResolvedCase, ...]
     warnings: tuple[str, ...]
@@ -98,7 +100,7 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
     problems: list[Problem] = []
     vendor = None
     try:
-        vendor = load_vendor(settings.test.VENDOR)
+        vendor = None if "VENDOR" in settings.unknown else load_vendor(settings.test.VENDOR)
     except (UnknownVendor, ValueError) as error:
         problems.append(Problem(settings.source("VENDOR"), "VENDOR", settings.test.VENDOR, str(error)))
     problems += [
@@ -110,62 +112,66 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
         )
         for name in settings.undefined_cases
     ]
+    for name, written in settings.broken_cases.items():
+        problems += problems_of_broken(name, written, settings)
     cases, warnings = [], []
     for name, case in settings.cases.items():
+        origin = SettingsOrigin((recorded or {}).get(name))
         try:
-            found = _benchmark(name, case, settings)
-            if vendor is not None:
-                origin = SettingsOrigin((recorded or {}).get(name))
-                cases.append(_case(name, case, found, settings, vendor, local_python, origin))
-                warnings += origin.warnings
+            cases.append(_resolved_case(name, case, settings, vendor, local_python, origin))
+            warnings += origin.warnings
         except ConfigError as error:
             problems += error.problems
+    if problems or vendor is None:
+        raise ConfigError(problems)
     against, not_compared = baseline_notes(settings, cases)
-    if problems or against or vendor is None:
-        raise ConfigError([*problems, *against])
+    if against:
+        raise ConfigError(against)
+    hardware = known_hardware()
     written = settings.test.ACCE_CONTAINER_OPT
     options, replaced = merged(parse_container_options(vendor.container_options), written, "ACCE_CONTAINER_OPT")
     return Resolved(
         vendor=vendor,
+        deploy=settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster),
         options=options,
         cases=tuple(cases),
         warnings=(
             *warnings,
             *not_compared,
-            *_without_effect(settings),
+            *without_effect(settings),
+            *(warning for name, case in settings.cases.items() for warning in name_warnings(name, case, hardware)),
             *(replaced if settings.test.in_containers else ()),
         ),
     )
 
 
-def _benchmark(name: str, case: CaseSettings, settings: Settings) -> Benchmark:
-    """The benchmark of a case, which does not depend on the vendor.
+def _resolved_case(
+    name: str,
+    case: CaseSettings,
+    settings: Settings,
+    vendor: Vendor | None,
+    local_python: str,
+    origin: SettingsOrigin,
+) -> ResolvedCase:
+    """One case; without a vendor only its mistakes.
 
     Raises:
-        ConfigError: the benchmark or its config file does not exist, or the config is wrong.
+        ConfigError: it names something that does not exist or does not fit, or there is no vendor.
     """
-    problems: list[Problem] = []
-    known = settings.cluster.HOSTS
-    problems += [
-        Problem(
-            settings.source(f"{name}.hosts"), f"{name}.hosts", host, f"a host that takes part; {nearest(host, known)}"
-        )
-        for host in case.hosts or ()
-        if host not in known
-    ]
-    if case.nnodes > len(known if case.hosts is None else case.hosts):
-        allowed = f"at most {len(known)}, the number of HOSTS in {settings.cluster_file}"
-        if case.hosts is not None:
-            allowed = f"at most {len(case.hosts)}, the number of its hosts"
-        problems.append(Problem(settings.source(f"{name}.nnodes"), f"{name}.nnodes", case.nnodes, allowed))
+    problems = [] if "HOSTS" in settings.unknown else host_problems(name, case, settings)
     try:
         found = benchmark(case.model, case.framework)
     except UnknownBenchmarkError as error:
-        value = f"{case.model}:{case.framework}"
-        problems.append(Problem(settings.source(name), f"{name}.model:framework", value, str(error)))
+        raise ConfigError([*problems, unknown_benchmark(name, case.model, case.framework, settings, error)]) from error
+    if vendor is None:
+        raise ConfigError([*problems, *problems_of_overrides(name, found, case.overrides, settings)])
+    try:
+        resolved = _case(name, case, found, settings, vendor, local_python, origin)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from error
     if problems:
         raise ConfigError(problems)
-    return found
+    return resolved
 
 
 def _case(
@@ -183,7 +189,7 @@ def _case(
         try:
             return action()
         except ConfigError as error:
-            problems.extend(_placed(problem, name, settings) for problem in error.problems)
+            problems.extend(placed(problem, name, settings) for problem in error.problems)
         except (CaseFileError, ValueError) as error:
             problems.append(Problem(settings.source(f"{name}.{key}"), f"{name}.{key}", value, str(error)))
         return None
@@ -194,6 +200,8 @@ def _case(
     directory = case_dir(vendor.name, found.model, found.framework)
     config_file = directory / "config" / f"{case.config}.py"
     loaded = attempt("config", case.config, lambda: origin.settings(name, config_file, found.config_class, load))
+    if loaded is None and not config_file.is_file():
+        problems += problems_of_overrides(name, found, case.overrides, settings)
     environment = attempt("config", case.config, lambda: case_environment(directory))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
     if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
@@ -215,20 +223,16 @@ def _case(
         config_origins=of_config,
         origins=case_origins(name, case, of_config, settings, backend=vendors_own),
         environment=environment,
-        requirements=requirements,
+        requirement_lines=_requirement_lines(requirements),
         image=image,
         python=_python(case, settings, vendor, local_python),
     )
 
 
-def _placed(problem: Problem, name: str, settings: Settings) -> Problem:
-    """The same mistake; one in an override names the file and the key with which the case `name` overrides the
-    setting.
-    """
-    if problem.file != OVERRIDE:
-        return problem
-    key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"
-    return replace(problem, file=settings.source(key), key=key)
+def _requirement_lines(files: Sequence[Path]) -> tuple[str, ...]:
+    """What the files require, without comments."""
+    lines = (line.split("#")[0].strip() for file in files for line in file.read_text().splitlines())
+    return tuple(line for line in lines if line)
 
 
 def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> LoadedConfig[CaseConfig]:
@@ -265,45 +269,3 @@ def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python
     if settings.test.in_containers:
         return vendor.images[case.framework].python if settings.test.IMAGE is None else "python3"
     return "python3" if settings.cluster.ssh_hosts else local_python
-
-
-def _without_effect(settings: Settings) -> list[str]:
-    """Settings that the user wrote and that nothing reads; a set value is never silently ignored."""
-    written, touched = settings.test.model_fields_set, settings.cluster.model_fields_set
-    warnings = []
-    if not settings.test.in_containers:
-        used = f"has no effect with RUNTIME {settings.test.RUNTIME!r}"
-        warnings += [f"{key} {used}" for key in CONTAINERS_ONLY if key in written]
-    else:
-        warnings += _container_warnings(settings)
-    if not settings.cluster.ssh_hosts:
-        warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
-    if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
-        warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
-    finished = not settings.test.in_containers or settings.test.IMAGE is not None
-    for name, case in settings.cases.items():
-        if finished and "_" in case.framework:
-            warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")
-    return warnings
-
-
-def _container_warnings(settings: Settings) -> list[str]:
-    written, options = settings.test.model_fields_set, settings.test.ACCE_CONTAINER_OPT
-    warnings = []
-    if settings.test.IMAGE is not None:
-        warnings += [f"{key} has no effect: IMAGE names a finished image" for key in BUILD_ONLY if key in written]
-    elif (trusted := settings.test.PIP_TRUSTED_HOST) is not None:
-        warnings.append(f"PIP_TRUSTED_HOST: packages come from {trusted} without proof that it is that host")
-    if options is None:
-        return warnings
-    if options.shm_size is not None and "SHM_SIZE" in written:
-        warnings.append("--shm-size of ACCE_CONTAINER_OPT has no effect: SHM_SIZE is set")
-    if options.pids_limit is not None and "PIDS_LIMIT" in written:
-        warnings.append("--pids-limit of ACCE_CONTAINER_OPT has no effect: PIDS_LIMIT is set")
-    if options.ipc is not None and (options.shm_size is not None or "SHM_SIZE" in written):
-        warnings.append(f"the shared memory size has no effect with --ipc {options.ipc} of ACCE_CONTAINER_OPT")
-    if options.privileged:
-        warnings.append(
-            "ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)"
-        )
-    return warnings

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
@@ -21,11 +22,13 @@ from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_rou
 from run_benchmarks.plan.resolve import Resolved, resolve
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.registry import make_runtime
+from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.cluster import ClusterConf
-from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes, users_of
-from run_benchmarks.settings.host_selection import with_hosts
-from run_benchmarks.settings.settings import Settings
+from run_benchmarks.settings.host_access import deploy_path, endpoint_of, problems_and_notes, users_of
+from run_benchmarks.settings.host_selection import HostSelection, select_hosts, with_hosts
+from run_benchmarks.settings.settings import Settings, SettingsError, load_settings
 from training.benchmarks.driver.protocol.case_file import CaseFile
+from training.benchmarks.driver.protocol.problems import unique
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,25 +79,75 @@ def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | 
     Raises:
         ConfigError: the settings name something that does not exist or does not fit.
     """
-    resolved = resolve(settings, local_python=sys.executable, recorded=recorded)
-    named = [case.settings.hosts for case in resolved.cases]
+    narrowed, notes = _used_hosts(settings)
+    problems, unused = _access_problems(narrowed)
+    try:
+        resolved = resolve(settings, local_python=sys.executable, recorded=recorded)
+    except ConfigError as error:
+        raise ConfigError(unique([*error.problems, *problems])) from error
+    if problems:
+        raise ConfigError(problems)
+    settings = narrowed
+    deploy = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
+    resolved = dataclasses.replace(resolved, deploy=deploy, warnings=(*resolved.warnings, *notes, *unused))
+    code = bundle(ROOT, nested_mount_points(settings))
+    plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
+    return PreparedRun(settings=settings, resolved=resolved, code=code, plan=plan)
+
+
+def checked_settings(
+    cluster_file: Path, test_file: Path, changes: Changes | None = None, selection: HostSelection | None = None
+) -> Settings:
+    """The settings of both files with what the command line changes and selects.
+
+    Raises:
+        ConfigError: all mistakes in one pass: those of the files and of the command line, and where there is one, those
+            of what the rest names, which `prepare` looks up otherwise.
+    """
+    problems: list[Problem] = []
+    try:
+        settings = load_settings(cluster_file, test_file, changes)
+    except SettingsError as error:
+        problems += error.problems
+        settings = error.sound
+    if selection is not None and "HOSTS" not in settings.unknown:
+        try:
+            settings = select_hosts(settings, selection)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(unique([*problems, *_mistakes(settings)]))
+    return settings
+
+
+def _mistakes(settings: Settings) -> list[Problem]:
+    """The mistakes in what the sound part of the settings names."""
+    problems = [] if "HOSTS" in settings.unknown else _access_problems(_used_hosts(settings)[0])[0]
+    try:
+        resolve(settings, local_python=sys.executable)
+    except ConfigError as error:
+        problems += error.problems
+    return problems
+
+
+def _used_hosts(settings: Settings) -> tuple[Settings, list[str]]:
+    """The settings without hosts that no case runs on, if every case names its hosts, and a note on these."""
+    named = [case.hosts for case in settings.cases.values()]
     used = tuple(name for name in settings.cluster.HOSTS if any(hosts is None or name in hosts for hosts in named))
-    if used != settings.cluster.HOSTS:
-        idle = ", ".join(name for name in settings.cluster.HOSTS if name not in used)
-        warning = f"no case runs on {idle}: not touched, since every case names its hosts"
-        settings = with_hosts(settings, used)
-        resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, warning))
+    if not used or used == settings.cluster.HOSTS:
+        return settings, []
+    idle = ", ".join(name for name in settings.cluster.HOSTS if name not in used)
+    return with_hosts(settings, used), [f"no case runs on {idle}: not touched, since every case names its hosts"]
+
+
+def _access_problems(settings: Settings) -> tuple[list[Problem], list[str]]:
+    """What makes hosts unreachable or without a common folder, and what an ssh configuration says without effect."""
     problems, notes = problems_and_notes(settings.cluster)
     if not problems and settings.test.FLAGPERF_PATH_HOST is None and len(users := users_of(settings.cluster)) > 1:
         whose = ", ".join(f"{user} on {host}" for user, host in users.items())
         allowed = f"a folder that every host's user may write to: they differ ({whose}), so that no home will do"
         problems = [Problem(str(settings.test_file), "FLAGPERF_PATH_HOST", None, allowed)]
-    if problems:
-        raise ConfigError(problems)
-    resolved = dataclasses.replace(resolved, warnings=(*resolved.warnings, *notes))
-    code = bundle(ROOT, nested_mount_points(settings))
-    plan = make_plan(settings, resolved, run_id=run_id, code_digest=code.digest)
-    return PreparedRun(settings=settings, resolved=resolved, code=code, plan=plan)
+    return problems, notes
 
 
 def make_hosts(cluster: ClusterConf) -> dict[str, Host]:

@@ -54,6 +54,28 @@ def validate(
         ]
 
 
+def sound_part(model: type[ModelT], values: Mapping[str, Any], stand_ins: Mapping[str, Any]) -> tuple[ModelT, set[str]]:
+    """An instance of those values that are right by themselves.
+
+    Args:
+        stand_ins: values for the required keys, where they are missing or wrong.
+
+    Returns:
+        the instance, and the keys whose values are in it.
+    """
+    kept = {key: value for key, value in values.items() if key in model.model_fields}
+    while True:
+        try:
+            return model.model_validate({**stand_ins, **kept}), set(kept)
+        except ValidationError as error:
+            wrong = {item["loc"][0] for item in error.errors(include_url=False) if item["loc"]}
+            # No single key breaks a rule over several: what is required is all that is left then.
+            right = {key: value for key, value in kept.items() if (key not in wrong if wrong else key in stand_ins)}
+            if right == kept:
+                raise
+            kept = right
+
+
 def _problem(model: type[BaseModel], item: Any, file: Path, prefix: str, known_as: str) -> Problem:
     location = [str(part) for part in item["loc"]]
     key = prefix + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(location))

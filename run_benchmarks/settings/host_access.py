@@ -49,6 +49,13 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
     )
 
 
+def deploy_path(cluster: ClusterConf) -> str:
+    """The default folder of our files on the hosts: a hidden folder of the user's home, by the convention for its
+    name.
+    """
+    return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
+
+
 def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
     """Settings that make a host unreachable, and options of an ssh configuration that are not implemented here."""
     problems: dict[str, Problem] = {}

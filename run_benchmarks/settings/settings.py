@@ -5,7 +5,7 @@ Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
 from run_benchmarks.settings.changes import REPEAT, SET, Changes, SetKeys, apply_sets, narrowed
 from run_benchmarks.settings.cluster import ClusterConf
-from run_benchmarks.settings.conf_file import helper_hint, validate
+from run_benchmarks.settings.conf_file import helper_hint, sound_part, validate
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
 from training.benchmarks.driver.protocol.config_file import read_config_file
-from training.benchmarks.driver.protocol.problems import Problem
+from training.benchmarks.driver.protocol.problems import ABSENT, Problem
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
+# In the place of required values that are missing or wrong, while the rest is looked through for mistakes.
+NO_HOSTS, NO_CASES = {"HOSTS": ["localhost"]}, {"VENDOR": "", "CASES": ["none"]}
 
 
 class Settings(BaseModel):
@@ -30,6 +32,9 @@ class Settings(BaseModel):
 
     `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
     that are not in it. `changes` are the command line's, which are already applied to all of these.
+
+    Only the settings of a SettingsError have `broken_cases`, the listed ones with mistakes, as they are written, and
+    `unknown`, the required keys without a usable value.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,6 +47,8 @@ class Settings(BaseModel):
     test_file: Path
     changes: Changes = Changes()
     set_keys: tuple[str, ...] = ()
+    broken_cases: dict[str, Any] = {}
+    unknown: frozenset[str] = frozenset()
 
     def source(self, key: str) -> str:
         """The place of the value of a key of test_conf.py, for a message: its file, or --set."""
@@ -53,24 +60,32 @@ class Settings(BaseModel):
         return f"{source} {key}" if source == SET else f"{source}: {key}"
 
 
+class SettingsError(ConfigError):
+    """Mistakes in the two files. `sound` has what is right in them, so that its mistakes can be found, too."""
+
+    def __init__(self, problems: Sequence[Problem], sound: Settings) -> None:
+        self.sound = sound
+        super().__init__(problems)
+
+
 def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None = None) -> Settings:
     """Read both files, apply the changes of the command line, and validate.
 
     Raises:
-        ConfigError: the files have mistakes; the message lists all of them with file, key, value and what is allowed.
+        SettingsError: the files have mistakes; the message lists all of them with file, key, value and what is allowed.
     """
     changes = changes or Changes()
     problems: list[Problem] = []
     cluster_names, test_names = _names(cluster_file, problems), _names(test_file, problems)
-    if cluster_names is None or test_names is None:
-        raise ConfigError(problems)
+    unread = {*(("HOSTS",) if cluster_names is None else ()), *(("VENDOR", "CASES") if test_names is None else ())}
+    cluster_names, test_names = cluster_names or {}, test_names or {}
     definitions = _definitions(test_names, test_file, problems)
     set_keys, found = apply_sets(
         changes.sets,
         [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)],
         definitions,
     )
-    problems += found
+    problems += [] if unread else found
     cluster, found = validate(ClusterConf, cluster_names, file=cluster_file, known_as=KEYS_OF_CLUSTER)
     problems += set_keys.sourced(found)
     problems += _listed(test_names, definitions, changes, test_file)
@@ -78,19 +93,30 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     own = {key: value for key, value in test_names.items() if key in TestConf.model_fields}
     test, more = validate(TestConf, own, file=test_file, known_as=KEYS_OF_TEST)
     problems += set_keys.sourced([*found, *more])
-    if cluster is None or test is None or problems:
-        raise ConfigError(problems)
-    return Settings(
-        cluster=cluster,
-        test=test,
-        cases={name: cases[name] for name in test.CASES if name in cases},
-        defined_cases=tuple(cases),
-        undefined_cases=tuple(name for name in test.CASES if name not in cases),
+    sound_cluster, of_cluster = (cluster, {"HOSTS"}) if cluster else sound_part(ClusterConf, cluster_names, NO_HOSTS)
+    sound_test, of_test = (test, {"VENDOR", "CASES"}) if test else sound_part(TestConf, own, NO_CASES)
+    listed = sound_test.CASES if "CASES" in of_test else ()
+    settings = Settings(
+        cluster=sound_cluster,
+        test=sound_test,
+        cases={name: cases[name] for name in listed if name in cases},
+        defined_cases=tuple(definitions),
+        undefined_cases=tuple(name for name in listed if name not in definitions),
         cluster_file=cluster_file,
         test_file=test_file,
         changes=changes,
         set_keys=tuple(set_keys.keys),
+        broken_cases={name: definitions[name] for name in listed if name in definitions and name not in cases},
+        unknown=frozenset({"HOSTS", "VENDOR", "CASES"} - of_cluster - of_test),
     )
+    if problems:
+        raise SettingsError([each for each in problems if not _is_unread(each, unread)], settings)
+    return settings
+
+
+def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
+    """Whether a required key is missing since its file cannot be read, which is the mistake."""
+    return problem.key in keys and problem.value is ABSENT
 
 
 def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:

@@ -12,9 +12,16 @@ from tests.run_benchmarks.conftest import TEST, Load
 
 VENDOR = parse_container_options("--gpus all --cap-add IPC_LOCK --ulimit memlock=-1 -e A=1 -v /opt:/opt --ipc host")
 
+NVIDIA = (
+    TEST.replace('"process"', '"docker"')
+    .replace('"cpu"', '"nvidia"')
+    .replace("CPUx1x2", "H100x1x1")
+    .replace('"nproc": 2', '"nproc": 1')
+)
+
 
 def test_the_seed_s_own_line_keeps_what_rdma_needs(load: Load) -> None:
-    test = TEST.replace('"process"', '"docker"').replace('"cpu"', '"nvidia"').replace("CPUx1x2", "H100x1x1")
+    test = NVIDIA
     resolved = resolve(load(f'{test}ACCE_CONTAINER_OPT = " --gpus all"\nIMAGE = "x"\n'), local_python="python3")
     assert resolved.options == parse_container_options(vendors.load("nvidia").container_options)
     assert resolved.options.cap_add == ("IPC_LOCK",)
@@ -53,7 +60,7 @@ def test_the_user_wins(user: str, expected: dict[str, object], said: list[str]) 
 
 
 def test_what_replaces_is_a_warning_of_the_plan(load: Load) -> None:
-    test = TEST.replace('"process"', '"docker"').replace('"cpu"', '"nvidia"').replace("CPUx1x2", "H100x1x1")
+    test = NVIDIA
     text = f'{test}ACCE_CONTAINER_OPT = "--gpus device=0"\nIMAGE = "x"\n'
     assert resolve(load(text), local_python="python3").warnings == (
         "--gpus device=0 of ACCE_CONTAINER_OPT replaces the vendor's all",

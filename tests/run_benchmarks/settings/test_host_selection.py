@@ -51,7 +51,7 @@ def test_a_case_runs_on_the_hosts_it_names_in_that_order(load: Load) -> None:
     text = cases_conf(
         ALL={"hosts": ["d", "b"]},
         FIRST={"hosts": ["c", "a", "b"], "nnodes": 2},
-        ONE={"hosts": ["c"]},
+        ONE={"hosts": ["c"], "config": "config_CPUx1x2"},
         ANY={"nnodes": 2},
     )
     prepared = prepare(load(text, FOUR), RUN)

@@ -113,6 +113,18 @@ def trace_case_config(
     return LoadedConfig(config=config, origins=origins)
 
 
+def override_problems(model_class: type[CaseConfig], overrides: Mapping[str, object]) -> list[Problem]:
+    """The mistakes in overrides that are mistakes whatever the case config says, which cannot be read."""
+    known = {key: value for key, value in overrides.items() if key in model_class.model_fields}
+    problems = [_unknown_key(model_class, OVERRIDE, key, value) for key, value in overrides.items() if key not in known]
+    try:
+        model_class.model_validate(known)
+    except ValidationError as error:
+        own = [detail for detail in error.errors() if _is_of_one_value(detail) and detail["loc"][0] in known]
+        problems += [_invalid_value(model_class, lambda _: OVERRIDE, known, detail) for detail in own]
+    return problems
+
+
 def _without_constants(model_class: type[CaseConfig], values: Mapping[str, object]) -> dict[str, object]:
     """The values without upper-case names, which are a file's constants, unless a setting has that name."""
     known = {*model_class.model_fields, EXTENDS}

@@ -59,6 +59,11 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return folded[match[0]] if match else None
 
 
+def unique(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems without those that say the same again."""
+    return list({str(problem): problem for problem in reversed(list(problems))}.values())[::-1]
+
+
 def listed(problems: Sequence[Problem]) -> str:
     """All problems for a person: a line each, then the allowed names, once for all that miss one of them."""
     lines = list(dict.fromkeys(map(str, problems)))

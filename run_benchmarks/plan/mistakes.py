@@ -1,0 +1,71 @@
+"""Finds the mistakes of a case that can be told apart from its others: hosts, benchmark, overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from run_benchmarks.settings.case import CaseSettings
+from run_benchmarks.settings.conf_file import nearest
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol.case_config import override_problems
+from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
+from training.benchmarks.driver.protocol.config_file import OVERRIDE
+from training.benchmarks.driver.protocol.problems import Problem
+
+
+def host_problems(name: str, case: CaseSettings, settings: Settings) -> list[Problem]:
+    """Mistakes in which and how many hosts a case asks for."""
+    known = settings.cluster.HOSTS
+    problems = [
+        Problem(
+            settings.source(f"{name}.hosts"), f"{name}.hosts", host, f"a host that takes part; {nearest(host, known)}"
+        )
+        for host in case.hosts or ()
+        if host not in known
+    ]
+    if case.nnodes > len(known if case.hosts is None else case.hosts):
+        allowed = f"at most {len(known)}, the number of HOSTS in {settings.cluster_file}"
+        if case.hosts is not None:
+            allowed = f"at most {len(case.hosts)}, the number of its hosts"
+        problems.append(Problem(settings.source(f"{name}.nnodes"), f"{name}.nnodes", case.nnodes, allowed))
+    return problems
+
+
+def unknown_benchmark(
+    name: str, model: str, framework: str, settings: Settings, error: UnknownBenchmarkError
+) -> Problem:
+    """The mistake of a case that names a benchmark which does not exist."""
+    return Problem(settings.source(name), f"{name}.model:framework", f"{model}:{framework}", str(error))
+
+
+def problems_of_overrides(
+    name: str, found: Benchmark, overrides: Mapping[str, object], settings: Settings
+) -> list[Problem]:
+    """Mistakes in the overrides of a case whose config file cannot be read."""
+    return [placed(problem, name, settings) for problem in override_problems(found.config_class, overrides)]
+
+
+def problems_of_broken(name: str, written: Mapping[str, object], settings: Settings) -> list[Problem]:
+    """Further mistakes of a case whose settings are wrong: its benchmark, its overrides."""
+    model, framework, overrides = (written.get(key) for key in ("model", "framework", "overrides"))
+    if not isinstance(model, str) or not isinstance(framework, str):
+        return []
+    try:
+        found = benchmark(model, framework)
+    except UnknownBenchmarkError as error:
+        return [unknown_benchmark(name, model, framework, settings, error)]
+    named = (
+        {key: value for key, value in overrides.items() if isinstance(key, str)} if isinstance(overrides, dict) else {}
+    )
+    return problems_of_overrides(name, found, named, settings)
+
+
+def placed(problem: Problem, name: str, settings: Settings) -> Problem:
+    """The same mistake; one in an override names the file and the key with which the case `name` overrides the
+    setting.
+    """
+    if problem.file != OVERRIDE:
+        return problem
+    key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"
+    return replace(problem, file=settings.source(key), key=key)
