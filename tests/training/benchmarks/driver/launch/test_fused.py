@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -54,7 +55,13 @@ def test_the_records_of_a_node_tell_which_fused_kernels_import(tmp_path: Path) -
     _library(libraries, "flash_attn", "__version__ = '2.8'\n")
     _library(libraries, "apex", "raise ImportError('undefined symbol: _ZN3c10')\n")
     started = libraries / "started"
-    endless = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(1000)\n"
+    endless = f"""
+import os, pathlib, time
+group = pathlib.Path("/proc/self/autogroup")
+shares = group.read_text() if group.exists() else "nice 19"
+pathlib.Path({str(started)!r}).write_text(f"{{os.nice(0)}}, its session {{shares.strip()}}")
+time.sleep(1000)
+"""
     (libraries / "transformer_engine" / "__init__.py").write_text(endless)
     rank = f"import pathlib, time\nwhile not pathlib.Path({str(started)!r}).exists():\n    time.sleep(0.02)\n"
     _library(libraries, "waiting_rank", rank)
@@ -71,6 +78,7 @@ def test_the_records_of_a_node_tell_which_fused_kernels_import(tmp_path: Path) -
         "transformer_engine": "unknown: the round ended while it was imported",
     }
     assert NodeExit.read(logs).fused == expected
+    assert re.fullmatch(r"19, its session .*nice 19", started.read_text()), "beside the ranks at the lowest priority"
     assert json.loads((logs / sysinfo.FILE).read_text())["fused"] == expected
     assert not [each for each in psutil.process_iter(["cmdline"]) if fused.__name__ in (each.info["cmdline"] or [])]
 
