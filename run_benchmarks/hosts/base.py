@@ -57,13 +57,13 @@ class Host(Protocol):
 
     @property
     def needs_docker_client(self) -> bool:
-        """Whether its Docker engine is reached through the docker command there."""
+        """Whether its Docker engine is reached through the docker command on the host."""
 
     def connect(self) -> None:
         """Open the connection; does nothing on an open one, and makes a new one after a loss."""
 
     def reconnect(self) -> None:
-        """Make a new connection even if the old one looks open: a frozen one does for a quarter of an hour."""
+        """Make a new connection even if the old one looks open: a frozen connection does for 15 minutes."""
 
     def close(self) -> None:
         """Close the connection and everything opened on it."""

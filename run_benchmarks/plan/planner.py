@@ -28,7 +28,7 @@ WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
 
 
 def nested_mount_points(settings: Settings) -> tuple[str, ...]:
-    """Paths inside the code folder of log and data folders that the user put there, as FlagPerf does."""
+    """Log and data folders that the user placed inside the code folder, as FlagPerf does, relative to it."""
     if not settings.test.in_containers:
         return ()
     code = PurePosixPath(settings.test.FLAGPERF_PATH_CONTAINER)

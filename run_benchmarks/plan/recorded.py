@@ -1,4 +1,4 @@
-"""Finds the settings that a run began with in its folder, for a resume, and says how the files differ from them now."""
+"""Reads the settings that a run began with from its folder, for a resume, and reports how the files changed since."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NAMED, MAX_CHARACTERS = 3, 60
 
 
 def recorded_cases(folder: Path) -> dict[str, CaseFile]:
-    """By case, what the run in `folder` keeps of its settings, without secrets; empty in runs of older versions.
+    """The recorded settings of each case of the run in `folder`, without secrets; empty for runs of older versions.
 
     Raises:
         ConfigError: one cannot be read.
@@ -28,9 +28,9 @@ def recorded_cases(folder: Path) -> dict[str, CaseFile]:
 
 
 class SettingsOrigin:
-    """Where a case's settings come from: its files, or, where a run is resumed, what it began with.
+    """Provides the settings of cases: those of the files, or, for a resumed run, those that it began with.
 
-    `warnings`: how the files differ from that now.
+    `warnings`: how the files changed since.
     """
 
     def __init__(self, recorded: CaseFile | None) -> None:
@@ -43,7 +43,7 @@ class SettingsOrigin:
         """The settings of the case `name`, whose config file is `file`; `load` reads that with the overrides.
 
         Raises:
-            ConfigError: nothing is recorded and the files are wrong, or a secret, which no record has, was changed.
+            ConfigError: nothing is recorded and the files are wrong, or a secret, which is never recorded, was changed.
             ValueError: nothing is recorded, and the config file does not exist.
         """
         if self._recorded is None:
@@ -57,14 +57,14 @@ class SettingsOrigin:
         if said:
             self.warnings.append(
                 f"{name}: {file.name} or the case's overrides changed since the run began ({said}); "
-                "the run goes on with what it began with"
+                "the run continues with the settings it began with"
             )
         config = restored(self._recorded, None if now is None else now.config, config_class)
         return LoadedConfig(config=config, origins=_origins(config, now))
 
 
 def _origins(config: CaseConfig, now: LoadedConfig[CaseConfig] | None) -> dict[str, str]:
-    """Where each value stands: as the files say where they agree, else in the run's own folder."""
+    """The origin of each value: its file if that still has the same value, else the run's own folder."""
     return {
         key: now.origins[key] if now is not None and getattr(now.config, key) == getattr(config, key) else CASES_FOLDER
         for key in type(config).model_fields
@@ -72,10 +72,10 @@ def _origins(config: CaseConfig, now: LoadedConfig[CaseConfig] | None) -> dict[s
 
 
 def restored(recorded: CaseFile, now: CaseConfig | None, config_class: type[ConfigT]) -> ConfigT:
-    """The settings that the run began with; a secret, which no record has, is taken from those of `now`.
+    """The settings that the run began with; secrets, which are never recorded, are taken from `now`.
 
     Args:
-        now: what the files say; None where they cannot be read any more.
+        now: the settings in the files; None if they can no longer be read.
 
     Raises:
         ConfigError: a setting that was a secret, or contained one, was changed, or the code has other settings.
@@ -86,14 +86,14 @@ def restored(recorded: CaseFile, now: CaseConfig | None, config_class: type[Conf
     lost = [key for key, value in recorded.config.items() if key not in same and MASK in json.dumps(value)]
     path = Path(CASES_FOLDER) / recorded.case
     if lost:
-        allowed = "expected as it was when the run began: it holds a secret, which no record has"
+        allowed = "expected as it was when the run began: it holds a secret, which is never recorded"
         raise ConfigError(Problem(str(path), key, ABSENT, allowed) for key in lost)
     values = {key: present[key] if key in same else value for key, value in recorded.config.items()}
     return config_of(values, config_class, path)
 
 
 def changes_since(recorded: CaseFile, now: CaseConfig) -> str:
-    """What differs between a run's recorded settings and those of the files, in words; empty where nothing does."""
+    """The differences between a run's recorded settings and those of the files, in words; "" if there are none."""
     present = mask_config(now.model_dump(mode="json"))
     names = [key for key in {**recorded.config, **present} if recorded.config.get(key) != present.get(key)]
     said = [f"{key} was {_short(recorded.config.get(key))}, is {_short(present.get(key))}" for key in names[:MAX_NAMED]]

@@ -69,7 +69,7 @@ class ResolvedCase:
 
     @functools.cached_property
     def case_file(self) -> CaseFile:
-        """What its ranks read of its settings."""
+        """The case.json that its ranks read."""
         config = self.config.model_dump(mode="json")
         return CaseFile(case=self.name, model=self.benchmark.model, framework=self.benchmark.framework, config=config)
 
@@ -153,7 +153,7 @@ def _resolved_case(
     local_python: str,
     origin: SettingsOrigin,
 ) -> ResolvedCase:
-    """One case; without a vendor only its mistakes.
+    """Resolve one case; without a vendor, only report its mistakes.
 
     Raises:
         ConfigError: it names something that does not exist or does not fit, or there is no vendor.

@@ -40,7 +40,7 @@ def test_the_settings_are_those_of_then_and_what_changed_is_said(load: Load, rec
     assert found.cases[0].case_file == recorded["ONE"]
     assert found.warnings == (
         "ONE: config_CPUx1x2.py or the case's overrides changed since the run began (sizes was '4K', is '8K'); "
-        "the run goes on with what it began with",
+        "the run continues with the settings it began with",
     )
     many = TEST + "ONE['overrides'] = {'sizes': '8K', 'iterations': 8, 'warmup_iterations': 1, 'check': False}\n"
     assert f"and {4 - MAX_NAMED} more" in resolved(load, many, recorded).warnings[0]
@@ -58,7 +58,7 @@ def test_files_that_cannot_be_used_any_more_are_not_needed(
 ) -> None:
     found = resolved(load, f"{BEGAN}{change}\n", recorded)
     assert found.cases[0].case_file == recorded["ONE"]
-    assert said in found.warnings[0] and "goes on with what it began with" in found.warnings[0]
+    assert said in found.warnings[0] and "continues with the settings it began with" in found.warnings[0]
     with pytest.raises(ConfigError):
         resolved(load, f"{BEGAN}{change}\n")
 

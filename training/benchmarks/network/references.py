@@ -42,9 +42,9 @@ def _renamed(group: Step, names: Mapping[int, str]) -> Step:
 def references(steps: Iterable[Step]) -> dict[str, Reference]:
     """p50 in microseconds in values of rank 0's STEP_END, by a key that says what was measured.
 
-    A reference is the median over repeats and rounds and its range; of a single one, that of its iterations (minimum to
-    p95). Where `hosts` were renamed, `own_hosts` are their own names. Values of another form (a host may send anything)
-    give none.
+    A reference is the median over repeats and rounds, with their range; a single repeat has the range of its iterations
+    (minimum to p95). Where `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped,
+    since a host may send anything.
     """
     found: dict[str, list[_Times]] = {}
     rows: dict[str, Step] = {}
@@ -71,7 +71,7 @@ def _rows(step: Step) -> Iterator[Step]:
 
 
 def _identity(row: Step) -> dict[str, Any]:
-    """What was measured. A pair is its two hosts, in whichever round and order: other hosts shift both."""
+    """The key of a measurement. A pair's has its hosts, but not its round or their order, which depend on others."""
     found = {name: row[name] for name in _KEY_FIELDS if name in row}
     hosts = row.get("own_hosts", row.get("hosts"))
     if row.get("pattern") == "pairs" and isinstance(hosts, list):
@@ -128,7 +128,7 @@ def _reference(values: Sequence[_Times], row: Step) -> Reference:
 
 
 def what_of(found: Reference) -> str:
-    """What a reference is the time of, with the user's names of two hosts: `all_reduce node1-node2 at 16M`."""
+    """The operation that a reference measured, with the user's names of two hosts: `all_reduce node1-node2 at 16M`."""
     hosts, group = _hosts(found), str(found.details.get("group", ""))
     group = "-".join(hosts) if len(hosts) == 2 else group
     where = f" {group}" if group not in ("", "all") else ""
@@ -150,7 +150,7 @@ def _size(size_bytes: int) -> str:
 
 
 def regressions_in_words(changes: Sequence[Change]) -> list[str]:
-    """What became slower: first the hosts all of whose pairs did, while other pairs did not; then the rest."""
+    """Sentences on what became slower: first hosts all of whose pairs did, while other pairs did not; then the rest."""
     pairs = [change for change in changes if len(set(_hosts(change.now))) == 2]
     slower = [change for change in changes if change.is_regression]
     sentences: list[str] = []

@@ -1,4 +1,4 @@
-"""Outcome of the device tests: of each test the slowest device's figure, and its percent of the datasheet."""
+"""Outcome of the device tests: the slowest device's figure in each test, and its percentage of the datasheet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BaseOutcome(DefaultOutcome):
 
 
 def _row(step: Mapping[str, Any]) -> tuple[TableCell, ...] | None:
-    """A test as a row; None for a step of another form."""
+    """The row of a test; None for a step of another form."""
     values, bad, promise = step.get("values_of_ranks"), step.get("bad_ranks"), step.get("datasheet")
     if not isinstance(values, list) or not values or not all(isinstance(value, int | float) for value in values):
         return None

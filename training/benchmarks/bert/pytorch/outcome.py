@@ -1,4 +1,4 @@
-"""Outcome of the BERT benchmark: that of the shared trainer, and its own evaluation."""
+"""Outcome of the BERT benchmark: the shared trainer's, with BERT's evaluation."""
 
 from training.benchmarks.driver.training.outcome import TrainingOutcome
 

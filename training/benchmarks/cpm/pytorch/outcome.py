@@ -1,4 +1,4 @@
-"""Outcome of the CPM benchmark: that of the shared trainer, and its own evaluation."""
+"""Outcome of the CPM benchmark: the shared trainer's, with CPM's evaluation."""
 
 from training.benchmarks.driver.training.outcome import TrainingOutcome
 

@@ -22,7 +22,7 @@ class BaselineError(Exception):
 
 
 class CaseBaseline(BaseModel):
-    """One case on one type of device. `conditions`: what must be the same for a comparison; `run`: where it is from."""
+    """One case on one type of device. `conditions`: what must be the same for a comparison; `run`: its source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +35,7 @@ class CaseBaseline(BaseModel):
     entries: dict[str, Reference]
 
     def mismatch(self, device: str, conditions: Mapping[str, JsonValue]) -> str:
-        """In what a measurement differs that cannot be compared with this, in words; "" where nothing does."""
+        """The differences that prevent a comparison of a measurement with this, in words; "" if there are none."""
         differences = [] if device == self.device else [f"device {device}, there {self.device}"]
         for name in dict.fromkeys((*conditions, *self.conditions)):
             mine, known = conditions.get(name), self.conditions.get(name)
@@ -46,7 +46,7 @@ class CaseBaseline(BaseModel):
 
 
 class Baseline(BaseModel):
-    """The whole file. `saved_ms`: epoch milliseconds. A case may stand there once for each type of device."""
+    """The whole file. `saved_ms`: epoch milliseconds. A case may occur once per type of device."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,7 +55,7 @@ class Baseline(BaseModel):
     cases: tuple[CaseBaseline, ...]
 
     def of_case(self, name: str, model: str, framework: str) -> tuple[CaseBaseline, ...]:
-        """What there is of a case, by device."""
+        """The entries of a case, by device."""
         wanted = (name, model, framework)
         return tuple(each for each in self.cases if (each.case, each.model, each.framework) == wanted)
 

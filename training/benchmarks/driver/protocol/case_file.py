@@ -68,13 +68,13 @@ class CaseFile(BaseModel):
 def settings_of(
     arguments: WorkloadArguments, model: str, framework: str, config_class: type[ConfigT]
 ) -> tuple[ConfigT, str | None]:
-    """The settings that a workload is told to run with, and the sha256 of its case.json (None where it has none).
+    """The settings that a workload runs with, and the sha256 of its case.json (None without one).
 
     Args:
         arguments: with `case_file`, as the controller starts a rank, or with `config_file` and `overrides`.
 
     Raises:
-        ConfigError: a file or an override is wrong; all mistakes at once.
+        ConfigError: a file or an override is wrong; it lists all mistakes.
     """
     path = arguments.case_file
     if path is None:
@@ -88,10 +88,10 @@ def settings_of(
 
 
 def config_of(values: dict[str, JsonValue], config_class: type[ConfigT], path: Path) -> ConfigT:
-    """The settings that the values of the case.json at `path` stand for.
+    """The settings, validated from the values of the case.json at `path`.
 
     Raises:
-        ConfigError: they are no settings of this benchmark; all mistakes at once.
+        ConfigError: they are not valid settings of this benchmark; it lists all mistakes.
     """
     try:
         return config_class.model_validate_json(json.dumps(values))
@@ -103,7 +103,7 @@ def config_of(values: dict[str, JsonValue], config_class: type[ConfigT], path: P
 
 
 def lost_in_json(config: CaseConfig) -> list[str]:
-    """Names of the settings whose value JSON cannot carry: written and read again it is another, or none."""
+    """Names of the settings whose value JSON cannot represent: writing and reading it fails, or changes it."""
     lost = []
     for name, value in config.model_dump(mode="json").items():
         try:

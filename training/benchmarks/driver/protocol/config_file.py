@@ -1,4 +1,4 @@
-"""Python files that users write: executed, and the names they assign read; mistakes in them, each with its place."""
+"""Executes the Python files that users write, reads the names they assign, and locates mistakes in them."""
 
 import ast
 import traceback

@@ -1,4 +1,4 @@
-"""The files that one case config consists of: the benchmark's base.py, the files it extends, and the file itself.
+"""Reads the files of one case config: the benchmark's base.py, the files that it extends, and the file itself.
 
 `extends = "config_H100x1x8"` in a case config names another file of the same folder: its values apply where the
 extending file sets none. base.py, beside the benchmark's config.py, applies below all of them.
@@ -14,7 +14,7 @@ from training.benchmarks.driver.protocol.problems import ConfigError, Problem, c
 
 BASE_FILE = "base.py"
 EXTENDS = "extends"
-# Files of one folder in a chain of `extends`, the first included: who reads a value must find it soon.
+# Limit of files in a chain of `extends`, the first included: a reader should find a value quickly.
 MOST_FILES = 4
 
 _CONFIG_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -33,7 +33,7 @@ class Layer:
 class Layers:
     """All files of a case config, base.py first and the case's own last, and what is wrong with their chain.
 
-    With `problems`, files are missing: what the others set may be incomplete.
+    If there are `problems`, files are missing, and the values may be incomplete.
     """
 
     files: tuple[Layer, ...]
@@ -41,7 +41,7 @@ class Layers:
 
 
 def base_file(config_class: type) -> Path | None:
-    """base.py beside the module that defines a benchmark's settings; None if there is none."""
+    """base.py beside the module that defines a benchmark's settings; None if it does not exist."""
     module = getattr(sys.modules.get(config_class.__module__), "__file__", None)
     path = None if module is None else Path(module).with_name(BASE_FILE)
     return path if path is not None and path.is_file() else None

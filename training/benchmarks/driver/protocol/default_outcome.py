@@ -1,6 +1,6 @@
-"""Outcome of a benchmark whose result is a few numbers: references and their comparison, nothing of its own to show.
+"""Outcome of a benchmark whose result is a few numbers: references and their comparison, no tables of its own.
 
-Benchmarks without an outcome.py have this one, with the METRICS of their config.py; others inherit what they need.
+Benchmarks without an outcome.py use it, with the METRICS of their config.py; the outcomes of others extend it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from training.benchmarks.driver.protocol.outcome import (
 
 # Settings that say how a case is run and not what it measures.
 INCIDENTAL = ("timeout_s",)
-# Unit and direction of a metric that nobody declared, by its name; the first pattern that fits counts.
+# Unit and direction of an undeclared metric, by its name; the first matching pattern applies.
 CONVENTION: tuple[tuple[str, str, Better], ...] = (
     ("*_GBps", "GB/s", "higher"),
     ("*_per_second*", "1/s", "higher"),
@@ -39,7 +39,7 @@ SHOWN_CHARACTERS = 100
 
 
 class DefaultOutcome:
-    """See Outcome. `metrics` are those of every case of the benchmark."""
+    """See Outcome. `metrics`: the metrics that every case of the benchmark has."""
 
     def __init__(self, metrics: Sequence[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
@@ -54,7 +54,7 @@ class DefaultOutcome:
         return {**settings, "nnodes": case.nnodes, "nproc": case.nproc}
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
-        """Each metric that is kept: its median over the rounds. Where none is declared, those that CONVENTION knows."""
+        """The median over the rounds of each reference metric; if none is declared, of those that CONVENTION knows."""
         declared = self.metrics(case.config)
         names = dict.fromkeys(name for each in rounds for name in each.metrics)
         metrics = [m for m in declared if m.is_reference] if declared else [m for m in map(by_name, names) if m]
@@ -84,7 +84,7 @@ class DefaultOutcome:
 
 
 def by_name(name: str) -> Metric | None:
-    """What CONVENTION knows of a metric; None where its name tells nothing."""
+    """The metric by CONVENTION; None if no pattern matches its name."""
     found = next(((unit, better) for pattern, unit, better in CONVENTION if fnmatchcase(name, pattern)), None)
     if found is None or len(name) > SHOWN_CHARACTERS:
         return None
@@ -92,7 +92,7 @@ def by_name(name: str) -> Metric | None:
 
 
 def is_measured(value: object) -> bool:
-    """Whether it is a number: JSON of a host may have anything in its place."""
+    """Whether it is a number: JSON from a host may contain anything instead."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -116,7 +116,7 @@ def reference(values: Sequence[float], metric: Metric) -> Reference:
 def compare(
     now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float, what: Mapping[str, str] | None = None
 ) -> tuple[Change, ...]:
-    """Every measurement that both hold in the same unit, the worst first.
+    """Every measurement that both contain in the same unit, the worst first.
 
     A regression is worse in the median by more than `percent`, and its range lies beyond the reference's: overlapping
     ranges prove nothing. `what` names measurements for people, by key; the others are named by their keys.

@@ -1,7 +1,7 @@
-"""Defines what a benchmark says of its results: the Protocol of every outcome.py, and the plain data in and out.
+"""Defines how a benchmark evaluates its results: the Protocol of every outcome.py, and its plain input and output.
 
-A benchmark's `config.py` says what can be set, its `outcome.py` what comes of it. The controller asks it on the head
-node, so it imports no torch; what hosts sent reaches it as JSON values of any content.
+A benchmark's `config.py` defines its settings, its `outcome.py` evaluates its results. The controller calls it on the
+head node, so it imports no torch. Data from hosts reaches it as JSON values of any content.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class MeasuredRound:
 
 
 class Reference(BaseModel):
-    """A measurement that is kept: the median of `n` values, their range, all in `unit`.
+    """A measurement in a baseline: the median of `n` values and their range, all in `unit`.
 
-    `details` is the benchmark's own: what was measured, for people.
+    `details` describes what was measured, in the benchmark's own form, for people.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -95,7 +95,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """All that two sets of references have in common, the worst first, and sentences on what became worse."""
+    """Every measurement that two sets of references share, the worst first, and sentences on what became worse."""
 
     changes: tuple[Change, ...]
     sentences: tuple[str, ...]
@@ -103,7 +103,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assessment:
-    """What a case's results say: findings, and what a reader should distrust. Neither changes the verdict."""
+    """Statements on a case's results: findings, and warnings about doubtful values. Neither changes the verdict."""
 
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -128,14 +128,14 @@ class Paragraph:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preformatted:
-    """Lines that are shown as they are, in a font of one width."""
+    """Lines that are shown unchanged, in a monospaced font."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table; numbers stand on the right. Each row has as many cells as there are columns."""
+    """A table; numbers are right-aligned. Each row has as many cells as there are columns."""
 
     title: str
     columns: tuple[str, ...]
@@ -144,7 +144,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """An SVG element, for the report alone. The benchmark escapes in it what hosts sent."""
+    """An SVG element, for the report only. The benchmark escapes data from hosts in it."""
 
     svg: str
 
@@ -154,10 +154,10 @@ Block = Paragraph | Preformatted | Table | Picture
 
 @runtime_checkable
 class Outcome(Protocol):
-    """One benchmark's outcome; `OUTCOME` in its outcome.py is one. DefaultOutcome has all of it for plain numbers.
+    """One benchmark's outcome; `OUTCOME` in its outcome.py is one. DefaultOutcome implements it for plain numbers.
 
-    `config` is the JSON of a case's settings as its `Config` validated them. Exceptions are caught and told: they cost
-    the part that is asked for, not the run.
+    `config` is the JSON of a case's settings as its `Config` validated them. The caller catches and reports exceptions:
+    only the requested part is lost, not the run.
     """
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
@@ -169,19 +169,19 @@ class Outcome(Protocol):
         ...
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
-        """What a baseline keeps of these rounds, by a key that says what was measured."""
+        """The references that a baseline keeps of these rounds, by a key that says what was measured."""
         ...
 
     def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
-        """Compare what both hold; worse by more than `percent` is a regression."""
+        """Compare the measurements that both contain; worse by more than `percent` is a regression."""
         ...
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
-        """Sentences and warnings for the verdict, of the rounds that passed."""
+        """Sentences and warnings beside the verdict, from the rounds that passed."""
         ...
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """What the console shows of a round when the run has ended."""
+        """The tables of a round for the console at the end of the run."""
         ...
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
@@ -189,5 +189,5 @@ class Outcome(Protocol):
         ...
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """Overrides that make the case a quick test of whether two ranks can talk, for `diagnose`; None: it is none."""
+        """Overrides that turn the case into a quick test of communication, for `diagnose`; None: it cannot be one."""
         ...

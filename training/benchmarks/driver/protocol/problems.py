@@ -1,4 +1,4 @@
-"""Mistakes in what a user wrote, of whatever file: each is one readable line, all of them are one ConfigError."""
+"""Defines mistakes in a user's input, in any file: each is one readable line, and one ConfigError has all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 110
 
 
 class Absent(Enum):
-    """The value of a key that is not there."""
+    """The value of a missing key."""
 
     ABSENT = "absent"
 
@@ -45,7 +45,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """Mistakes in the files a user edits or in what a command line changes in them, all of them at once."""
+    """All mistakes in the files that a user edits and in the changes of the command line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -53,19 +53,19 @@ class ConfigError(Exception):
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name nearest to `name`, whatever its case; None where none is near."""
+    """The known name nearest to `name`, ignoring case; None if none is near."""
     folded = {candidate.lower(): candidate for candidate in sorted(known)}
     match = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     return folded[match[0]] if match else None
 
 
 def unique(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems without those that say the same again."""
+    """The problems without duplicates."""
     return list({str(problem): problem for problem in reversed(list(problems))}.values())[::-1]
 
 
 def listed(problems: Sequence[Problem]) -> str:
-    """All problems for a person: a line each, then the allowed names, once for all that miss one of them."""
+    """All problems as text: one line each, then each list of allowed names once."""
     lines = list(dict.fromkeys(map(str, problems)))
     groups = {(problem.known_as, problem.known): None for problem in problems if problem.known}
     for known_as, known in groups:

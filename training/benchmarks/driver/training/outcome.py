@@ -24,9 +24,9 @@ class TrainingOutcome(DefaultOutcome):
         seconds = (
             ("e2e_time", "from the start of rank 0 to the result"),
             ("init_time", "until the training begins"),
-            ("raw_train_time", "of the training, evaluations and checkpoints among it"),
+            ("raw_train_time", "of the training, including evaluations and checkpoints"),
             ("train_no_eval_time", "of the training without evaluations"),
-            ("pure_training_computing_time", "of forward, backward and update alone"),
+            ("pure_training_computing_time", "of forward, backward and update only"),
         )
         super().__init__(
             (
@@ -39,10 +39,10 @@ class TrainingOutcome(DefaultOutcome):
                 ),
                 _rate(f"throughput({unit})_no_eval", "samples/s", "samples of all ranks / train_no_eval_time"),
                 _rate(f"throughput({unit})_pure_compute", "samples/s", "samples of all ranks / computing time"),
-                _rate("training_sequences_per_second", "samples/s", "as the raw throughput", is_reference=False),
+                _rate("training_sequences_per_second", "samples/s", "equals the raw throughput", is_reference=False),
                 _rate("tokens_per_second_per_device", "tokens/s", "of one device, without evaluations"),
                 _rate("mfu", "", "model FLOPs utilization, a share of 1"),
-                Metric(name="peak_memory_bytes", unit="bytes", better="lower", meaning="of the fullest device"),
+                Metric(name="peak_memory_bytes", unit="bytes", better="lower", meaning="of the device that uses most"),
                 *(
                     Metric(name=name, unit="s", better="lower", meaning=meaning, is_reference=False)
                     for name, meaning in seconds
@@ -59,7 +59,7 @@ class TrainingOutcome(DefaultOutcome):
         return {key: value for key, value in super().conditions(case).items() if key not in _INCIDENTAL}
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
-        """Whether targets were reached, with what, and what makes a throughput doubtful."""
+        """See Outcome; whether targets were reached, and warnings about an implausible throughput."""
         sentences, warnings = [], []
         for each in rounds:
             prefix = f"round {each.number}: " if len(rounds) > 1 else ""

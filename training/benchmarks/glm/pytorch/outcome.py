@@ -1,4 +1,4 @@
-"""Outcome of the GLM benchmark: that of the shared trainer, and its own evaluation."""
+"""Outcome of the GLM benchmark: the shared trainer's, with GLM's evaluation."""
 
 from training.benchmarks.driver.training.outcome import TrainingOutcome
 

@@ -1,4 +1,4 @@
-"""Outcome of the Llama benchmark: that of the shared trainer, and its own evaluation."""
+"""Outcome of the Llama benchmark: the shared trainer's, with Llama's evaluation."""
 
 from training.benchmarks.driver.training.outcome import TrainingOutcome
 

@@ -32,7 +32,7 @@ from training.benchmarks.network.view import (
     sizes_table,
 )
 
-# A wider matrix fits on no terminal; the report has it.
+# The console omits a wider matrix, which no terminal could show; the report has it.
 MATRIX_HOSTS = 12
 SMALL = "8"  # bytes
 
@@ -49,14 +49,14 @@ _OF_A_LINK = Metric(
 _OF_GROUPS = Metric(name="noise_percent", unit="%", better="lower", meaning="noise from repeat to repeat")
 _OF_HALVES = Metric(name="bisection_GBps", unit="GB/s", better="higher", meaning="across the cut, in each direction")
 _OF_PARTS = Metric(name="many_over_one", unit="", better="lower", meaning="time of many messages / of one")
-_OF_OBJECTS = Metric(name="object_over_tensor", unit="", better="lower", meaning="time of the object's way / tensor's")
+_OF_OBJECTS = Metric(name="object_over_tensor", unit="", better="lower", meaning="time with an object / with a tensor")
 
 
 class NetworkOutcome(DefaultOutcome):
     """See Outcome."""
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
-        """Those of every case, and those of its tool and pattern."""
+        """The metrics of every case, and those of its tool and pattern."""
         tool, pattern = config.get("tool", "sweep"), config.get("pattern", "all")
         depending = (
             (_OF_A_LINK, config.get("expected_link") is not None),
@@ -76,12 +76,12 @@ class NetworkOutcome(DefaultOutcome):
         return named_references((each.steps, each.hosts) for each in rounds)
 
     def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
-        """Hosts all of whose pairs became slower are named as such."""
+        """See Outcome; hosts all of whose pairs became slower are named."""
         changes = compare(now, then, percent, {key: what_of(found) for key, found in now.items()})
         return Comparison(changes=changes, sentences=tuple(regressions_in_words(changes)))
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
-        """What the analysis of each round's groups found."""
+        """See Outcome; the findings in the groups of each round."""
         views = {each.number: network_view(case, each) for each in rounds}
         return Assessment(
             sentences=tuple(
@@ -93,7 +93,7 @@ class NetworkOutcome(DefaultOutcome):
         )
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """nccl-tests' table of a sweep by all ranks, the matrix of pairs."""
+        """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs."""
         title = f"{case.name} round {measured.number}"
         if text := nccl_table(title, measured.steps):
             return (Preformatted(text=text),)
@@ -103,7 +103,7 @@ class NetworkOutcome(DefaultOutcome):
         return (_small_matrix(title, view),)
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """Sentences, the plot, of a pattern the matrix or the groups, and every size that all ranks measured."""
+        """See Outcome; sentences, plot, a pattern's matrix or groups, and every size that all ranks measured."""
         view = network_view(case, measured)
         if view is None:
             return ()
@@ -120,7 +120,7 @@ class NetworkOutcome(DefaultOutcome):
         return [*blocks, sizes] if sizes.rows else blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """The same case with its smallest message."""
+        """See Outcome; the same case with its smallest message."""
         return {"sizes": SMALL}
 
 
