@@ -195,7 +195,8 @@ def _check_expectations(case: CaseRecord, findings: Findings) -> None:
             findings.add(
                 RUN_FILE, f"case {case.name}: {expected.metric} is {expected.measured}, its metrics have {value}"
             )
-        is_met = expected.measured is not None and parse_limit(expected.limit).holds(expected.measured)
+        limit, measured = parse_limit(expected.limit), (expected.measured, *numbers_of(value))
+        is_met = not expected.missing_rounds and all(each is not None and limit.holds(each) for each in measured)
         if case.verdict is Verdict.PASS and not is_met:
             findings.add(RUN_FILE, f"case {case.name}: verdict pass, but {expected.sentence}")
 

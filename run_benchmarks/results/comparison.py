@@ -16,7 +16,8 @@ class _Record(BaseModel):
 class ExpectationRecord(_Record):
     """A limit of the case's `expect` as it is written there, and what was measured, in `unit`.
 
-    `measured` is None where the rounds that passed have no number for it.
+    `measured` is None where no round that passed has a number for it; `missing_rounds` are those without one where
+    others have some.
     """
 
     metric: str
@@ -24,6 +25,7 @@ class ExpectationRecord(_Record):
     limit: str
     measured: float | None
     met: bool
+    missing_rounds: list[int] = []
 
     @property
     def sentence(self) -> str:
@@ -32,7 +34,9 @@ class ExpectationRecord(_Record):
         expected = parse_limit(self.limit).in_words(self.unit)
         if self.measured is None:
             return f"{self.metric} was not measured, expected {expected}"
-        return f"{self.metric} is {self.measured:.4g}{unit}, expected {expected}"
+        rounds = ", ".join(map(str, self.missing_rounds))
+        missing = f", and was not measured in round {rounds}" if rounds else ""
+        return f"{self.metric} is {self.measured:.4g}{unit}{missing}, expected {expected}"
 
 
 class BaselineRow(_Record):

@@ -69,18 +69,28 @@ class Standards:
 
 
 def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> list[ExpectationRecord]:
-    """Each limit that applies to the device of these rounds, and whether the metric meets it."""
+    """Each limit that applies to the device of these rounds, and whether the metric meets it in all of them."""
     declared = metrics_of(case)
     found = []
-    for name, text in limits_for(case.expect, {device for each in passed for device in each.devices}).items():
-        metric, limit = metric_named(name, declared), parse_limit(text)
+    for name, texts in limits_for(case.expect, {device for each in passed for device in each.devices}).items():
+        metric = metric_named(name, declared)
         if metric is None:  # another version of the benchmark planned the case
             raise LookupError(f"metric {name} of its expect is unknown")
         values = numbers_of(metrics.get(metric.name))
-        broken = [value for value in values if not limit.holds(value)]
-        measured = next(iter(broken or values), None)
-        is_met = bool(values) and not broken
-        found.append(ExpectationRecord(metric=metric.name, unit=metric.unit, limit=text, measured=measured, met=is_met))
+        missing = [each.round for each in passed if not numbers_of(each.metrics.get(metric.name))]
+        for text in texts:
+            limit = parse_limit(text)
+            broken = [value for value in values if not limit.holds(value)]
+            found.append(
+                ExpectationRecord(
+                    metric=metric.name,
+                    unit=metric.unit,
+                    limit=text,
+                    measured=next(iter(broken or values), None),
+                    met=bool(values) and not broken and not missing,
+                    missing_rounds=missing if values else [],
+                )
+            )
     return found
 
 

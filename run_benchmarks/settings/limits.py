@@ -135,18 +135,23 @@ def device_words(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9.]+", name.lower()))
 
 
-def limits_for(limits: Mapping[str, Mapping[str, str]], devices: Iterable[str]) -> dict[str, str]:
+def limits_for(limits: Mapping[str, Mapping[str, str]], devices: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The limits that apply to a run on these types of device, by the metric's folded name.
 
-    A key applies if every device's name has all its words; of several keys the one with more words counts.
+    A key applies if every device's name has all its words; of several keys the one with the most words counts, and of
+    several with as many words each.
     """
     names = [device_words(device) for device in devices]
-    fitting = [key for key in limits if key == ANY_DEVICE or _fits(device_words(key), names)]
-    return {
-        folded(metric): text
-        for key in sorted(fitting, key=lambda key: len(device_words(key)))
-        for metric, text in limits[key].items()
-    }
+    found: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for key, of_device in limits.items():
+        words = device_words(key)
+        if key != ANY_DEVICE and not _fits(words, names):
+            continue
+        for metric, text in of_device.items():
+            most, texts = found.get(folded(metric), (-1, ()))
+            if len(words) >= most:
+                found[folded(metric)] = len(words), (*texts, text) if len(words) == most else (text,)
+    return {metric: texts for metric, (_, texts) in found.items()}
 
 
 def _fits(words: frozenset[str], devices: Sequence[frozenset[str]]) -> bool:

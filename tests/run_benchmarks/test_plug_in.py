@@ -92,6 +92,7 @@ def test_a_run_that_passed_says_what_the_outcome_says(project: Project, baseline
             "limit": ">= 50 turns/s",
             "measured": 100.0,
             "met": True,
+            "missing_rounds": [],
         }
     page = project.result("report.html")
     assert "turned on &lt;localhost&gt;" in page and "turns of each step" in page

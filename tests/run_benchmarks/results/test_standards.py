@@ -1,5 +1,6 @@
 """A case's measurements against its limits and a baseline: what is broken is named, what cannot be compared is said."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -199,10 +200,19 @@ def test_limits_that_mean_nothing_are_refused_before_a_host_is_touched(
 def expectations(
     load: Load, expect: Mapping[str, object], metrics: Mapping[str, Any], device: str = "cpu"
 ) -> dict[str, tuple[bool, str]]:
-    """Whether each limit is met, and the sentence on it, by metric."""
+    """Whether each limit is met, and the sentence on it, by metric; a list in `metrics` has a value for each round."""
     case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2, "expect": expect}
     plan = prepare(load("\n".join([*TEST.splitlines()[:3], f"ONE = {case}"]) + "\n"), "run1").plan
-    found = expectations_of(plan.cases[0], [a_round([]).model_copy(update={"devices": [device]})], metrics)
+    number = max((len(value) for value in metrics.values() if isinstance(value, list)), default=1)
+    rounds = [
+        {name: value[index] if isinstance(value, list) else value for name, value in metrics.items()}
+        for index in range(number)
+    ]
+    passed = [
+        a_round([], **values).model_copy(update={"round": index, "devices": [device]})
+        for index, values in enumerate(rounds, start=1)
+    ]
+    found = expectations_of(plan.cases[0], passed, metrics)
     return {each.metric: (each.met, each.sentence) for each in found}
 
 
@@ -227,6 +237,25 @@ def test_each_of_several_values_must_meet_a_limit(load: Load) -> None:
     found = expectations(load, {"min_p50_us": "< 4", "e2e_time": "< 4"}, {"min_p50_us": [3, 5], "e2e_time": [3, 2]})
     assert found["min_p50_us"] == (False, "min_p50_us is 5 us, expected < 4 us")
     assert found["e2e_time"] == (True, "e2e_time is 3 s, expected < 4 s")
+
+
+@pytest.mark.parametrize("value", [None, "NaN", math.nan, math.inf, True])
+def test_a_limit_is_broken_where_a_round_has_no_number(load: Load, value: object) -> None:
+    found = expectations(load, {"min_p50_us": "< 4", "e2e_time": "< 4"}, {"min_p50_us": [3, value], "e2e_time": [3, 3]})
+    said = "min_p50_us is 3 us, and was not measured in round 2, expected < 4 us"
+    assert found == {"min_p50_us": (False, said), "e2e_time": (True, "e2e_time is 3 s, expected < 4 s")}
+
+
+def test_of_two_keys_with_as_many_words_both_limits_count(load: Load) -> None:
+    """No order of the keys in the file decides which of them is checked."""
+    for keys in (("NVIDIA", "H200"), ("H200", "NVIDIA")):
+        expect = {key: {"e2e_time": "< 9" if key == "H200" else "< 2"} for key in keys}
+        case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2, "expect": expect}
+        plan = prepare(load("\n".join([*TEST.splitlines()[:3], f"ONE = {case}"]) + "\n"), "run1").plan
+        ran = a_round([], e2e_time=5).model_copy(update={"devices": ["NVIDIA H200"]})
+        held = Standards(None, 10.0).hold(plan.cases[0], [ran], {"e2e_time": 5})
+        assert {each.limit: each.met for each in held.expectations} == {"< 9": True, "< 2": False}
+        assert held.failures == ("e2e_time is 5 s, expected < 2 s",)
 
 
 def test_limits_are_per_type_of_device(load: Load) -> None:
