@@ -18,6 +18,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.master_port import claim_port
 from run_benchmarks.plan.plan import NodePlan, Plan
 from run_benchmarks.plan.planner import make_plan
+from run_benchmarks.plan.references import outcome_problem
 from run_benchmarks.plan.resolve import ResolvedCase
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.round import RoundRunner
@@ -25,6 +26,7 @@ from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.leftovers import remove_folders
 from run_benchmarks.session.preparation import PreparedRun
+from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.context import RunContext
 from run_benchmarks.state.interruption import Interruption
 
@@ -52,7 +54,7 @@ class Ladder:
         self._prepared, self._hosts = prepared, hosts
         self._result_dir, self._interruption = result_dir, interruption
         self._case = ladder_case(prepared)
-        self._probe = _probe_of(self._case) or {}
+        self._probe = _probe_of(self._case, prepared.settings) or {}
         self._names = self._case.settings.hosts_of(prepared.plan.hosts)[: self._case.settings.nnodes]
         self._reports: dict[str, HostReport] = {}
         self._runtime = prepared.runtime(lambda _: None)
@@ -216,13 +218,23 @@ def ladder_case(prepared: PreparedRun) -> ResolvedCase:
     Raises:
         ConfigError: no such case has at least two hosts.
     """
-    fitting = [case for case in prepared.resolved.cases if case.settings.nnodes > 1 and _probe_of(case) is not None]
+    settings = prepared.settings
+    fitting = [c for c in prepared.resolved.cases if c.settings.nnodes > 1 and _probe_of(c, settings) is not None]
     if not fitting:
         names = ", ".join(case.name for case in prepared.resolved.cases)
         allowed = "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more"
-        raise ConfigError([Problem(str(prepared.settings.test_file), "CASES", names, allowed)])
+        raise ConfigError([Problem(str(settings.test_file), "CASES", names, allowed)])
     return max(fitting, key=lambda case: case.settings.nnodes)
 
 
-def _probe_of(case: ResolvedCase) -> Mapping[str, JsonValue] | None:
-    return case.benchmark.outcome.probe(case.config.model_dump(mode="json"))
+def _probe_of(case: ResolvedCase, settings: Settings) -> Mapping[str, JsonValue] | None:
+    """See Outcome.probe.
+
+    Raises:
+        ConfigError: it fails.
+    """
+    try:
+        return case.benchmark.outcome.probe(case.config.model_dump(mode="json"))
+    except Exception as error:
+        source = settings.source(case.name)
+        raise ConfigError([outcome_problem(source, case.name, case.benchmark, "probe", error)]) from error

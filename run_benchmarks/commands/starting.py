@@ -25,6 +25,7 @@ from run_benchmarks.console.console import (
 )
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.plan.recorded import recorded_cases
+from run_benchmarks.results.outcomes import failure
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
@@ -183,7 +184,11 @@ def unwritable(error: OSError, folder: Path, action: str) -> str:
 
 def _learn(session: Session, record: RunRecord, file: Path) -> bool:
     """Write the run's measurements as a baseline; False, after a message, if that is impossible."""
-    found = session.learned()
+    try:
+        found = session.learned()
+    except Exception as error:  # noqa: BLE001 - a benchmark's own code, on what hosts sent
+        complain(f"--save-baseline {file}: not written: {failure(error)}")
+        return False
     if record.exit_code != EXIT_PASS or not found:
         why = (
             "measured nothing that a baseline keeps"

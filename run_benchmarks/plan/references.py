@@ -12,7 +12,9 @@ from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.driver.protocol.catalog import Benchmark
 from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric
-from training.benchmarks.driver.protocol.problems import Problem
+from training.benchmarks.driver.protocol.problems import ABSENT, Problem
+
+SHOWN_CHARACTERS = 300
 
 
 class SizedCase(Protocol):
@@ -56,7 +58,12 @@ def expectation_problems(
         limits: the result of settings.limits.limits_by_device.
         source: the file with the case, for the messages.
     """
-    metrics = benchmark.outcome.metrics(mask_config(config.model_dump(mode="json")))
+    if not limits:
+        return []
+    try:
+        metrics = benchmark.outcome.metrics(mask_config(config.model_dump(mode="json")))
+    except Exception as error:  # noqa: BLE001 - a mistake in a benchmark's own code is this case's mistake
+        return [outcome_problem(source, f"{name}.expect", benchmark, "metrics", error)]
     known_as = f"metrics of {benchmark.model}:{benchmark.framework} with these settings"
     known = tuple(metric.name for metric in metrics)
     problems = []
@@ -78,8 +85,17 @@ def expectation_problems(
     return problems
 
 
+def outcome_problem(source: str, key: str, benchmark: Benchmark, part: str, error: Exception) -> Problem:
+    """The mistake that `part` of a benchmark's outcome fails on the settings of a case."""
+    said = str(error)[:SHOWN_CHARACTERS]
+    message = f"{part}() of {benchmark.model}:{benchmark.framework}'s outcome fails: {type(error).__name__}: {said}"
+    return Problem(source, key, ABSENT, message)
+
+
 def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[list[Problem], list[str]]:
     """Check BASELINE: a problem if it has no entry for any of these cases, a warning for each case without one.
+
+    A problem, too, for each case whose conditions its benchmark cannot tell.
 
     Raises:
         BaselineError: the file cannot be read.
@@ -88,17 +104,21 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
     if file is None or not cases:
         return [], []
     baseline = baseline_file.load(file)
-    notes = []
+    notes, problems = [], []
     for case in cases:
         found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
-        conditions = dict(case.benchmark.outcome.conditions(measured_case(case)))
+        try:
+            conditions = dict(case.benchmark.outcome.conditions(measured_case(case)))
+        except Exception as error:  # noqa: BLE001 - as above
+            problems.append(outcome_problem(settings.source(case.name), case.name, case.benchmark, "conditions", error))
+            continue
         mismatches = [each.mismatch(each.device, conditions) for each in found]
         if not found:
             notes.append(f"{case.name} is not compared: BASELINE {file} has no case of this name and model")
         elif all(mismatches):
             notes.append(f"{case.name} is not compared: BASELINE {file} is of other settings: {mismatches[0]}")
-    if len(notes) < len(cases):
-        return [], notes
+    if problems or len(notes) < len(cases):
+        return problems, notes
     known = tuple(dict.fromkeys(each.case for each in baseline.cases))
     allowed = (
         f"a baseline with one of the CASES in it at least; it has {', '.join(known) or 'none'}; {'; '.join(notes)}"

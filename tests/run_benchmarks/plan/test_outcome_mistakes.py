@@ -1,0 +1,73 @@
+"""A benchmark's outcome that fails while a run is planned is a mistake of its case, told as every other mistake."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from run_benchmarks.commands.diagnose import ladder_case
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.plan import resolve as resolving
+from run_benchmarks.session.preparation import prepare
+from tests.run_benchmarks.conftest import TEST, Load
+from training.benchmarks.driver.protocol.baseline_file import CaseBaseline, save
+from training.benchmarks.driver.protocol.catalog import Benchmark, benchmark
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric
+
+
+class Failing(DefaultOutcome):
+    """Fails on every case."""
+
+    def metrics(self, config: Mapping[str, Any]) -> list[Metric]:
+        raise KeyError("points")
+
+    def conditions(self, case: MeasuredCase) -> dict[str, JsonValue]:
+        raise KeyError("size")
+
+    def probe(self, config: Mapping[str, Any]) -> dict[str, JsonValue] | None:
+        raise KeyError("sizes")
+
+
+@pytest.fixture(autouse=True)
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every benchmark's outcome fails."""
+
+    def found(model: str, framework: str) -> Benchmark:
+        return dataclasses.replace(benchmark(model, framework), outcome=Failing())
+
+    monkeypatch.setattr(resolving, "benchmark", found)
+
+
+def test_limits_name_the_part_that_fails(load: Load) -> None:
+    settings = load(TEST + "ONE['expect'] = {'e2e_time': '< 9'}\n")
+    with pytest.raises(ConfigError, match=r"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: KeyError: 'p"):
+        prepare(settings, "run1")
+
+
+def test_a_case_without_limits_needs_no_metrics(load: Load) -> None:
+    assert [case.name for case in prepare(load(), "run1").plan.cases] == ["ONE"]
+
+
+def test_a_baseline_names_the_part_that_fails(load: Load, tmp_path: Path) -> None:
+    known = CaseBaseline(
+        case="ONE", model="network", framework="pytorch", device="", run="run1", conditions={}, entries={}
+    )
+    save([known], tmp_path / "good.json")
+    settings = load(f"{TEST}BASELINE = {str(tmp_path / 'good.json')!r}\n")
+    with pytest.raises(ConfigError, match=r"ONE: conditions\(\) of network:pytorch's outcome fails: KeyError: 'size'"):
+        prepare(settings, "run1")
+
+
+def test_diagnose_names_the_part_that_fails(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "key").touch()
+    case = "ONE['nnodes'] = 2\nONE['config'] = 'config_CPUx2x2'\nPYTHON = '/usr/bin/python3'\n"
+    hosts = f"HOSTS = ['192.0.2.1', '192.0.2.2']\nSSH_KEY = {str(tmp_path / 'key')!r}\n"
+    prepared = prepare(load(TEST + case, hosts), "run1")
+    with pytest.raises(ConfigError, match=r"ONE: probe\(\) of network:pytorch's outcome fails: KeyError: 'sizes'"):
+        ladder_case(prepared)
