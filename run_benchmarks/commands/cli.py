@@ -42,7 +42,7 @@ from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
 from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
-from run_benchmarks.state.journal import JournalError, recorded_hosts
+from run_benchmarks.state.journal import BaselineTarget, JournalError, recorded_hosts
 
 SELECTING = ("run", "plan", "check", "diagnose")
 RUN_ID_SLOT = "run<timestamp>"
@@ -85,10 +85,10 @@ def default(
         raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
 
 
-def _learn(file: Path | None, overwrite: bool) -> starting.BaselineTarget | None:
+def _learn(file: Path | None, overwrite: bool) -> BaselineTarget | None:
     if file is None and overwrite:
         raise typer.BadParameter("--overwrite-baseline needs --save-baseline, whose file it replaces")
-    return None if file is None else starting.BaselineTarget(file=file, overwrite=overwrite)
+    return None if file is None else BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
 
 
 @app.command()

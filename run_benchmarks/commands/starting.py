@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.commands.detaching import go_to_the_background
@@ -36,19 +35,11 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import Journal, JournalError
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError
 from run_benchmarks.state.run_lock import controlling, is_controlled
 from training.benchmarks.driver.protocol.baseline_file import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineTarget:
-    """The file for the baseline of a run, and whether an existing file is replaced."""
-
-    file: Path
-    overwrite: bool = False
 
 
 def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = None) -> int:
@@ -58,16 +49,21 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
         ConfigError: the settings are wrong; nothing has been written then.
     """
     os.umask(UMASK)
-    if learn is not None:
-        problem = refusal(learn.file, overwrite=learn.overwrite)
-        if problem is not None:
-            complain(problem)
-            return EXIT_USAGE
+    if _refused(learn):
+        return EXIT_USAGE
     named = _named(prepare(settings, new_run_id()))
     if named is None:
         return EXIT_USAGE
     prepared, folder = named
     return _control(prepared, folder, detach=detach, learn=learn)
+
+
+def _refused(learn: BaselineTarget | None) -> bool:
+    """Whether no baseline can be saved there, after a message."""
+    problem = None if learn is None else refusal(learn.file, overwrite=learn.overwrite)
+    if problem is not None:
+        complain(problem)
+    return problem is not None
 
 
 def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
@@ -83,6 +79,8 @@ def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
 
 def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     """Resume the run in `folder`, whose controller has ended; returns the exit code.
+
+    A baseline that the run was started with --save-baseline for is saved at the end.
 
     Raises:
         JournalError: it has no journal, has ended, has a controller, or config files changed since the run started.
@@ -100,7 +98,8 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
             f"now it is from {settings.cluster_file} and {settings.test_file}. "
             "Bring these files and the code back to that state, or start a new run"
         )
-    return _control(prepared, folder, detach=detach)
+    learn = past.started.save_baseline
+    return EXIT_USAGE if _refused(learn) else _control(prepared, folder, detach=detach, learn=learn)
 
 
 def diagnose(settings: Settings) -> int:
@@ -159,7 +158,7 @@ def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: Baseli
     cleanup = own_command("clean", run_word(folder))
     try:
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
-            session = Session(prepared, folder, interruption, sys.argv)
+            session = Session(prepared, folder, interruption, sys.argv, learn)
             record = session.run()
         _summary(record, folder)
         if learn is not None and not _learn(session, record, learn.file):
@@ -202,6 +201,9 @@ def _learn(session: Session, record: RunRecord, file: Path) -> bool:
     except BaselineError as error:
         complain(f"--save-baseline {error}")
         return False
+    for case in record.cases:
+        if case.name not in {each.case for each in found}:
+            LOG.warning("Baseline: %s is not in %s: it measured nothing that a baseline keeps", case.name, file)
     LOG.info("Baseline: %s, %d measurements of %d cases", file, sum(len(each.entries) for each in found), len(found))
     return True
 

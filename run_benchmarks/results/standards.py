@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,8 @@ def refusal(file: Path, *, overwrite: bool) -> str | None:
     """Why no baseline can be saved there, asked before anything runs; None if it can."""
     if file.is_dir() or not file.parent.is_dir():
         return f"--save-baseline {file}: is no file in a folder that exists"
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        return f"--save-baseline {file}: nothing can be written in its folder"
     if file.exists() and not overwrite:
         return f"--save-baseline {file}: is there already; add --overwrite-baseline to replace it, or name another"
     return None

@@ -36,7 +36,7 @@ from run_benchmarks.session.schedule import (
 )
 from run_benchmarks.state.exit_codes import EXIT_CHECK
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import Journal, RunEnded, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, RunEnded, RunStarted
 from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
 
 PUSH_SECONDS = 120.0
@@ -45,8 +45,15 @@ PUSH_SECONDS = 120.0
 class Session:
     """Runs a prepared plan to its end, or from the state of its journal; use once."""
 
-    def __init__(self, prepared: PreparedRun, result_dir: Path, interruption: Interruption, command: list[str]) -> None:
-        self._journal = Journal(result_dir)
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        result_dir: Path,
+        interruption: Interruption,
+        command: list[str],
+        learn: BaselineTarget | None = None,
+    ) -> None:
+        self._journal, self._learn = Journal(result_dir), learn
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption = result_dir, interruption
         self._state = RunState(
@@ -98,6 +105,7 @@ class Session:
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
+            save_baseline=self._learn,
         )
 
     def _record_settings(self) -> None:

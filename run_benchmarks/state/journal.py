@@ -37,6 +37,15 @@ class _Event(BaseModel):
     time_ms: int = Field(default_factory=now_ms)
 
 
+class BaselineTarget(BaseModel):
+    """The file of --save-baseline, an absolute path, and whether --overwrite-baseline replaces an existing one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: Path
+    overwrite: bool = False
+
+
 class RunStarted(_Event):
     """A controller started or resumed the run. `rounds`: number of rounds by case.
 
@@ -44,6 +53,7 @@ class RunStarted(_Event):
     `plan_digest` shows whether config files changed since the run started; the plan itself holds environment values and
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
+    `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
     """
 
     event: Literal["run_started"] = "run_started"
@@ -57,6 +67,7 @@ class RunStarted(_Event):
     runtime: str | None = None
     log_root_host: str | None = None
     changes: Changes | None = None
+    save_baseline: BaselineTarget | None = None
 
 
 class RoundStarted(_Event):

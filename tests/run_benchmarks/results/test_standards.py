@@ -1,6 +1,7 @@
 """A case's measurements against its limits and a baseline: what is broken is named, what cannot be compared is said."""
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -135,13 +136,15 @@ def test_the_report_shows_measured_over_baseline(tmp_path: Path) -> None:
     assert "host 10.0.0.4: all its 3 pairs take" in page and "10.0.0.1-10.0.0.4" in page
 
 
-def test_a_baseline_that_could_not_be_saved_is_refused_first(tmp_path: Path) -> None:
+def test_a_baseline_that_could_not_be_saved_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "b.json"
     assert refusal(file, overwrite=False) is None
     assert "folder that exists" in str(refusal(tmp_path / "no" / "b.json", overwrite=False))
     file.write_text("{}")
     assert "--overwrite-baseline" in str(refusal(file, overwrite=False))
     assert refusal(file, overwrite=True) is None
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    assert str(refusal(file, overwrite=True)).endswith("b.json: nothing can be written in its folder")
 
 
 def test_rows_of_schema_version_2_are_read() -> None:

@@ -25,6 +25,8 @@ VARIABLES = "PROBE_STEPS=5\n"
 SETTINGS = """
 from pydantic import Field
 from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.outcome import Metric
+METRICS = (Metric(name="steps", unit="steps", better="higher", is_key=True),)
 ENTRY_MODULE, LAUNCHER = "training.benchmarks.probe.plain.run", "processes"
 class Config(CaseConfig):
     steps: int = Field(1, ge=1)
@@ -165,12 +167,13 @@ def test_a_case_file_that_a_host_changed_fails_the_round(project: Project) -> No
 
 def test_a_resume_goes_on_with_what_the_run_began_with_and_says_what_changed(project: Project) -> None:
     environment = os.environ | {"PROBE_STEPS": "7"}
-    argv = project.argv("--set", "ONE.overrides.seconds=4.0")
+    argv = project.argv("--set", "ONE.overrides.seconds=4.0", "--save-baseline", "good.json")
     controller = subprocess.Popen(argv, cwd=project.folder, env=environment, stdout=subprocess.DEVNULL)
     wait_until("the first round", lambda: any(project.results.rglob(".hosts/**/rank1.out.log")))
     controller.send_signal(signal.SIGKILL)
     controller.wait()
     (project.folder / f"{CASE_DIR}/config_probe.py").write_text(CONFIG + "timeout_s = 5.0\n")
+    assert not (project.folder / "good.json").exists()
     resumed = project.call("resume", project.run.name, steps=9)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert [each["steps"] for each in project.logged(Event.FINISHED)] == [7] * 4
@@ -178,3 +181,5 @@ def test_a_resume_goes_on_with_what_the_run_began_with_and_says_what_changed(pro
     assert "ONE: config_probe.py or the case's overrides changed since the run began (" in log
     assert "steps was 7, is 9" in log and "timeout_s was 600.0, is 5.0" in log
     assert project.call("verify", str(project.run)).returncode == 0
+    (kept,) = json.loads((project.folder / "good.json").read_text())["cases"]
+    assert (kept["run"], kept["entries"]["steps"]["value"]) == (project.run.name, 7.0)

@@ -1,0 +1,76 @@
+"""--save-baseline writes what a run that passed measured; what it does not write, it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.commands import starting
+from run_benchmarks.results.records import RunRecord
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.session import Session
+from run_benchmarks.state.interruption import Interruption
+from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.results.network_rounds import a_round
+from tests.run_benchmarks.results.rounds import run_record
+from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.network.pytorch.outcome import OUTCOME
+
+
+@pytest.fixture
+def session(load: Load, tmp_path: Path) -> Session:
+    """A session of two cases, of which only ONE has measurements."""
+    settings = load(TEST.replace('["ONE"]', '["ONE", "TWO"]') + "TWO = ONE\n")
+    found = Session(prepare(settings, "run1"), tmp_path, Interruption(""), [])
+    measured = steps("pairs", 4, slowest_member({}), noise=0.01, seed=1)
+    found._state.rounds["ONE"] = [a_round([{**step, "collective": "all_reduce"} for step in measured])]
+    return found
+
+
+@pytest.fixture
+def record() -> RunRecord:
+    """The record of a run with both cases, which passed."""
+    one = run_record({})
+    return one.model_copy(update={"cases": [*one.cases, one.cases[0].model_copy(update={"name": "TWO"})]})
+
+
+def test_a_case_without_measurements_is_named(
+    session: Session, record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(starting.LOG, "warning", lambda text, *words: said.append(text % words))
+    file = tmp_path / "good.json"
+    assert starting._learn(session, record, file)
+    assert [case["case"] for case in json.loads(file.read_text())["cases"]] == ["ONE"]
+    assert said == [f"Baseline: TWO is not in {file}: it measured nothing that a baseline keeps"]
+
+
+def test_a_run_that_failed_leaves_no_baseline(
+    session: Session, record: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "good.json"
+    assert not starting._learn(session, record.model_copy(update={"exit_code": 1, "verdict": "fail"}), file)
+    assert not file.exists()
+    assert "good.json: not written: the run ended with verdict fail" in capsys.readouterr().err
+
+
+def test_an_outcome_that_fails_leaves_no_baseline(
+    session: Session,
+    record: RunRecord,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def references(case: object, rounds: Sequence[object]) -> Mapping[str, Any]:
+        raise KeyError("points")
+
+    monkeypatch.setattr(OUTCOME, "references", references)
+    file = tmp_path / "good.json"
+    assert not starting._learn(session, record, file)
+    assert not file.exists()
+    said = capsys.readouterr().err
+    assert "good.json: not written: its measurements cannot be analysed: KeyError: 'points'" in said
