@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.commands.verification import NoRunError, report, verify
+from run_benchmarks.commands.verification import Findings, NoRunError, _check_expectations, report, verify
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord
@@ -27,6 +27,7 @@ from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.run_lock import controlling
 from tests.run_benchmarks.conftest import CLUSTER, TEST
+from tests.run_benchmarks.results.rounds import run_record
 
 RUN = "run20261121191924"
 NODE = "ONE/round1/localhost_noderank0"
@@ -250,3 +251,22 @@ def test_a_run_that_failed_is_intact_too(folder: Path) -> None:
     edit(folder / "run.json", failed)
     seal_anew(folder)
     assert verify(folder).problems == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"measured": 9.0}, ["e2e_time is 9.0, its metrics have 3.0", "verdict pass, but e2e_time is 9 s"]),
+        ({"limit": "< 2 s"}, ["verdict pass, but e2e_time is 3 s, expected < 2 s"]),
+        ({"missing_rounds": [2]}, ["verdict pass, but e2e_time is 3 s, and was not measured in round 2"]),
+        ({"measured": None}, ["verdict pass, but e2e_time was not measured"]),
+    ],
+)
+def test_a_limit_that_a_passed_case_does_not_meet_is_found(changed: dict[str, Any], said: list[str]) -> None:
+    limit = {"metric": "e2e_time", "unit": "s", "limit": "< 4 s", "measured": 3.0, "met": True}
+    (case,) = run_record({"e2e_time": 3.0}, expectations=[limit | changed]).cases
+    findings = Findings()
+    _check_expectations(case, findings)
+    found = findings.problems
+    assert len(found) == len(said) and all(words in line for words, line in zip(said, found, strict=True)), found
