@@ -37,7 +37,7 @@ class Held:
 
 
 class Standards:
-    """BASELINE as it is when the run begins (the file may be replaced meanwhile), and the limits of each case."""
+    """BASELINE as it is when the controller starts or resumes the run, and the limits of each case."""
 
     def __init__(self, file: Path | None, percent: float) -> None:
         self._file, self._percent = file, percent
@@ -122,6 +122,9 @@ def against_baseline(
     unknown = len(now.entries) - len(changes)
     if changes and unknown:
         sentences.append(f"{unknown} more of this case's measurements are not in {file} and were not compared")
+    absent = len(fitting.entries) - len(changes)
+    if changes and absent:
+        sentences.append(f"{absent} more of the measurements in {file} were not made in this run")
     rows = [
         BaselineRow(
             what=change.what,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.commands import starting
+from run_benchmarks.console.console import LOG
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
@@ -42,7 +43,7 @@ def test_a_case_without_measurements_is_named(
     session: Session, record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(starting.LOG, "warning", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(LOG, "warning", lambda text, *words: said.append(text % words))
     file = tmp_path / "good.json"
     assert starting._learn(session, record, file)
     assert [case["case"] for case in json.loads(file.read_text())["cases"]] == ["ONE"]

@@ -113,7 +113,8 @@ def test_a_pair_is_compared_in_whichever_round_and_order_it_was_measured() -> No
     fewer = a_round(shifted).model_copy(update={"nodes": three})
     found = compared(fewer, learned(a_round(values(1))))
     assert len(found.rows) == 3
-    assert len(found.sentences) == 1 and found.sentences[0].startswith("host 10.0.0.2: all its 2 pairs take ")
+    assert found.sentences[0].startswith("host 10.0.0.2: all its 2 pairs take ")
+    assert found.sentences[1:] == ["3 more of the measurements in good.json were not made in this run"]
 
 
 def test_all_hosts_bear_the_cluster_config_s_names() -> None:
