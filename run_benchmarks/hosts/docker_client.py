@@ -149,7 +149,7 @@ class BoundedChannel:
         """
         while not self._begun.seen:
             if not (chunk := self._receive(size)):
-                raise ConnectionError(f"the log-in shell ended before its command began: {self._begun.noise[:200]!r}")
+                raise ConnectionError(f"the login shell ended before its command began: {self._begun.noise[:200]!r}")
             self._begun.add(chunk)
         if self._after:
             first = self._after.pop()

@@ -20,7 +20,7 @@ WORD_CHARACTERS = 800  # older csh accept no word of more than 1024
 DECODE = """sh -c 'eval "$(printf "%s\\n" "$@" | base64 -d)"' sh"""
 BEGIN = b"__clusterdyno_begin__\n"
 MAX_NOISE_BYTES, MAX_MARK_BYTES = 4096, 32
-MAX_STDERR_BYTES = 1 << 16  # limit of a log-in shell's stderr before its mark; beyond it no mark is expected
+MAX_STDERR_BYTES = 1 << 16  # limit of a login shell's stderr before its mark; beyond it no mark is expected
 # `timeout` leads the process group and kills it. The shell under it makes a killed command show as 128+n; paramiko
 # would show -1, like a lost link.
 WRAPPER = f'echo {BEGIN.decode().strip()}; echo "__group $PPID" >&2; '
@@ -77,7 +77,7 @@ def ended_early(exit_code: int, noise: str, errors: str) -> str:
     """The message for a command whose channel ended without the mark."""
     wrote = "; ".join(filter(None, (noise.strip()[-500:], errors.strip()[-500:]))) or "nothing"
     return (
-        f"the log-in shell ended with exit code {exit_code} before it began the command; it wrote: {wrote}. A start "
+        f"the login shell ended with exit code {exit_code} before it began the command; it wrote: {wrote}. A start "
         f"file of it ({START_FILES}) ends the session of a command (guard it: leave alone what is not interactive), or "
         f"the account may not run commands, or the host lacks sh, timeout or base64"
     )

@@ -54,7 +54,7 @@ from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
 from run_benchmarks.hosts.ssh_streams import drain, feed, find_group
 from run_benchmarks.hosts.ways import Ways
 
-MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is for a user's own log-in and for killing
+MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is for a user's own login and for killing
 KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill a command past its deadline; a cancelled one that has time left
 CUT_SECONDS = 1.6  # after a deadline; a call that has not ended then waits for buffers that nobody empties
 
@@ -153,7 +153,7 @@ class SshHost:
         found = []
         if self._noise:
             remark = ConnectionAdvice(
-                subject="log-in shell",
+                subject="login shell",
                 found=f"text from its start files before a command's output: {self._noise[:200]!r}",
                 expected="start files that print nothing for what is not interactive",
                 action=f"guard it in {START_FILES}; it is left out of the output meanwhile",
@@ -165,7 +165,7 @@ class SshHost:
                 subject="ssh sessions",
                 found=f"{granted} at once on a connection (MaxSessions in its sshd_config)",
                 expected=f"{MAX_CHANNELS}",
-                action="further connections are opened, each a log-in that takes its time; to spare them, raise "
+                action="further connections are opened, each a login that takes its time; to spare them, raise "
                 "MaxSessions to 10, sshd's default",
             )
             found.append(remark)

@@ -30,7 +30,7 @@ hostname port user identityfile certificatefile identitiesonly identityagent use
 hostkeyalias proxyjump proxycommand canonicalizehostname canonicaldomains canonicalizemaxdots canonicalizefallbacklocal
 ignoreunknown
 """
-# For interactive sessions or other log-in methods, or decided here: a command's result does not depend on them.
+# For interactive sessions or other login methods, or decided here: a command's result does not depend on them.
 WITHOUT_EFFECT_WORDS = """
 addkeystoagent batchmode challengeresponseauthentication checkhostip clearallforwardings compression connecttimeout
 connectionattempts controlmaster controlpath controlpersist dynamicforward enableescapecommandline enablesshkeysign

@@ -130,7 +130,7 @@ def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: floa
         said = ways.said(connection)
         if isinstance(error, EOFError):
             raise ConnectError(
-                endpoint.host, f"port {endpoint.port}: the connection was closed at the log-in{said}"
+                endpoint.host, f"port {endpoint.port}: the connection was closed at the login{said}"
             ) from error
         if isinstance(error, OSError):
             why = str(error) or type(error).__name__
@@ -168,5 +168,5 @@ def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, until: floa
     also = "".join(f"; {complaint}" for complaint in complaints)
     raise ConnectError(
         endpoint.host,
-        f"log-in as {endpoint.user} on port {endpoint.port} with {using} was refused ({refusal}){also}",
+        f"login as {endpoint.user} on port {endpoint.port} with {using} was refused ({refusal}){also}",
     )

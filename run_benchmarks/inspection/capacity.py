@@ -34,8 +34,8 @@ def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> Non
     if a_core > (BUSY_LOAD if limit is None else limit):
         report.add(
             "load",
-            f"{facts.load:.1f} on {facts.cores} cores, {a_core:.2f} a core, over the last minute",
-            f"at most {BUSY_LOAD:g} a core" if limit is None else f"at most {limit:g} a core (MAX_LOAD)",
+            f"{facts.load:.1f} on {facts.cores} cores, {a_core:.2f} per core, over the last minute",
+            f"at most {BUSY_LOAD:g} per core" if limit is None else f"at most {limit:g} per core (MAX_LOAD)",
             "look at its processes (top), and wait for them or end them",
             "warning" if limit is None else "failure",
         )
@@ -64,7 +64,7 @@ def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan])
         least = case.memory.bytes_per_rank
         on_devices = case.backend != "gloo" and bool(facts.device_free)
         if on_devices:
-            have, need, where = min(facts.device_free[: case.nproc]), least, "on the fullest device"
+            have, need, where = min(facts.device_free[: case.nproc]), least, "on the device with the least free memory"
         elif case.backend == "gloo" and facts.memory_available is not None:
             have, need, where = facts.memory_available, least * case.nproc, "of memory available"
         else:
@@ -97,7 +97,7 @@ def need_folders(report: HostReport, facts: HostFacts, plan: Plan) -> None:
 
 
 def look_at_image_folder(report: HostReport, host: Host, folder: str) -> None:
-    """Learn the space (bytes) where a host keeps the images that have to come."""
+    """Read the free space (bytes) where a host stores images that it lacks."""
     try:
         space = read_space(host.run(["df", "-Pk", folder], deadline=SECONDS).stdout)
     except HostError as error:

@@ -63,7 +63,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
     except ConnectError as error:
         endpoint = endpoint_of(host.name, settings.cluster)
         action = f"try: ssh -p {endpoint.port} {endpoint.user}@{host.name}"
-        report.add("ssh", str(error).partition(": ")[2], "a log-in without a password", action)
+        report.add("ssh", str(error).partition(": ")[2], "a login without a password", action)
         return report
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]
@@ -72,8 +72,8 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
     except LoginShellError as error:
-        action = f"`ssh {host.name} echo in` has to print that word alone"
-        report.add("log-in shell", str(error).partition(": ")[2], "one that runs a command", action)
+        action = f"`ssh {host.name} echo in` must print only that word"
+        report.add("login shell", str(error).partition(": ")[2], "one that runs a command", action)
         return report
     except ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
@@ -94,7 +94,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
 def _questions(
     plan: Plan, vendor: Vendor, runtime: Runtime, cases: list[CasePlan], possible: list[CasePlan]
 ) -> Questions:
-    """The questions for a host that runs `cases`, and may replace a lost host in those of `possible`."""
+    """The questions for a host that runs `cases`, and may replace a lost host in the `possible` ones."""
     names = _partners(cases)
     python = runtime.host_python(cases or plan.cases)  # a spare host may have to replace a lost one
     return Questions(
@@ -153,7 +153,7 @@ def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) ->
         globs = ", ".join(vendor.device_files)
         found = f"{len(facts.devices)} ({', '.join(facts.devices) or 'none'})"
         action = f"install the {vendor.name} driver, lower nproc, or use another host"
-        report.add("devices", found, f"{needed} device files {globs}, one a process", action)
+        report.add("devices", found, f"{needed} device files {globs}, one per process", action)
 
 
 def _check_data(report: HostReport, cases: list[CasePlan]) -> None:

@@ -48,7 +48,7 @@ if [ -L "$1" ]; then touch "$1/" 2>/dev/null || :; elif [ -e "$1" ]; then touch 
 ln -s "${3##*/}" "$3.link"
 mv -fT "$3.link" "$1"
 trap - EXIT
-# What another of these scripts removes meanwhile is none of find's errors, and an old folder that stays is no harm.
+# Errors do not matter: another of these scripts may remove the same folder, and an old folder does no harm.
 find "${1%/*}" -maxdepth 1 -name "${1##*/}.*" -mtime +7 ! -name "${3##*/}" -exec rm -rf {} + 2>/dev/null || :
 """
 )
@@ -84,7 +84,7 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
     added = [f"{ADDED}{name}" for name in found if name not in expected]
     complete = len(listing) < LISTED
     missing = [f"missing: {name}" for name in expected if name not in found] if complete else []
-    return [*changed, *added, *missing] or ["what is there cannot be told"]
+    return [*changed, *added, *missing] or ["the differences cannot be determined"]
 
 
 def in_words(host: str, found: Sequence[str]) -> str:

@@ -36,9 +36,9 @@ class HostFacts:
     seconds.
 
     `code` is the digest of the code folder's content, None without a folder; `code_listing` is the beginning of its
-    content if it differs from the folder's name. `power_groups` are those of the login's groups, by number, that own a
-    meter of the machine's power: one of `ipmi_devices`, or RAPL's counters. `checked_s`: the head node's epoch seconds;
-    `load`: runnable tasks, the mean of the last minute; `mounts`: by folder of `free`; `device_free`: bytes of each
+    content if it differs from the folder's name. `power_groups`: the numbers of the login's groups that own a meter of
+    the machine's power: one of `ipmi_devices`, or RAPL's counters. `checked_s`: the head node's epoch seconds; `load`:
+    runnable tasks, the mean of the last minute; `mounts`: by folder of `free`; `device_free`: bytes of each
     accelerator; `accelerator_processes`: one line each.
     """
 

@@ -10,7 +10,7 @@ from run_benchmarks.inspection.facts import HostFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing a host lacks (`failure`) or that a person should know (`warning`). `case`: it matters to that alone."""
+    """One thing a host lacks (`failure`) or that a person should know (`warning`); `case`: the only case concerned."""
 
     host: str
     subject: str

@@ -1,4 +1,4 @@
-"""Detects names of HOSTS that stand for one machine, from identifiers that the machines report.
+"""Detects names of HOSTS that refer to the same machine, from identifiers that the machines report.
 
 One machine is one running kernel and one network namespace in it: data between two ranks there crosses no wire, and
 they share cores and accelerators. Clones of one disk share machine-id and host key but never the kernel's boot id;
@@ -45,7 +45,7 @@ def note_shared_machines(reports: Mapping[str, HostReport]) -> None:
             report.add(
                 "machine",
                 f"the same machine as {first[0]} ({evidence(one, other)})",
-                "another machine behind each name of HOSTS",
+                "a different machine for each name of HOSTS",
                 f"write one of the two names, {first[0]} or {second[0]}, in HOSTS",
             )
         else:

@@ -23,7 +23,7 @@ MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
 def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
-    """From the first TRAIN_START to the last TRAIN_END of these ranks, epoch ms of their host; None: there are none."""
+    """From the first TRAIN_START to the last TRAIN_END of these ranks, epoch ms of their host; None without both."""
     times = {
         event: [log.latest[event].metadata.time_ms for log in logs if event in log.latest]
         for event in (Event.TRAIN_START, Event.TRAIN_END)
@@ -90,7 +90,7 @@ def judge(
 
 
 def _devices(logs: Iterable[RankLog]) -> tuple[str, ...]:
-    """The types of device that the ranks name in SUBMIT_INFO, each once; of a log before there were names, the kind."""
+    """The types of device that the ranks name in SUBMIT_INFO, each once; in logs of older versions, the kind."""
     submitted = [log.value(Event.SUBMIT_INFO) or {} for log in logs]
     names = [info.get("device_name") or str(info.get("device", "")).partition(":")[0] for info in submitted]
     found = {name[:MAX_DEVICE_CHARACTERS] for name in names if isinstance(name, str) and name}
@@ -98,7 +98,7 @@ def _devices(logs: Iterable[RankLog]) -> tuple[str, ...]:
 
 
 def bounded_metrics(found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The metrics of a round as far as a record takes them, and a sentence on what is left out."""
+    """The metrics of a round that fit into a record, and a sentence on those left out."""
     kept = {
         name: value
         for name, value in itertools.islice(found.items(), MAX_METRICS)
@@ -142,12 +142,12 @@ def _says_it_failed(log: RankLog) -> str | None:
 
 
 def _other_case(log: RankLog, case_sha256: str | None) -> str | None:
-    """What is wrong with the case.json that a rank says it read, against the plan's."""
+    """How the case.json that a rank reports to have read differs from the plan's; None if it does not."""
     if case_sha256 is None:
         return None
     found = (log.value(Event.SUBMIT_INFO) or {}).get("case_sha256")
     if found is None:
-        return f"its SUBMIT_INFO names no case_sha256: whether it ran the plan's {CASE_FILE} cannot be told"
+        return f"its SUBMIT_INFO names no case_sha256: it is unknown whether it ran the plan's {CASE_FILE}"
     if found == case_sha256:
         return None
     return (

@@ -62,7 +62,7 @@ class NodeOutcome:
         return figures if isinstance(figures, dict) else None
 
     def missing(self) -> list[str]:
-        """Files that every node has to bring and this one did not, and what else exists on its host only."""
+        """Required files that did not arrive from this node, and other files that exist only on its host."""
         expected = [
             *(rank_log_name(rank) for rank in self.node.ranks),
             NODE_EXIT_FILE,

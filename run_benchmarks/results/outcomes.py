@@ -22,7 +22,7 @@ SHOWN_CHARACTERS = 300
 
 
 class CaseLike(Protocol):
-    """The fields that are needed of a case, planned or recorded."""
+    """The fields of a case, planned or recorded, that an outcome needs."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class CaseLike(Protocol):
 
 
 class NodeLike(Protocol):
-    """The fields that are needed of a node."""
+    """The fields of a node that an outcome needs."""
 
     @property
     def node_rank(self) -> int: ...
@@ -54,7 +54,7 @@ class NodeLike(Protocol):
 
 
 class RoundLike(Protocol):
-    """The fields that are needed of a round."""
+    """The fields of a round that an outcome needs."""
 
     @property
     def round(self) -> int: ...
@@ -130,7 +130,7 @@ def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
     """The round's section of the report; a sentence where its measurements cannot be analysed."""
     try:
         return tuple(outcome_of(case).report(measured_case(case), measured_round(record)))
-    except Exception as error:  # noqa: BLE001 - a page of all rounds is not lost for what one of them holds
+    except Exception as error:  # noqa: BLE001 - the data of one round must not cost the report of all
         return (Paragraph(text=failure(error)),)
 
 

@@ -74,9 +74,8 @@ class CollectedFile(_Record):
 class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
-    `missing`: files that it has to bring and did not, and others that exist on its host only; `incomplete`: not
-    everything there could be brought. `code_digest`: of its code before and after the round; None if it could not be
-    asked.
+    `missing`: required files that did not arrive, and others that exist only on its host; `incomplete`: not everything
+    could be collected. `code_digest`: of its code before and after the round; None if it could not be asked.
     """
 
     host: str
@@ -173,8 +172,8 @@ class CaseRecord(_Record):
     `attempts`: for each round, which attempt counts; `earlier_attempts`: the results of those before. `spread`: of each
     metric that was measured in several rounds and is a mean, maximum or minimum of them. `expectations` and `baseline`:
     its measurements against its `expect` and against BASELINE, if these are set and a round passed. `sentences` and
-    `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: those of
-    its rounds, in words.
+    `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: the
+    remarks on its rounds, in words.
     """
 
     name: str

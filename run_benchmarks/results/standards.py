@@ -96,7 +96,7 @@ def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mappin
 
 
 def numbers_of(value: object) -> list[float]:
-    """The numbers of a case's metric: one, or those of its rounds where they are not combined; none of other values."""
+    """The numbers of a case's metric: one, or one per round if they are not combined; empty for other values."""
     values = value if isinstance(value, list) else [value]
     return [float(each) for each in values if isinstance(each, int | float) and is_measured(each)]
 
@@ -104,7 +104,7 @@ def numbers_of(value: object) -> list[float]:
 def against_baseline(
     case: CaseLike, passed: Sequence[RoundLike], file: Path, known: Sequence[CaseBaseline], percent: float
 ) -> BaselineRecord:
-    """The case's rounds against its entries of `file`. What cannot be compared is said, not compared."""
+    """The case's rounds against its entries of `file`. Sentences name what cannot be compared."""
     now = case_baseline("", case, passed)
     fitting = next((each for each in known if not each.mismatch(now.device, now.conditions)), None)
     if fitting is None:
@@ -155,11 +155,11 @@ def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> Case
 
 
 def refusal(file: Path, *, overwrite: bool) -> str | None:
-    """Why no baseline can be saved there, asked before anything runs; None if it can."""
+    """Why no baseline can be saved in `file`, asked before anything runs; None if it can."""
     if file.is_dir() or not file.parent.is_dir():
-        return f"--save-baseline {file}: is no file in a folder that exists"
+        return f"--save-baseline {file}: expected the path of a file in an existing folder"
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"--save-baseline {file}: nothing can be written in its folder"
     if file.exists() and not overwrite:
-        return f"--save-baseline {file}: is there already; add --overwrite-baseline to replace it, or name another"
+        return f"--save-baseline {file}: already exists; add --overwrite-baseline to replace it, or name another"
     return None

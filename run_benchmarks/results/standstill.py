@@ -62,7 +62,7 @@ class Standing:
         parts.append(f"waits in {self.state.waits_in}" if self.state.waits_in else "in no collective")
         parts += [f"in flight: {', '.join(self.state.in_flight)}"] if self.state.in_flight else []
         parts += [f"{count} collectives of group {group}" for group, count in self.state.collectives.items()][:4]
-        parts.append(f"no further for {(self._as_of_ms() - self.state.moved_ms) / 1000:.1f} s")
+        parts.append(f"no progress for {(self._as_of_ms() - self.state.moved_ms) / 1000:.1f} s")
         return f"{self.name}: {', '.join(parts)}, {self.last_event}"
 
 
@@ -90,7 +90,7 @@ def find_standing(standings: Sequence[Standing]) -> StallCause:
         if suspects:
             first = min(suspects, key=lambda rank: rank.moved_at())
             more = [rank.name for rank in suspects if rank is not first]
-            message = f"stands still: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
+            message = f"hangs: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
             ordered = [first.sentence(), *(rank.sentence() for rank in there if rank is not first)]
             return StallCause(rank=first, message=message, evidence=ordered)
     return StallCause(rank=None, message=_undecided(there), evidence=evidence)
@@ -185,4 +185,4 @@ def _why(rule: _Rule, rank: Standing, there: Sequence[Standing]) -> str:
 
 def _undecided(there: Sequence[Standing]) -> str:
     where = sorted({rank.waits_in() or "no collective" for rank in there})
-    return f"{len(there)} ranks stand still, in {', '.join(where)}, none behind the others"
+    return f"{len(there)} ranks hang, in {', '.join(where)}, none behind the others"

@@ -33,8 +33,8 @@ def collect_node(
 ) -> None:
     """Pull the node's folder, verified, mask the secrets in it, and write start_<framework>_task.log beside it.
 
-    `outcome` receives what arrived valid (as on the host, or as kept here with secrets masked) and what did not; `warn`
-    receives what was left out or cut.
+    `outcome` receives the files that arrived valid (as on the host, or as kept here with secrets masked) and those that
+    did not; `warn` receives what was left out or cut.
 
     Raises:
         HostError: files could not be brought, as one of its kinds; the launch log is written in any case.

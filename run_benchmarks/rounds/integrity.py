@@ -20,14 +20,14 @@ from training.benchmarks.driver.protocol import safe_json
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
-BUSY_LOAD = 0.5  # runnable tasks a core
+BUSY_LOAD = 0.5  # runnable tasks per core
 LOAD_IS_OF = 300.0  # seconds for which the load from the check is valid for a round
 FOREIGN_DEVICE_BYTES = 1 << 30  # drivers reserve some memory
 MAX_REMARKS = 50  # of one host's monitor
 
 
 class Neighbourhood:
-    """The looks at the hosts of one round, before its tasks start and after they ended; use once."""
+    """Looks for other runs on the hosts of one round, before its tasks start and after they ended; use once."""
 
     def __init__(self, plan: Plan, runtime: Runtime) -> None:
         self._plan, self._runtime = plan, runtime
@@ -37,7 +37,7 @@ class Neighbourhood:
         self.unseen: list[str] = []
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
-        """Look at every host; a host that does not answer is another finding."""
+        """Look at every host; a host that does not answer is reported elsewhere."""
         result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime))
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]

@@ -1,4 +1,4 @@
-"""Makes the tasks of a round on one node: its monitor, which starts at once, and its workload."""
+"""Makes the tasks of a round on one node: its monitor, which starts immediately, and its workload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master
 
 
 def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> Bound:
-    """What a node's tasks need and what is known only now: the port, the image's id, the user, its peers' addresses."""
+    """Values of a node's tasks that are known only now: the port, image id, user and peers' addresses."""
     report = context.reports[node.plan.host]
     facts = report.facts
     assert facts is not None

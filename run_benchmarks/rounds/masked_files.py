@@ -72,7 +72,7 @@ def _place_between(line: bytes, secrets: Collection[bytes], margin: int) -> int:
 
 
 def _start_of_secret(line: bytes, at: int, secrets: Collection[bytes], margin: int) -> int | None:
-    """Where a secret begins that a cut at `at` would split, None if there is none."""
+    """The start of a secret that a cut at `at` would split; None if it splits none."""
     starts = []
     for secret in secrets:
         found = line.find(secret, max(0, at - len(secret) + 1), at + len(secret) - 1)

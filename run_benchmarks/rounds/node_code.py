@@ -1,4 +1,4 @@
-"""Keeps the code of a round what the plan says: brought again before it, compared after it."""
+"""Ensures that a round runs the plan's code: copies it again before the round if it differs, compares it afterwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from run_benchmarks.state.context import RunContext, RunningNode
 
 
 def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> None:
-    """Bring the code again if its folder was changed since the check, or the host came back with another one."""
+    """Copy the code again if its folder changed since the check, or the host came back with a different one."""
     code, path = context.code, context.plan.code_dir_host
     node.host.connect()
     if found := code_folder.compare(node.host, code, path):
@@ -16,9 +16,7 @@ def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> No
 
 
 def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: bool) -> None:
-    """Fail a round whose code was edited while it ran: it measured something else. Additional files are a
-    warning.
-    """
+    """Fail a round whose code was edited while it ran: it measured something else. Additional files cause a warning."""
     found = code_folder.compare(node.host, context.code, context.plan.code_dir_host)
     facts = context.reports[node.plan.host].facts
     if is_resumed and facts is not None:

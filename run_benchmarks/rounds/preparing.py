@@ -41,8 +41,8 @@ shift 4
 def prepare_node(
     node: RunningNode, plan: Plan, *, case: CaseFile, port_from: int | None, deadline: float
 ) -> int | None:
-    """Make a node's folder and put its case.json right within `deadline` seconds; with `port_from`, claim and return
-    the first free port from it on.
+    """Make a node's folder and write its case.json where it differs, within `deadline` seconds; with `port_from`, claim
+    and return the first free port from it on.
 
     Raises:
         TaskError: PORTS_TRIED ports in a row are taken.
@@ -55,7 +55,7 @@ def prepare_node(
     argv, text = ["sh", "-c", SCRIPT, "sh", *words], io.BytesIO(case.text.encode())
     answer = node.host.run(argv, stdin=text, deadline=deadline).stdout.splitlines()
     if "case replaced" in answer:
-        node.warnings.append(f"{node.plan.host}: its {CASE_FILE} was not that of this run and was put right")
+        node.warnings.append(f"{node.plan.host}: its {CASE_FILE} differed from that of this run and was replaced")
     if "caches not cleared" in answer:
         node.warnings.append(f"{node.plan.host}: CLEAR_CACHES needs root there: caches were not cleared")
     if port_from is None:

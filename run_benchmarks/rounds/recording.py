@@ -101,7 +101,7 @@ def unjudged_record(
 
 
 def _known_before(context: RunContext, case: CasePlan, facts: RoundFacts) -> dict[str, Any]:
-    """The fields of a round's record that need nothing of what its hosts sent."""
+    """The fields of a round's record that do not depend on data from its hosts."""
     return {
         "run_id": context.plan.run_id,
         "case": case.name,
@@ -127,7 +127,7 @@ def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) ->
         if found.first_failure is not None:
             found.first_failure.model_dump_json()
         _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
-    except Exception:  # noqa: BLE001 - that is the question
+    except Exception:  # noqa: BLE001 - any failure is the answer
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Writes stacks.txt of a round that timed out: where each of its ranks stood."""
+"""Writes stacks.txt of a round that timed out: the stacks of its ranks."""
 
 from __future__ import annotations
 

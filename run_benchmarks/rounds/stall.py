@@ -64,7 +64,7 @@ class RankSnapshot:
 class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
-    A host that cannot be asked counts as progress: its loss is another finding.
+    A host that cannot be asked counts as progress: its loss is detected elsewhere.
     """
 
     def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
@@ -91,7 +91,7 @@ class StallWatch:
         self._thread.join(HEARTBEAT_SECONDS)
 
     def stalled(self) -> str | None:
-        """A sentence if no rank progressed within the limit, or one did not that waits for no other; else None."""
+        """A sentence if no rank progressed within the limit, or one that waits for no other did not; else None."""
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
@@ -99,10 +99,10 @@ class StallWatch:
             still = {key for key, seconds in since.items() if seconds > self._limit}
             alone = [key for key in still if self._looks[key].is_free_to_step]
         if running and running == still:
-            return f"no rank got any further for {self._limit:g} s, its stall limit"
+            return f"no rank made progress for {self._limit:g} s, its stall limit"
         if alone:
             host, rank = max(alone, key=since.__getitem__)
-            return f"rank {rank} on {host} got no further for {self._limit:g} s, its stall limit, while others did"
+            return f"rank {rank} on {host} made no progress for {self._limit:g} s, its stall limit, while others did"
         return None
 
     def _watch(self) -> None:

@@ -135,7 +135,7 @@ class Watch:
             code = recorded_exit_code(node) if alive and complained else None
             if code is not None:
                 node.silent = True
-                node.warnings.append(f"{trouble}; that its tasks ended with {code} is what {NODE_EXIT_FILE} says")
+                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {code}")
                 return code
             if time.monotonic() - last_heard > limit or self._over.is_set():
                 node.outages += [(out_ms, _now_ms(), first_trouble)] * complained

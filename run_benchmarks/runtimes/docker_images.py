@@ -136,7 +136,7 @@ def _provide(
     found = _each(brought, lambda client: identity(client, tag))
     for name, image in found.items():
         if image is None:
-            raise TaskError(name, f"image {tag} is gone again")
+            raise TaskError(name, f"image {tag} disappeared")
     return {name: image for name, image in found.items() if image is not None}
 
 

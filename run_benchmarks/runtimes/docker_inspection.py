@@ -57,8 +57,8 @@ def _look_at_images(found: Readiness, client: APIClient) -> None:
 
 
 def running_of_others(host: Host, key: str) -> tuple[str, ...]:
-    """Running containers of other runs of ClusterDyno, of any user. An engine that does not answer is another
-    finding.
+    """Running containers of other runs of ClusterDyno, of any user. An engine that does not answer is reported
+    elsewhere.
     """
     with contextlib.suppress(ClusterDynoError, *NO_ANSWER):
         found = host.docker().containers(filters={"label": f"{LABEL}.run"})

@@ -110,11 +110,11 @@ class ProcessRuntime:
         settled: Mapping[str, ImageIdentity],
         check: Callable[[], None],
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
-        """See Runtime.provide_images; there are none."""
+        """See Runtime.provide_images; processes need no images."""
         return {}
 
     def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
-        """See Runtime.running_of_others; the look at all processes is not part of the runtime."""
+        """See Runtime.running_of_others; none: inspection/neighbours.py finds them among all processes."""
         return ()
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
@@ -135,7 +135,7 @@ class ProcessRuntime:
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
-    """See settings/runtime_names.py; hosts permit a plain process everything that is worth a warning."""
+    """See settings/runtime_names.py; `warn` is unused: a host refuses a plain process nothing."""
     return ProcessRuntime(output_bytes)
 
 

@@ -13,7 +13,7 @@ from run_benchmarks.results.records import NodeRecord
 SECONDS = 60.0
 # Arguments: the run's folder, the host's name in the plan. A shared home holds all hosts' folders: the others must
 # not remove what could not be collected from a lost host. The last host removes empty folders.
-# The settings of the cases go in any case: no rank reads them any more, and they may hold secrets.
+# The settings of the cases are always removed: no rank reads them any more, and they may hold secrets.
 SCRIPT = r"""
 [ -d "$1" ] || exit 0
 rm -rf "$1"/*/*/"$2"_noderank[0-9]* || exit
@@ -33,14 +33,14 @@ def remove_folders(hosts: Mapping[str, Host], root: str) -> FleetResult[None]:
 
 
 def remove_collected(hosts: Mapping[str, Host], plan: Plan, nodes: Iterable[NodeRecord], clean: str) -> None:
-    """Remove the run's folders from those of `hosts` whose files are all here; log where they stay.
+    """Remove the run's folders from the hosts whose files were all collected; log where they remain.
 
-    `nodes` are those of all attempts at all rounds, `clean` is the command that removes the rest.
+    `nodes`: the nodes of all attempts at all rounds; `clean`: the command that removes the rest.
     """
     missed = {node.host for node in nodes if node.incomplete or not node.files}
     for name in sorted(missed & hosts.keys()):
         LOG.warning(
-            "%s: not everything could be collected; what is there stays in %s until `%s`",
+            "%s: not everything could be collected; the rest stays in %s until `%s`",
             name,
             plan.log_root_host,
             clean,

@@ -41,7 +41,7 @@ class PreparedRun:
     plan: Plan
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
-        """The plan of the same run on these of its hosts, without cases that need more or others of them."""
+        """The plan of the same run on some of its hosts, without cases that need more hosts or other ones."""
         settings = with_hosts(self.settings, hosts)
         resolved = dataclasses.replace(
             self.resolved,
@@ -57,7 +57,7 @@ class PreparedRun:
         return plan_round(plan, settings, self.resolved, resolved, index=index, attempt=attempt)
 
     def named(self, run_id: str, owner: str) -> PreparedRun:
-        """The same run under that name."""
+        """The same run under another name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
         return dataclasses.replace(self, plan=plan)
 
@@ -101,8 +101,8 @@ def checked_settings(
     """The settings of both files with what the command line changes and selects.
 
     Raises:
-        ConfigError: all mistakes in one pass: those of the files and of the command line, and where there is one, those
-            of what the rest names, which `prepare` looks up otherwise.
+        ConfigError: all mistakes in one pass: in the files, on the command line, and, if any was found there,
+            in the names that `prepare` would look up.
     """
     problems: list[Problem] = []
     try:
@@ -121,7 +121,7 @@ def checked_settings(
 
 
 def _mistakes(settings: Settings) -> list[Problem]:
-    """The mistakes in what the sound part of the settings names."""
+    """The mistakes in the names that the valid part of the settings refers to."""
     problems = [] if "HOSTS" in settings.unknown else _access_problems(_used_hosts(settings)[0])[0]
     try:
         resolve(settings, local_python=sys.executable)
@@ -141,11 +141,13 @@ def _used_hosts(settings: Settings) -> tuple[Settings, list[str]]:
 
 
 def _access_problems(settings: Settings) -> tuple[list[Problem], list[str]]:
-    """What makes hosts unreachable or without a common folder, and what an ssh configuration says without effect."""
+    """Problems that leave hosts unreachable or without a common folder, and notes on ssh options without effect."""
     problems, notes = problems_and_notes(settings.cluster)
     if not problems and settings.test.FLAGPERF_PATH_HOST is None and len(users := users_of(settings.cluster)) > 1:
         whose = ", ".join(f"{user} on {host}" for user, host in users.items())
-        allowed = f"a folder that every host's user may write to: they differ ({whose}), so that no home will do"
+        allowed = (
+            f"a folder that every host's user may write to: they differ ({whose}), so that no home folder fits all"
+        )
         problems = [Problem(str(settings.test_file), "FLAGPERF_PATH_HOST", None, allowed)]
     return problems, notes
 

@@ -27,7 +27,7 @@ def revision(root: Path, bundled: Collection[str]) -> Revision:
     """The revision of the repository at `root`.
 
     Args:
-        bundled: files that the hosts get, relative to `root`: they count even if git is told to ignore them.
+        bundled: files that the hosts get, relative to `root`: they count even if git ignores them.
     """
     name = _git(root, "describe", "--always", "--abbrev=40")
     tracked = _git(root, *STATUS, "--untracked-files=no", "--", ".")

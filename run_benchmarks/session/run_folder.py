@@ -19,12 +19,12 @@ FOLDER_MODE = 0o750
 
 
 def new_run_id() -> str:
-    """`run` and the local time, the seed's form."""
+    """`run` and the local time, as in `run20261121191924`."""
     return time.strftime("run%Y%m%d%H%M%S")
 
 
 def new_run_folder(root: Path) -> Path:
-    """Make the folder of a new run; who comes in the same second gets the next one.
+    """Make the folder of a new run; a second run in the same second gets the next free name.
 
     Raises:
         OSError: the folder cannot be made.
@@ -41,7 +41,7 @@ def new_run_folder(root: Path) -> Path:
 
 
 def owner_of(root: Path) -> str:
-    """The token that tells this result folder's runs from all others on the hosts; made once.
+    """The token that distinguishes this result folder's runs from all others on the hosts; made once.
 
     Raises:
         OSError: the file cannot be read or written.

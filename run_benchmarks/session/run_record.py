@@ -1,4 +1,4 @@
-"""Makes run.json of a run as it stands: its verdict, what each case came to, its hosts and images."""
+"""Makes run.json from the state of a run: its verdict, the result of each case, its hosts and images."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
 
 @dataclass(kw_only=True)
 class RunState:
-    """What a run has come to so far. `rounds` and `skipped` by case, `images` by tag, all others by host.
+    """The results of a run so far: `rounds` and `skipped` by case, `images` by tag, all others by host.
 
-    `problem`: why the run as a whole could not go on; `exit_code`: the one that this gives, None for the verdict's.
+    `problem`: why the run as a whole could not continue; `exit_code`: the one of that problem, None for the verdict's.
     """
 
     started_ms: int
@@ -53,7 +53,7 @@ class RunState:
 
 
 class RunRecorder:
-    """Makes the record of one run from its state, as often as it is asked."""
+    """Makes the record of one run from its state, any number of times."""
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ class RoundScheduler:
         log_round(record)
 
     def _place(self, case: CasePlan) -> None:
-        """Plan for the remaining hosts: lost ones are asked once more, and what still runs there is ended first.
+        """Plan for the remaining hosts: lost ones are asked once more, and tasks that still run there are ended first.
 
         `case` is the case of the whole run, with all hosts that it may run on.
 

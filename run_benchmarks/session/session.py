@@ -109,7 +109,7 @@ class Session:
         )
 
     def _record_settings(self) -> None:
-        """Keep each case's settings, without secrets; those of the first start stay where the run is resumed."""
+        """Save each case's settings, without secrets; a resumed run keeps those of its first start."""
         folder = self._result_dir / CASES_FOLDER
         folder.mkdir(mode=0o750, exist_ok=True)
         for case in self._plan.cases:

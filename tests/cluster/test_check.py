@@ -50,7 +50,7 @@ def test_a_wrong_key_is_named(controller: Controller, testbed: TestBed, tmp_path
     answer = controller.call()
     assert answer.exit_code == 3, answer.output
     for host in testbed.hosts:
-        assert f"{host.address}: ssh: found log-in as root on port 22 with key {key} was refused" in answer.output
+        assert f"{host.address}: ssh: found login as root on port 22 with key {key} was refused" in answer.output
 
 
 def test_an_unknown_host_key_is_refused_until_it_is_trusted(
@@ -148,7 +148,7 @@ def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
         answer = controller.call("check")
         assert answer.exit_code == 0, answer.output
         said = " ".join(answer.output.split())
-        assert "ssh sessions" in said and "log-in shell" in said
+        assert "ssh sessions" in said and "login shell" in said
         answer = controller.call()
         assert answer.exit_code == 0, answer.output
         assert "1 at once on a connection (MaxSessions" in answer.output
@@ -157,7 +157,7 @@ def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
         start.write_text("exit 3\n")
         answer = controller.call()
         assert answer.exit_code == 3, answer.output
-        assert f"{noisy.address}: log-in shell: found the log-in shell ended with exit code 3" in answer.output
+        assert f"{noisy.address}: login shell: found the login shell ended with exit code 3" in answer.output
     finally:
         config.write_text(before)
         start.unlink()

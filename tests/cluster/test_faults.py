@@ -56,7 +56,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, test
             assert "most recent call first" in part and "/training/benchmarks/faulty/" in part, stacks
         record = answer.round_record("HANGS", attempt=attempt)
         assert record["verdict"] == "timeout" and "stall limit" in record["reason"] and record["attempt"] == attempt
-        assert f"rank 2 on {testbed.hosts[1].address}: stands still" in record["reason"]
+        assert f"rank 2 on {testbed.hosts[1].address}: hangs" in record["reason"]
     assert [each["verdict"] for each in answer.run_record()["cases"]] == ["timeout", "pass"]
     assert rank_process(0) is None
 

@@ -106,7 +106,7 @@ def test_a_host_that_falls_below_the_baseline_of_a_good_run_is_named(
     good = controller.call("--save-baseline", str(file))
     assert good.exit_code == 0 and file.is_file(), good.output
     again = controller.call("--save-baseline", str(file))
-    assert again.exit_code == 2 and "is there already; add --overwrite-baseline" in again.output
+    assert again.exit_code == 2 and "already exists; add --overwrite-baseline" in again.output
     configure(controller, conf={"BASELINE": str(file), "BASELINE_PERCENT": 50.0})
     victim.impair(rate=SLOW)
     try:

@@ -154,7 +154,7 @@ def _assert_least_privilege(host: ClusterHost) -> None:
             allowed = container.attrs["HostConfig"]
             assert allowed["CapDrop"] == ["ALL"] and not allowed["CapAdd"] and not allowed["Privileged"]
             assert allowed["SecurityOpt"] == ["no-new-privileges"] and not allowed["Devices"]
-            assert container.attrs["Config"]["User"] == "0:0"  # that of the log-in, whoever the image names
+            assert container.attrs["Config"]["User"] == "0:0"  # that of the login, whoever the image names
             writable = [mount["Destination"] for mount in container.attrs["Mounts"] if mount["RW"]]
             assert writable == ["/workspace/result"]
             status = container.exec_run(["cat", "/proc/1/status"]).output

@@ -129,7 +129,7 @@ def test_several_names_on_a_line(sshd: SshServer, tmp_path: Path) -> None:
 def test_only_the_hosts_own_entries_are_parsed(
     sshd: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log-in among a thousand recorded hosts costs what one among one does."""
+    """A login among a thousand recorded hosts costs what one among one does."""
     known = tmp_path / "known_hosts"
     others = "".join(f"10.0.{n // 250}.{n % 250},node{n} {public_part(sshd.host_key)}\n" for n in range(1000))
     known.write_text(f"{others}[{ADDRESS}]:{sshd.port} {public_part(sshd.host_key)}\n")

@@ -1,4 +1,4 @@
-"""Log-in shells as people have them: tcsh, fish, start files that print, end the session or wait."""
+"""Login shells as people have them: tcsh, fish, start files that print, end the session or wait."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def need(shell: str) -> str:
 
 
 def with_shell(make_sshd: Make, shell: str, environment: str = "") -> SshServer:
-    """A server that hands commands to a shell as it does to a log-in shell: with -c, and bash reads ~/.bashrc."""
+    """A server that hands commands to a shell as it does to a login shell: with -c, and bash reads ~/.bashrc."""
     return make_sshd(Path(shell).name, f'ForceCommand exec env {environment} {shell} -c "$SSH_ORIGINAL_COMMAND"')
 
 

@@ -1,4 +1,4 @@
-"""What an SSH connection adds: log-in, host keys, lost links, the bound on channels, nothing left behind."""
+"""What an SSH connection adds: login, host keys, lost links, the bound on channels, nothing left behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_connection_that_is_silent_for_long_is_kept_alive(sshd: SshServer, mon
             return received() != before
 
         limit = time.monotonic() + SECONDS
-        while has_come(received(), within=0.5) and time.monotonic() < limit:  # what belongs to the log-in
+        while has_come(received(), within=0.5) and time.monotonic() < limit:  # what belongs to the login
             pass
         assert has_come(received(), within=SECONDS), "nothing came to the server"
     finally:

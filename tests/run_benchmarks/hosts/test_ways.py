@@ -69,7 +69,7 @@ def test_what_is_wrong_on_the_way_is_named(make_sshd: Make, tmp_path: Path) -> N
     with pytest.raises(ConnectError, match=f"inside: the jump host bastion does not connect to {ADDRESS} port"):
         SshHost(behind(inside, jump_to(bastion))).connect()
     stranger = dataclasses.replace(jump_to(bastion), identities=(tmp_path / "nobody",))
-    with pytest.raises(ConnectError, match=r"inside: jump host bastion: log-in .* was refused .*nobody is not there"):
+    with pytest.raises(ConnectError, match=r"inside: jump host bastion: login .* was refused .*nobody is not there"):
         SshHost(behind(inside, stranger)).connect()
     with pytest.raises(ConnectError, match=r"inside: jump host bastion: port .* cannot be reached"):
         SshHost(behind(inside, dataclasses.replace(jump_to(bastion), port=free_port()))).connect()

@@ -38,7 +38,7 @@ def test_a_host_that_works_already(load_of_4: float, limit: float | None, severi
     check_load(report, facts(load=load_of_4, cores=4), limit)
     assert [each.severity for each in report.findings] == ([severity] if severity else [])
     if severity == "failure":
-        assert f"at most {limit:g} a core (MAX_LOAD)" in str(report.findings[0])
+        assert f"at most {limit:g} per core (MAX_LOAD)" in str(report.findings[0])
 
 
 def test_max_load_is_a_number_above_0(load: Load) -> None:

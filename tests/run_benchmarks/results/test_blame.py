@@ -48,7 +48,7 @@ def two_nodes(folder: Path, **by_rank: dict[str, Any]) -> list[NodeOutcome]:
 @pytest.mark.parametrize(
     ("rank", "values", "why"),
     [
-        (1, {"state": "T", "waits_in": None}, "stands still: its process is stopped (state T)"),
+        (1, {"state": "T", "waits_in": None}, "hangs: its process is stopped (state T)"),
         (3, {"collectives": {"0": 17}, "waits_in": None}, "it has begun 17 collectives of group 0, others 18"),
         (2, {"waits_in": None}, "it is in no collective, while others wait in all_reduce"),
         (2, {"told_ms": WRITTEN_MS - 29_000}, "it is in no collective, while others wait in all_reduce"),
@@ -58,7 +58,7 @@ def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, An
     judgement = judge(two_nodes(tmp_path, **{f"r{rank}": values}), ended_early=TIMEOUT)
     failure = judgement.first_failure
     assert failure is not None and (failure.host, failure.rank) == (f"node{rank // 2 + 1}", rank)
-    assert judgement.reason.startswith(f"{TIMEOUT[1]}; rank {rank} on node{rank // 2 + 1}: stands still")
+    assert judgement.reason.startswith(f"{TIMEOUT[1]}; rank {rank} on node{rank // 2 + 1}: hangs")
     assert why in judgement.reason
     assert failure.evidence[0].startswith(f"rank {rank} on ") and len(failure.evidence) == 4
     assert "its last event is STEP_BEGIN" in failure.evidence[0]
@@ -67,7 +67,7 @@ def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, An
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({}, "4 ranks stand still, in all_reduce, none behind the others"),
+        ({}, "4 ranks hang, in all_reduce, none behind the others"),
         ({"moved_ms": WRITTEN_MS - 1000}, "every rank was still progressing"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_rank_that_gave_up_waiting_is_no_cause(tmp_path: Path) -> None:
     states(node, r1={"collectives": {"0": 17}, "waits_in": None, "ended_us": WRITTEN_MS * 1000, "signal": "SIGKILL"})
     judgement = judge([node], ended_early=None)
     assert judgement.first_failure is not None and judgement.first_failure.rank == 1
-    assert judgement.reason.startswith("rank 1 on node1: stands still: it has begun 17 collectives")
+    assert judgement.reason.startswith("rank 1 on node1: hangs: it has begun 17 collectives")
     assert judgement.first_failure.evidence[-1].startswith("rank 0 on node1: Timed out waiting")
 
 

@@ -140,7 +140,7 @@ def test_the_report_shows_measured_over_baseline(tmp_path: Path) -> None:
 def test_a_baseline_that_could_not_be_saved_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "b.json"
     assert refusal(file, overwrite=False) is None
-    assert "folder that exists" in str(refusal(tmp_path / "no" / "b.json", overwrite=False))
+    assert "existing folder" in str(refusal(tmp_path / "no" / "b.json", overwrite=False))
     file.write_text("{}")
     assert "--overwrite-baseline" in str(refusal(file, overwrite=False))
     assert refusal(file, overwrite=True) is None

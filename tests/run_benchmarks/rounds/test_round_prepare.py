@@ -81,7 +81,7 @@ def test_the_case_file_is_put_there_and_put_right(runs: Runs, tmp_path: Path) ->
     file.write_text(case.text.replace('"iterations": ', '"iterations": 1'))
     runs.port("one", None)
     assert (file.read_text(), file.stat().st_mode & 0o777) == (case.text, 0o400)
-    assert runs.warnings == ["localhost: its case.json was not that of this run and was put right"]
+    assert runs.warnings == ["localhost: its case.json differed from that of this run and was replaced"]
     assert [path.name for path in file.parent.iterdir()] == ["case.json"]
 
 

@@ -58,12 +58,12 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 def test_printing_is_no_progress_in_training(bed: Bed) -> None:
     found = bed.verdict(20.0, moving=(), printing=(0, 1))
-    assert found == f"no rank got any further for {LIMIT:g} s, its stall limit"
+    assert found == f"no rank made progress for {LIMIT:g} s, its stall limit"
 
 
 def test_a_rank_alone_is_named_though_others_get_on(bed: Bed) -> None:
     found = bed.verdict(20.0, moving=(0,), printing=(0, 1))
-    assert found == f"rank 1 on localhost got no further for {LIMIT:g} s, its stall limit, while others did"
+    assert found == f"rank 1 on localhost made no progress for {LIMIT:g} s, its stall limit, while others did"
 
 
 def test_a_rank_whose_python_is_silent_does_not_wait_any_more(bed: Bed) -> None:

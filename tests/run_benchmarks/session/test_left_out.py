@@ -38,7 +38,7 @@ class Check:
     def __call__(self, hosts: dict[str, Host], *_: Any, **__: Any) -> dict[str, HostReport]:
         reports = {name: a_report(name) for name in hosts}
         for name in self._failed:
-            reports[name].add("ssh", "port 22 cannot be reached", "a log-in", "look")
+            reports[name].add("ssh", "port 22 cannot be reached", "a login", "look")
         for name, case in self._barred.items():
             reports[name].bar(case, "data", "no readable /data", "data", "copy it", is_planned=True)
         return reports
