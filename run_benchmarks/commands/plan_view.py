@@ -24,7 +24,8 @@ def masked(plan: Plan) -> dict[str, Any]:
 
 def setting_rows(case: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Setting, value and origin of one case of a masked plan; the case's own settings first."""
-    own = [(key, repr(case[key]), origin) for key, origin in case["origins"].items()]
+    values = {**case, "repeat": len(case["rounds"])}
+    own = [(key, repr(values[key]), origin) for key, origin in case["origins"].items()]
     of_config = [(key, repr(case["config"][key]), origin) for key, origin in case["config_origins"].items()]
     # Where the benchmark leaves a setting open, the case's own row has the value that counts.
     return own + [row for row in of_config if row[0] not in case["origins"]]

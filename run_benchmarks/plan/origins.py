@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from run_benchmarks.settings.case import CaseSettings
+from run_benchmarks.settings.changes import REPEAT
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol.case_config import DEFAULT
 from training.benchmarks.driver.protocol.config_file import OVERRIDE
@@ -17,10 +18,12 @@ PARTS_OF_A_CONFIG = 5
 OF_THE_CASE = {
     "nnodes": None,
     "nproc": None,
+    "repeat": None,
     "time_limit": "TIME_LIMIT",
     "stall_limit": "STALL_LIMIT",
     "retries": None,
     "data_dir_host": None,
+    "expect": None,
 }
 
 
@@ -47,7 +50,7 @@ def config_origins(name: str, found: Mapping[str, str], settings: Settings) -> d
 def case_origins(
     name: str, case: CaseSettings, of_config: Mapping[str, str], settings: Settings, *, backend: str
 ) -> dict[str, str]:
-    """The origins of backend, sizes, limits and data of the case `name`.
+    """The origins of backend, sizes, rounds, limits and data of the case `name`.
 
     Args:
         of_config: the result of `config_origins` for its config.
@@ -61,6 +64,8 @@ def case_origins(
             words[key] = settings.origin(default)
         else:
             words[key] = DEFAULT
-    if case.hosts is not None and case.nnodes == len(case.hosts):
+    if case.hosts is not None and "nnodes" not in case.model_fields_set:
         words["nnodes"] = settings.origin(f"{name}.hosts")
+    if settings.changes.repeat is not None:
+        words["repeat"] = REPEAT
     return words

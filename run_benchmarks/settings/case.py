@@ -51,13 +51,12 @@ class CaseSettings(BaseModel):
         {}, description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}` ([limits](#limits-of-a-case))'
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _all_of_its_hosts(cls, values: Any) -> Any:
-        hosts = values.get("hosts") if isinstance(values, dict) else None
-        if isinstance(hosts, list | tuple) and hosts and "nnodes" not in values:
-            return {**values, "nnodes": len(hosts)}
-        return values
+    @model_validator(mode="after")
+    def _all_of_its_hosts(self) -> CaseSettings:
+        """Where `hosts` is given and nnodes is not: all of them. nnodes stays out of model_fields_set."""
+        if self.hosts is not None and "nnodes" not in self.model_fields_set:
+            self.__dict__["nnodes"] = len(self.hosts)
+        return self
 
     @field_validator("hosts")
     @classmethod

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from run_benchmarks.commands import cli
@@ -47,10 +48,10 @@ RUNTIME = "process"
 STALL_LIMIT = 900
 CASES = ["ONE", "HOSTED"]
 ONE = {"model": "bert", "framework": "pytorch", "config": "config_H100x2x8", "nnodes": 2, "nproc": 8,
-       "overrides": {"log_freq": 5, "backend": "gloo"}}
+       "overrides": {"log_freq": 5, "backend": "gloo"}, "repeat": 5, "expect": {"mfu": ">= 0.3"}}
 HOSTED = {"model": "bert", "framework": "pytorch", "config": "config_H100x1x1", "hosts": ["h2"], "nproc": 1}
 """
-SETS = ("--set", "ONE.nproc=4", "--set", "ONE.overrides.seed=9")
+SETS = ("--repeat", "2", "--set", "ONE.nproc=4", "--set", "ONE.overrides.seed=9")
 EXPECTED = {
     "learning_rate": "training/benchmarks/bert/pytorch/base.py",
     "train_batch_size": "vendors/nvidia/bert-pytorch/config/config_H100x1x8.py",
@@ -67,6 +68,8 @@ EXPECTED_OF_THE_CASE = {
     "stall_limit": "test_conf.py: STALL_LIMIT",
     "retries": "default",
     "data_dir_host": "default",
+    "repeat": "--repeat",
+    "expect": "test_conf.py: ONE.expect",
 }
 
 
@@ -84,6 +87,7 @@ def test_a_plan_says_of_each_value_where_it_stands(load: Load, tmp_path: Path) -
     assert {key: one["config_origins"][key] for key in EXPECTED} == EXPECTED
     assert one["origins"] == EXPECTED_OF_THE_CASE
     assert hosted["origins"]["nnodes"] == "test_conf.py: HOSTED.hosts"
+    assert hosted["origins"]["expect"] == "default"
     assert hosted["origins"]["backend"] == "vendors/nvidia/adapter.py"
     own = "vendors/nvidia/bert-pytorch/config/config_H100x1x1.py"
     assert hosted["config_origins"]["eval_interval_samples"] == own
@@ -96,3 +100,19 @@ def test_the_same_as_a_table(load: Load, tmp_path: Path) -> None:
     assert len(found) == len([row for row in rows if len(row) == 3]), "a setting has two rows"
     assert {key: found[key][1] for key in EXPECTED | EXPECTED_OF_THE_CASE} == EXPECTED | EXPECTED_OF_THE_CASE
     assert (found["learning_rate"][0], found["nproc"][0], found["backend"][0]) == ("0.00035", "4", "'gloo'")
+    assert (found["repeat"][0], found["expect"][0]) == ("2", "{'': {'mfu': '>= 0.3'}}")
+
+
+@pytest.mark.parametrize(
+    ("words", "origin"),
+    [
+        ((), "test_conf.py: HOSTED.hosts"),
+        (("--set", "HOSTED.nnodes=1"), "--set HOSTED.nnodes"),
+        (("--set", 'HOSTED.hosts=["h1"]'), "--set HOSTED.hosts"),
+    ],
+)
+def test_the_size_is_that_of_the_hosts_only_where_nnodes_is_not_written(
+    load: Load, tmp_path: Path, words: tuple[str, ...], origin: str
+) -> None:
+    (case,) = json.loads(planned(load, tmp_path, "--case", "HOSTED", *words))["cases"]
+    assert (case["nnodes"], case["origins"]["nnodes"]) == (1, origin)
