@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 WORDS = "a text such as '>= 560', '< 3.5 us', 'within 5 % of 380 GB/s' or '380 GB/s -5 % +20 %'"
 EXPECT_WORDS = "a dict of metrics, or of words of a device's name with such dicts"
@@ -63,11 +64,11 @@ def parse_limit(text: object) -> Limit:
         return Limit(text=text, low=low, high=high, is_open=len(sign) == 1, unit=found["unit"] or "", is_bound=True)
     if found := _WITHIN.fullmatch(text):
         share = _share(found["percent"])
-        return _around(text, _finite(found["value"]), share, share, found["unit"])
+        return _around(text, found["value"], share, share, found["unit"])
     found = _TOLERANCES.fullmatch(text)
     if found and (found["below"] or found["above"]):
         below, above = (None if found[name] is None else _share(found[name]) for name in ("below", "above"))
-        return _around(text, _finite(found["value"]), below, above, found["unit"])
+        return _around(text, found["value"], below, above, found["unit"])
     raise ValueError(f"expected {WORDS}")
 
 
@@ -78,21 +79,25 @@ def _finite(text: str) -> float:
     return value
 
 
-def _share(text: str) -> float:
-    percent = float(text)
+def _share(text: str) -> Decimal:
+    percent = Decimal(text)
     if not 0 < percent < 100:
         raise ValueError(f"{text} % is no tolerance; allowed: above 0 and below 100 %")
     return percent / 100
 
 
-def _around(text: str, value: float, below: float | None, above: float | None, unit: str | None) -> Limit:
-    """The range around a reference; a side without a tolerance is unlimited."""
-    if value <= 0:
-        raise ValueError(f"{value:g} is no reference for a tolerance in percent; allowed: above 0")
+def _around(text: str, reference: str, below: Decimal | None, above: Decimal | None, unit: str | None) -> Limit:
+    """The range around a reference; a side without a tolerance is unlimited.
+
+    In decimal arithmetic: 0.5 % above 1000 is 1005, which a float's product lies below.
+    """
+    if _finite(reference) <= 0:
+        raise ValueError(f"{_finite(reference):g} is no reference for a tolerance in percent; allowed: above 0")
+    value = Decimal(reference)
     return Limit(
         text=text,
-        low=-math.inf if below is None else value * (1 - below),
-        high=math.inf if above is None else value * (1 + above),
+        low=-math.inf if below is None else float(value * (1 - below)),
+        high=math.inf if above is None else float(value * (1 + above)),
         unit=unit or "",
     )
 
