@@ -1,4 +1,4 @@
-"""Removes what a run left on the hosts: its tasks, as its runtime finds them, and its folders; nothing of others."""
+"""Removes what a run left on the hosts: the tasks that its runtime finds, and its folders; nothing of other runs."""
 
 from __future__ import annotations
 

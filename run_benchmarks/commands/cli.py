@@ -78,11 +78,11 @@ def default(
         learn = _learn(save_baseline, overwrite_baseline)
         raise typer.Exit(starting.start(asked.settings(), detach=detach, learn=learn))
     if save_baseline is not None or overwrite_baseline:
-        raise typer.BadParameter("--save-baseline stands before no command but after `run`")
+        raise typer.BadParameter("--save-baseline must come after `run`, not before a command")
     if asked.is_selecting and command not in SELECTING:
         raise typer.BadParameter(f"--hosts, --exclude, --case, --set and --repeat are for {', '.join(SELECTING)}")
     if detach:
-        raise typer.BadParameter("--detach stands before no command but after `run` or `resume`")
+        raise typer.BadParameter("--detach must come after `run` or `resume`, not before a command")
 
 
 def _learn(file: Path | None, overwrite: bool) -> BaselineTarget | None:
@@ -118,7 +118,7 @@ def resume(
     test_conf: TestConfOption = None,
     detach: DetachOption = False,
 ) -> None:
-    """Go on with a run whose controller was killed: what has ended stays, a round that still runs is taken over."""
+    """Continue a run whose controller was killed: finished rounds are kept, a round that still runs is taken over."""
     asked = asked_for(context, cluster_conf, test_conf)
     folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
@@ -128,11 +128,11 @@ def resume(
 @app.command()
 def status(
     context: typer.Context,
-    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="one run; without it, all")] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="one run; default: all")] = None,
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Say what runs, what has ended and what was left by a killed controller; asks no host."""
+    """Show which runs are active, ended or left by a killed controller; contacts no host."""
     asked = asked_for(context, cluster_conf, test_conf)
     if run_id is not None:
         folders = [find_run(run_id, asked.test_conf, DEFAULT_TEST)]
@@ -150,7 +150,7 @@ def attach(
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Show a run's log as it grows, and leave with the run's exit code; Ctrl-C leaves the run alone."""
+    """Show a run's log as it grows, and exit with the run's exit code; Ctrl-C does not affect the run."""
     asked = asked_for(context, cluster_conf, test_conf)
     raise typer.Exit(run_status.follow(find_run(run_id, asked.test_conf, DEFAULT_TEST), sys.stdout))
 
@@ -161,9 +161,11 @@ def stop(
     run_id: RunArgument,
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
-    now: Annotated[bool, typer.Option("--now", help="at once, leaving what runs on the hosts to `clean`")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="immediately, without stopping tasks on the hosts; `clean` removes them")
+    ] = False,
 ) -> None:
-    """End a run that is worked on, as SIGTERM does: what runs on the hosts is stopped, what there is is kept."""
+    """End an active run, as SIGTERM does: its tasks on the hosts are stopped, its results so far are kept."""
     asked = asked_for(context, cluster_conf, test_conf)
     folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     raise typer.Exit(stopping.stop(folder, sys.stdout, at_once=now))
@@ -179,7 +181,7 @@ def plan(
     case: CaseOption = None,
     sets: SetOption = None,
     repeat: RepeatOption = None,
-    settings: Annotated[bool, typer.Option("--settings", help="each case's settings and where each stands")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="each case's settings and where each is set")] = False,
 ) -> None:
     """Print what a run would do, as JSON, without touching a host; or the settings of its cases, as tables."""
     asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj)
@@ -197,7 +199,7 @@ def plan(
 @app.command()
 @selecting
 def check(asked: Request) -> None:
-    """Check every host at once, changing nothing; exit code 3 where one cannot take part."""
+    """Check all hosts in parallel, changing nothing; exit code 3 if one cannot take part."""
     prepared = prepare(asked.settings(), new_run_id())
     with connected(prepared.settings.cluster) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
@@ -222,7 +224,7 @@ def trust(
 @app.command()
 @selecting
 def diagnose(asked: Request) -> None:
-    """Find why hosts do not get together: ssh, names, interface, port, gloo, small and full messages."""
+    """Find out why hosts cannot communicate: ssh, names, interface, port, gloo, small and full messages."""
     raise typer.Exit(starting.diagnose(asked.settings()))
 
 
@@ -237,10 +239,10 @@ def clean(
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Remove what a run left on the hosts: its containers or processes and its log folders, nobody else's."""
+    """Remove what a run left on the hosts: its containers or processes and its log folders, nothing of other runs."""
     asked = asked_for(context, cluster_conf, test_conf)
     folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
-    if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or of before it had a journal
+    if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or one that has no journal yet
         settings = asked.settings()
         folder = folder or result_root(settings) / run_id
     else:
@@ -260,11 +262,11 @@ def clean(
 @app.command()
 def verify(
     context: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or its folder, wherever that is now")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or the present path of its folder")],
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Check offline that a result folder is what its run left: every file, number and verdict; exit code 1 if not."""
+    """Check offline that a result folder is unchanged: its files, numbers and verdicts; exit code 1 if not."""
     folder = Path(run_id)
     if not folder.is_dir():
         folder = find_run(run_id, asked_for(context, cluster_conf, test_conf).test_conf, DEFAULT_TEST)

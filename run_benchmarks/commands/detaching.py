@@ -10,7 +10,7 @@ CONSOLE_FILE = "console.log"
 
 
 def go_to_the_background(folder: Path) -> bool:
-    """Fork; True in the child, which has no terminal any more and writes to console.log. No thread runs yet."""
+    """Fork; True in the child, which has no terminal and writes to console.log. No thread runs yet."""
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork() != 0:

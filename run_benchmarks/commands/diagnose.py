@@ -39,7 +39,7 @@ FULL = "full"
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One step of the ladder: `problems` names the hosts that fail it; without any it holds."""
+    """One step of the ladder: `problems` names the hosts that fail it; empty if it passed."""
 
     name: str
     problems: tuple[str, ...] = ()

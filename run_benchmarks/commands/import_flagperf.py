@@ -19,7 +19,7 @@ TreeArgument = Annotated[
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="where the files go; default: this repository", file_okay=False)
 ]
-OverwriteFilesOption = Annotated[bool, typer.Option("--overwrite", help="replace files that are there and differ")]
+OverwriteFilesOption = Annotated[bool, typer.Option("--overwrite", help="replace existing files that differ")]
 
 
 def import_flagperf(tree: TreeArgument, output: OutputOption = ROOT, overwrite: OverwriteFilesOption = False) -> None:

@@ -36,20 +36,26 @@ VersionOption = Annotated[
 ClusterConfOption = Annotated[
     Path | None,
     typer.Option(
-        "--cluster-conf", metavar="F", dir_okay=False, help="the hosts; default: run_benchmarks/config/cluster_conf.py"
+        "--cluster-conf",
+        metavar="F",
+        dir_okay=False,
+        help="file with the hosts; default: run_benchmarks/config/cluster_conf.py",
     ),
 ]
 TestConfOption = Annotated[
     Path | None,
     typer.Option(
-        "--test-conf", metavar="F", dir_okay=False, help="the cases; default: run_benchmarks/config/test_conf.py"
+        "--test-conf",
+        metavar="F",
+        dir_okay=False,
+        help="file with the cases; default: run_benchmarks/config/test_conf.py",
     ),
 ]
-HostsOption = Annotated[str | None, typer.Option("--hosts", help="these of HOSTS alone, in this order", metavar="A,B")]
-ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="HOSTS without these", metavar="A,B")]
+HostsOption = Annotated[str | None, typer.Option("--hosts", help="only these of HOSTS, in this order", metavar="A,B")]
+ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="leave out these of HOSTS", metavar="A,B")]
 CaseOption = Annotated[
     list[str] | None,
-    typer.Option("--case", metavar="NAME", help="this of CASES alone; a pattern (*, ?) names several; repeatable"),
+    typer.Option("--case", metavar="NAME", help="only this one of CASES; a pattern (*, ?) matches several; repeatable"),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -59,13 +65,13 @@ SetOption = Annotated[
         help="a setting of either file, CASE.key=V of a case or CASE.overrides.key=V of its config; repeatable",
     ),
 ]
-RepeatOption = Annotated[int | None, typer.Option("--repeat", metavar="N", help="rounds of every case")]
-DetachOption = Annotated[bool, typer.Option("--detach", help="go on in the background; see `status` and `attach`")]
+RepeatOption = Annotated[int | None, typer.Option("--repeat", metavar="N", help="number of rounds of every case")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="run in the background; see `status` and `attach`")]
 SaveOption = Annotated[
     Path | None,
-    typer.Option("--save-baseline", help="keep what the cases measure as a baseline, if all passes", metavar="F"),
+    typer.Option("--save-baseline", help="save the measurements as a baseline if all cases pass", metavar="F"),
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="even where that file is there already")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="replace that file if it exists")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder")
 ]

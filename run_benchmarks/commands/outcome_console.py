@@ -38,7 +38,7 @@ def _last_attempts(folder: Path) -> Iterator[RoundRecord]:
     for path in folder.glob("round*/round.json"):
         try:
             record = RoundRecord.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):  # its round has been reported as it was judged
+        except (OSError, ValidationError):  # its round was already reported when it was judged
             continue
         if record.round not in found or record.attempt > found[record.round].attempt:
             found[record.round] = record

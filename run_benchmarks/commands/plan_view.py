@@ -27,5 +27,5 @@ def setting_rows(case: dict[str, Any]) -> list[tuple[str, str, str]]:
     values = {**case, "repeat": len(case["rounds"])}
     own = [(key, repr(values[key]), origin) for key, origin in case["origins"].items()]
     of_config = [(key, repr(case["config"][key]), origin) for key, origin in case["config_origins"].items()]
-    # Where the benchmark leaves a setting open, the case's own row has the value that counts.
+    # If the benchmark leaves a setting open, the case's own row has the effective value.
     return own + [row for row in of_config if row[0] not in case["origins"]]

@@ -48,7 +48,7 @@ def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path 
 
 
 def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
-    """Folders with runs, the nearest first; the default file may be invalid, since the run need not belong to it."""
+    """Folders with runs, in search order; the default file may be invalid, since the run need not belong to it."""
     found = []
     for file in (test_conf, default_test):
         try:

@@ -148,7 +148,7 @@ def _climb(ladder: Ladder) -> int:
 
 def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
     if detach and not go_to_the_background(folder):
-        print(f"{folder.name} runs in the background. Follow it, see how it stands, end it:")
+        print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
         for word in ("attach", "status", "stop"):
             print(f"  {own_command(word, run_word(folder))}")
         return EXIT_PASS

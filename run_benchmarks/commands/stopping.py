@@ -20,9 +20,10 @@ NOTE_SECONDS = 5.0
 
 
 def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
-    """End the run as SIGTERM does, and show its log meanwhile; `at_once`: as a second Ctrl-C, without cleaning up.
+    """End the run as SIGTERM does, and show its log meanwhile; `at_once`: immediately, as a second Ctrl-C does, without
+    cleaning up.
 
-    A controller that was already told to end is only waited for: a second signal would end it at once.
+    A controller that was already told to end is only waited for: a second signal would end it immediately.
 
     Returns:
         0 once the run has ended cleanly, 1 if its controller exited otherwise.
@@ -50,7 +51,7 @@ def _controller(folder: Path) -> Controller:
         raise JournalError(f"{folder}: no controller works on this run{_how_it_stands(folder)}")
     controller = controller_of(folder)
     if controller is None:
-        raise JournalError(f"{folder}: {LOCK_FILE} is held and does not say by whom: end that process with kill -TERM")
+        raise JournalError(f"{folder}: {LOCK_FILE} is held by an unknown process: find it and end it with kill -TERM")
     if not controller.is_here:
         raise JournalError(
             f"{folder}: its controller is process {controller.pid} on the head node {controller.host}: stop it there"
@@ -60,11 +61,11 @@ def _controller(folder: Path) -> Controller:
 
 def _how_it_stands(folder: Path) -> str:
     past = controller_of(folder)
-    ways = f"`{_command('resume', folder)}` goes on with it, `{_command('clean', folder)}` removes what it left"
+    ways = f"`{_command('resume', folder)}` continues it, `{_command('clean', folder)}` removes what it left"
     if past is not None and not past.is_here:
         return (
             f" that can be seen from here; it was begun on the head node {past.host} (process {past.pid}): look there. "
-            f"Where that is gone: {ways}"
+            f"If that head node is lost: {ways}"
         )
     with contextlib.suppress(JournalError):
         ended = Journal(folder).read().run_ended
@@ -128,5 +129,8 @@ def _outcome(folder: Path, out: TextIO) -> int:
     if controller_of(folder) is None:  # removed at a clean end
         print(f"{folder.name}: ended", file=out)
         return EXIT_PASS
-    print(f"{folder.name}: its controller exited at once; remove what it left: `{_command('clean', folder)}`", file=out)
+    print(
+        f"{folder.name}: its controller exited immediately; remove what it left: `{_command('clean', folder)}`",
+        file=out,
+    )
     return EXIT_FAIL

@@ -82,7 +82,7 @@ def verify(folder: Path) -> Findings:
             known |= _check_files(folder, name, record, findings)
     for name in all_files(folder):
         if name not in known:
-            findings.add(name, "added: neither seal.json nor a round.json knows it")
+            findings.add(name, "added: neither seal.json nor a round.json lists it")
     findings.files = len(known)
     if run is not None:
         _check_code(folder, run, findings)

@@ -4,14 +4,14 @@
 # "user@host:port", or {"host": ..., "user": ..., "port": ..., "key": ...}. "localhost" needs neither ssh nor Docker.
 HOSTS = ["localhost"]
 
-# How to reach them; without effect for localhost. What is set here goes before ~/.ssh/config.
+# How to reach them; without effect for localhost. Values here take precedence over ~/.ssh/config.
 # SSH_PORT = 22
-# SSH_USER = "root"                          # default: who runs run.py
+# SSH_USER = "root"                          # default: the user who runs run.py
 # SSH_KEY = "~/.ssh/id_ed25519"              # default: the agent's and the default keys
 # KNOWN_HOSTS = "~/.ssh/known_hosts"         # `run.py trust` records unknown keys here
 # SSH_CONFIG = ""                            # default: ~/.ssh/config and the system's; "" uses none
 
-# The first port to try for torchrun's master; one that is free is taken each round.
+# The first port to try for torchrun's master; each round takes the first free one.
 # MASTER_PORT = 29500
 
 # Seconds for which a host may be out of reach during a round before it is given up.

@@ -6,7 +6,7 @@ VENDOR = "cpu"
 # "docker": a fresh container on each host and round. "process": processes under the host's own Python.
 RUNTIME = "process"
 
-# It should be "debug", "info", "warning" or "error".
+# What the console shows: one of "debug", "info", "warning", "error".
 FLAGPERF_LOG_LEVEL = "info"
 
 # Seconds between two samples of the host monitors, and the longest time a round may take.
@@ -16,10 +16,10 @@ TIME_LIMIT = 3600
 # The longest time that all rounds of a run may take together, preparation included.
 # RUN_TIME_LIMIT = 86400
 
-# A round in which no rank writes anything for so many seconds is stopped, with the stacks of its ranks.
+# A round is stopped, and the stacks of its ranks are kept, if a rank makes no progress for this many seconds.
 # STALL_LIMIT = 1800
 
-# How much of one node's files is brought in a round, and of what its tasks themselves print.
+# Limits per node and round: the files that are collected, and the output that its tasks themselves print.
 # MAX_COLLECT_BYTES = "16G"
 # MAX_COLLECT_FILES = 20000
 # MAX_OUTPUT_BYTES = "1M"
@@ -31,16 +31,16 @@ CLEAR_CACHES = False
 # FLAGPERF_PATH_HOST = "/home/flagperf/training"
 # FLAGPERF_LOG_PATH_HOST = FLAGPERF_PATH_HOST + "/result/"
 
-# For RUNTIME "docker" alone: options of the containers, their shared memory, how images are made.
+# Only for RUNTIME "docker": options of the containers, their shared memory, how images are made.
 # ACCE_CONTAINER_OPT = " --gpus all"         # default: the vendor's
 # ACCE_VISIBLE_DEVICE_ENV_NAME = "CUDA_VISIBLE_DEVICES"
 # SHM_SIZE = "32G"
 # PIDS_LIMIT = 32768                         # processes and threads of one container
 # BASE_IMAGE = "nvcr.io/nvidia/pytorch:25.12-py3"
 # PIP_SOURCE = "https://pypi.org/simple"
-# IMAGE_OPTIONS = {"flash_attn": "2.8.3"}    # what else the vendor's template can build in
+# IMAGE_OPTIONS = {"flash_attn": "2.8.3"}    # what else the vendor's template can install
 # WHEELHOUSE = "/path/to/wheels"             # for sites without a package index
-# IMAGE = "my/finished-image:tag"            # take this one instead of building
+# IMAGE = "my/finished-image:tag"            # use this one instead of building
 
 # The cases to run, by name.
 CASES = ["NETWORK_ALLREDUCE_CPU_1X2"]
@@ -55,7 +55,7 @@ NETWORK_ALLREDUCE_CPU_1X2 = {
     "repeat": 1,
     "nnodes": 1,
     "nproc": 2,
-    # Limits of this case alone, in seconds, and how often a round that failed is tried again.
+    # Limits of this case, in seconds, and how often a failed round is run again.
     # "time_limit": 600,
     # "stall_limit": 120,
     # "retries": 1,

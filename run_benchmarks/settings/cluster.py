@@ -104,26 +104,26 @@ class ClusterConf(BaseModel):
         min_length=1, description="names or IP addresses of the hosts, each also as user@host:port or a dict"
     )
     SSH_PORT: Port = Field(22, description="where sshd listens")
-    SSH_USER: UserName = Field(default_factory=_user, description="who logs in; by default who runs run.py")
+    SSH_USER: UserName = Field(default_factory=_user, description="login user; by default the user who runs run.py")
     SSH_KEY: Path | None = Field(None, description="a private key file; none: the agent's and the default keys")
     KNOWN_HOSTS: Path = Field(
         Path("~/.ssh/known_hosts"), description="the hosts' keys; `run.py trust` records them here"
     )
     SSH_CONFIG: str | None = Field(
-        None, description='OpenSSH client configuration; none: ~/.ssh/config and the system\'s, "": not used'
+        None, description='OpenSSH client configuration; none: ~/.ssh/config and the system\'s, "": ignore both'
     )
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
-        "auto", description="of NCCL and Gloo, on every host; auto: the one that reaches the first host"
+        "auto", description="interface of NCCL and Gloo on every host; auto: the one that reaches the first host"
     )
     LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
     MAX_LOAD: Load | None = Field(
-        None, description="runnable tasks a core above which a host fails the check; none: a warning above 0.5"
+        None, description="runnable tasks per core above which a host fails the check; none: a warning above 0.5"
     )
-    ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators that somebody uses are a warning, no failure")
+    ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators in use cause a warning, not a failure")
     MIN_HOSTS: Count | None = Field(
         None,
-        description="how many hosts have to pass the check for the run to go on without the others; none: all",
+        description="how many hosts must pass the check for the run to continue without the others; none: all",
     )
 
     _access: dict[str, HostAccess] = PrivateAttr(default_factory=dict)

@@ -38,10 +38,10 @@ class TestConf(BaseModel):
     RUNTIME: RuntimeName = Field(
         "docker", description="a fresh container on each host and round, or processes under the host's own Python"
     )
-    TEST_TYPE: Literal["default"] = Field("default", description="FlagPerf's; it has this value alone")
+    TEST_TYPE: Literal["default"] = Field("default", description="a key of FlagPerf; this is its only value")
     ACCE_CONTAINER_OPT: Options | None = Field(
         None,
-        description="options of the containers beside the vendor's own, which they replace where both say something",
+        description="options of the containers in addition to the vendor's, which they override",
     )
     ACCE_VISIBLE_DEVICE_ENV_NAME: VariableName | None = Field(
         None, description="the variable that names the devices of a node; none: the vendor's"
@@ -50,7 +50,7 @@ class TestConf(BaseModel):
     PIP_TRUSTED_HOST: str | None = Field(
         None,
         min_length=1,
-        description="host[:port] of PIP_SOURCE, to take it unencrypted or with an unknown certificate",
+        description="host[:port] of PIP_SOURCE, to accept it unencrypted or with an unknown certificate",
     )
     FLAGPERF_PATH_HOST: HostFolder | None = Field(
         None, description="where our files live on the hosts; none: .clusterdyno in the user's home"
@@ -60,7 +60,7 @@ class TestConf(BaseModel):
     )
     FLAGPERF_LOG_PATH_HOST: HostFolder | None = Field(
         None,
-        description="logs on the hosts and results here; none: result/ below the former, result/ of the repository",
+        description="logs on the hosts and results on the head node; none: result/ of our folder and of the repository",
     )
     FLAGPERF_LOG_PATH_CONTAINER: HostFolder = Field(
         "/workspace/result", description="where a container writes its logs"
@@ -72,10 +72,10 @@ class TestConf(BaseModel):
     PIDS_LIMIT: Number = Field(32768, description="processes and threads of one container")
     MAX_COLLECT_BYTES: Size = Field(
         16 << 30,
-        description="how much of a node's files is brought in a round ([reliability](reliability.md#limits))",
+        description="size of one node's files that are collected per round ([reliability](reliability.md#limits))",
     )
-    MAX_COLLECT_FILES: Number = Field(20_000, description="how many files of one node are brought in a round")
-    MAX_OUTPUT_BYTES: OutputSize = Field(1 << 20, description="how much is kept of what a task itself prints")
+    MAX_COLLECT_FILES: Number = Field(20_000, description="number of one node's files that are collected per round")
+    MAX_OUTPUT_BYTES: OutputSize = Field(1 << 20, description="how much of a task's own output is kept")
     CLEAR_CACHES: bool = Field(
         False, description="whether to drop the hosts' page cache before each round (needs root)"
     )
@@ -83,8 +83,10 @@ class TestConf(BaseModel):
     WHEELHOUSE: Path | None = Field(
         None, description="a folder made by `pip download`, for image builds without a package index"
     )
-    IMAGE: str | None = Field(None, description="a finished image: none is built then")
-    IMAGE_OPTIONS: dict[str, str] = Field({}, description="values for the vendor's image template, over its own")
+    IMAGE: str | None = Field(None, description="a finished image, used instead of building one")
+    IMAGE_OPTIONS: dict[str, str] = Field(
+        {}, description="values for the vendor's image template, which override its own"
+    )
     PYTHON: str | None = Field(
         None, description="the interpreter on the hosts; none: the image's, python3 without containers"
     )
@@ -100,7 +102,7 @@ class TestConf(BaseModel):
     BASELINE: Path | None = Field(
         None, description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))"
     )
-    BASELINE_PERCENT: Percent = Field(10.0, description="how many percent worse than BASELINE fail a case")
+    BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
 
     @property
     def in_containers(self) -> bool:

@@ -130,7 +130,7 @@ def test_a_stranger_with_the_controller_s_pid_is_never_signalled(tmp_path: Path)
 def test_a_lock_that_names_nobody(tmp_path: Path) -> None:
     with controlling(tmp_path):
         (tmp_path / LOCK_FILE).write_text("")
-        with pytest.raises(JournalError, match="does not say by whom"):
+        with pytest.raises(JournalError, match="held by an unknown process"):
             stopping.stop(tmp_path, io.StringIO())
 
 

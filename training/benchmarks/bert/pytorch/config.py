@@ -16,16 +16,16 @@ class Config(TrainingConfig):
     """BERT (Devlin et al. 2019) with masked tokens and next sentences; the defaults are BERT-Large's sizes."""
 
     ffn_hidden_size: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
-    vocab_size: int = Field(30528, ge=8, description="tokens that are told apart (BERT's 30522, padded to 8)")
+    vocab_size: int = Field(30528, ge=8, description="number of distinct tokens (BERT's 30522, padded to 8)")
     max_position_embeddings: int = Field(512, ge=2, description="positions that have an embedding")
     max_seq_length: int = Field(512, ge=16, description="tokens of a sample")
     max_predictions_per_seq: int = Field(76, ge=1, description="masked tokens of a sample at most")
-    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of embeddings and layer outputs")
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of the attention's weights")
-    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of embeddings and layer outputs")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the attention weights")
+    synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
     train_files: str = Field("2048_shards_uncompressed/part*.hdf5", description="training shards in data_dir (pattern)")
     eval_file: str = Field("eval_set_uncompressed/part_eval_10k.hdf5", description="evaluation samples in data_dir")
-    target_mlm_accuracy: float | None = Field(None, gt=0, le=1, description="part of masked tokens to find")
+    target_mlm_accuracy: float | None = Field(None, gt=0, le=1, description="fraction of masked tokens to predict")
 
     optimizer: Literal["adamw", "adam", "lamb"] = Field("lamb", description="adam: weight decay is part of the loss")
     eps: float = Field(1e-6, gt=0, description="added to the root of the second moment")

@@ -12,12 +12,12 @@ ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
 class Config(TrainingConfig):
     """CPM (Zhang et al. 2020), a GPT-2 on Chinese text; the defaults are CPM-1-medium's sizes."""
 
-    vocab_size: int = Field(30000, ge=8, description="tokens that are told apart")
+    vocab_size: int = Field(30000, ge=8, description="number of distinct tokens")
     max_position_embeddings: int = Field(1024, ge=2, description="positions that have an embedding")
     seq_length: int = Field(200, ge=2, description="tokens of a sample that the model reads")
-    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of embeddings and layer outputs")
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of the attention's weights")
-    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of embeddings and layer outputs")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the attention weights")
+    synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
     synthetic_noise: float = Field(0.03, ge=0, le=1, description="part of the synthetic data's tokens that are random")
     train_file: str = Field("train.txt", description="training text in data_dir: one document a line, UTF-8")
     eval_file: str = Field("valid.txt", description="evaluation text in data_dir")

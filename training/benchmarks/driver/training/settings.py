@@ -46,15 +46,15 @@ class TrainingConfig(CaseConfig):
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     max_grad_norm: float | None = Field(None, gt=0, description="gradients are scaled down to this norm; None: never")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="course after the warm-up")
-    warmup: float = Field(0.0, ge=0, lt=1, description="part of lr_decay_steps in which the rate rises from 0")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="shape after the warm-up")
+    warmup: float = Field(0.0, ge=0, lt=1, description="fraction of lr_decay_steps in which the rate rises from 0")
     lr_decay_steps: int | None = Field(
         None, ge=1, description="steps until the lowest rate; None: all steps of the run"
     )
     min_lr_ratio: float = Field(0.0, ge=0, le=1, description="lowest rate / learning_rate")
 
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
-    init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16; it adapts itself")
+    init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
     tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
     strategy: Literal["ddp", "fsdp"] = Field("ddp", description="data parallelism: replicas, or FSDP2's shards")
     activation_checkpointing: bool = Field(False, description="whether blocks are computed again in the backward pass")
@@ -75,7 +75,7 @@ class TrainingConfig(CaseConfig):
         None, description="folder for checkpoints; all ranks must see the same (a shared file system on several nodes)"
     )
     checkpoint_interval_steps: int | None = Field(None, ge=1, description="steps between two checkpoints")
-    resume: bool = Field(False, description="whether to go on from the last checkpoint in checkpoint_dir, if any")
+    resume: bool = Field(False, description="whether to continue from the last checkpoint in checkpoint_dir, if any")
     peak_tflops: float | None = Field(
         None, gt=0, description="peak of one device for MFU; None: the datasheet's, where the device is known"
     )

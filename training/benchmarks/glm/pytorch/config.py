@@ -15,16 +15,16 @@ SPECIAL_TOKENS = 3
 class Config(TrainingConfig):
     """GLM (Du et al. 2022), trained to choose the right answer (ReCoRD); the defaults are GLM-Large's sizes."""
 
-    vocab_size: int = Field(30592, ge=8, description="tokens that are told apart")
+    vocab_size: int = Field(30592, ge=8, description="number of distinct tokens")
     max_position_embeddings: int = Field(512, ge=2, description="positions, and positions in an answer")
     max_seq_length: int = Field(512, ge=8, description="tokens of a choice: question and answer")
     num_choices: int = Field(10, ge=2, description="answers of a training sample: more are left out, fewer padded")
     answer_length: int = Field(
         8, ge=1, description="tokens of an answer: synthetic data's; about those of files (FLOPs)"
     )
-    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of embeddings and layer outputs")
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropped part of the attention's weights")
-    synthetic_tokens: int = Field(100, ge=2, description="different tokens of the synthetic data")
+    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of embeddings and layer outputs")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the attention weights")
+    synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
     train_files: str = Field(
         "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/*_sparse.hdf5", description="training files in data_dir (pattern)"
     )

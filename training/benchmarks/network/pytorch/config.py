@@ -63,7 +63,7 @@ _TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "gather", "scatter", *_PAIRWI
 class Config(CaseConfig):
     """One sweep of one collective over message sizes, by all ranks or by groups; or one of ml-engineering's tools."""
 
-    tool: Tool = Field("sweep", description="what runs: the sweep, or a question of ml-engineering's network tools")
+    tool: Tool = Field("sweep", description="what runs: the sweep, or a tool of ml-engineering or of nccl-tests")
     collective: CollectiveName = Field("all_reduce", description="the collective that is measured")
     dtype: DType = Field("float32", description="element type of the buffers")
     sizes: str = Field(
@@ -95,7 +95,7 @@ class Config(CaseConfig):
     expected_link: str | float | None = Field(
         None, description="the link between hosts: a name of links.json, or its GB/s in one direction"
     )
-    expected_links: int = Field(1, ge=1, description="how many such links each host has in use at once")
+    expected_links: int = Field(1, ge=1, description="how many such links each host uses in parallel")
 
     @field_validator("sizes", mode="before")
     @classmethod
