@@ -119,11 +119,11 @@ def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
 
 
 def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
-    """The tables of a round for the console; none if hosts sent data that cannot be shown."""
+    """The tables of a round for the console; a sentence if hosts sent data that cannot be shown."""
     try:
         return tuple(outcome_of(case).console(measured_case(case), measured_round(record)))
-    except Exception:  # noqa: BLE001 - the report says why
-        return ()
+    except Exception as error:  # noqa: BLE001 - the tables of all rounds are not lost for what one of them holds
+        return (Paragraph(text=f"{case.name} round {record.round}: {failure(error)}"),)
 
 
 def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
