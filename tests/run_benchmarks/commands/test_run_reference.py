@@ -129,7 +129,7 @@ def test_every_printed_command_runs_as_printed(folder: Path, tmp_path: Path) -> 
         answer = paste(line, cwd=Path("/"))
         assert answer.returncode in (0, 1) and "not found" not in answer.stderr, answer
     answer = paste(printed[0].replace(" resume ", " resume --help "), cwd=Path("/"))
-    assert answer.returncode == 0 and "Go on with a run" in answer.stdout
+    assert answer.returncode == 0 and "Continue a run" in answer.stdout
 
 
 def test_a_path_that_needs_quotes_is_quoted(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
