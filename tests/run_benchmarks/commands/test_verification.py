@@ -215,7 +215,7 @@ def test_a_seal_leads_nowhere_else(folder: Path) -> None:
 
 
 def test_no_run(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(NoRunError, match="not the folder of a run"):
+    with pytest.raises(NoRunError, match="not the folder of a completed run"):
         verify(tmp_path)
     with controlling(folder), pytest.raises(NoRunError, match="a controller works on this run"):
         report(folder, print)
