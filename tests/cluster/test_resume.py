@@ -167,7 +167,7 @@ def test_a_round_whose_tasks_are_gone_is_run_again(controller: Controller) -> No
     assert ends == [(1, "aborted"), (2, "pass")]
     controller.configure_test({"ONLY": {**SOME, "time_limit": 200.0}}, **PROCESS)
     answer = controller.call("resume", run.name)
-    assert answer.exit_code == 2 and "another than when it began" in answer.output
+    assert answer.exit_code == 2 and "the plan changed since the run started" in answer.output
     answer = controller.call("resume", "run19990101000000")
     assert answer.exit_code == 2 and "expected the name of a run in" in answer.output
 

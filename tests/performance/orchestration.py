@@ -66,6 +66,7 @@ def _measure(controller: Controller, bed: TestBed, effort: Effort) -> list[Row]:
     for number in range(1, effort.repeats + 1):
         _configure(controller, iterations, rounds=1)
         plan = _plan(controller)
+        _write_case_files(plan, bed)
         floors.append(_timed(lambda plan=plan: _floor(plan, bed)))  # type: ignore[misc]
         seconds, peak, answer = _run(controller)
         singles.append(seconds)
@@ -156,6 +157,14 @@ def _floor(plan: Plan, bed: TestBed) -> None:
         raise RuntimeError("the floor failed:\n" + "\n".join(outputs))
 
 
+def _write_case_files(plan: Plan, bed: TestBed) -> None:
+    """Write the case.json that the ranks read on each host: a run removes its own, and the floor's is not timed."""
+    case = plan.cases[0]
+    for host, node in zip(bed.hosts, case.rounds[0].nodes, strict=True):
+        script = 'mkdir -p "${1%/*}" && printf %s "$2" >"$1"'
+        host.exec(["sh", "-c", script, "sh", node.case_file_host, case.case_file.text])
+
+
 def _docker_run(node: NodePlan, plan: Plan) -> str:
     argv = list(node.workload.argv)
     python, split = argv[0], argv.index("--")
@@ -163,7 +172,10 @@ def _docker_run(node: NodePlan, plan: Plan) -> str:
     torchrun = dict(zip(options[::2], options[1::2], strict=True))
     torchrun["--master_port"] = str(plan.cases[0].rounds[0].port_from + 100)
     words = ["docker", "run", "--rm", "--network", "host", "--init"]
-    words += ["-v", f"{plan.code_dir_host}:{node.workdir}:ro", "-w", node.workdir]
+    words += ["-w", node.workdir]
+    for mount in node.mounts:
+        if mount.read_only:  # the code and the case.json
+            words += ["-v", f"{mount.source}:{mount.target}:ro"]
     for name, value in {**node.workload.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "2"}.items():
         words += ["-e", f"{name}={value}"]
     words += [node.image or "", python, "-m", "torch.distributed.run"]
