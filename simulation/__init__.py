@@ -1,0 +1,1 @@
+"""Simulation of AI clusters on a laptop: topologies, collectives as flows, and the analytical model."""

@@ -1,0 +1,101 @@
+"""Reads a workload CSV of training/benchmarks/aicb (or of AICB): one iteration of one rank, a row an operation."""
+
+import argparse
+from pathlib import Path
+
+from simulation.analytical.header import WorkloadHeader
+from simulation.analytical.rows import (
+    ALL,
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    DP,
+    DP_EP,
+    EMBEDDING,
+    EP,
+    EP_TP,
+    NONE,
+    PP,
+    REDUCESCATTER,
+    TP,
+)  # fmt: skip
+from simulation.analytical.workload import LineSource
+from simulation.common.errors import input_problem
+
+COLLECTIVE = {
+    "all_reduce": ALLREDUCE,
+    "all_gather": ALLGATHER,
+    "all_gather_into_tensor": ALLGATHER,
+    "reduce_scatter": REDUCESCATTER,
+    "reduce_scatter_tensor": REDUCESCATTER,
+    "all_to_all": ALLTOALL,
+    "broadcast": BROADCAST,
+    "reduce": BROADCAST,
+}
+GROUP = {
+    "tp_group": TP,
+    "dp_group": DP,
+    "ep_group": EP,
+    "ep_dp_group": DP_EP,
+    "ep_tp_group": EP_TP,
+    "pp_group": PP,
+    "embedding_group": EMBEDDING,
+    "all": ALL,
+}
+_SENDS = ("isend",)
+
+
+def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
+    """The first iteration of the file. Sizes of groups are those of its parameters' record, else of its rows.
+
+    Raises:
+        InputProblems: the file is malformed or has no iteration.
+    """
+    from training.benchmarks.aicb.errors import WorkloadFileError
+    from training.benchmarks.aicb.workload import Workload
+
+    try:
+        workload, args = Workload.load(path)
+    except WorkloadFileError as error:
+        raise input_problem("-w", None, str(error)) from None
+    items = list(workload.epoch(1)) if workload.iterations else []
+    if not items:
+        raise input_problem("-w", path, "has no iteration: no row epoch_end after the set-up's")
+    lines, sends, untimed = [], [], 0
+    sizes: dict[str, int] = {}
+    for item in items:
+        kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP[item.comm_group.name]
+        if group and item.comm_group_size:
+            sizes.setdefault(group, item.comm_group_size)
+        if kind in _SENDS:
+            sends.append(int(item.comm_bytes))
+        elif kind == "computation":
+            untimed += item.elapsed_time is None
+            lines.append(_line(item.stage, NONE, "", 0, int(item.elapsed_time or 0)))
+        elif kind in COLLECTIVE:
+            lines.append(_line(item.stage, COLLECTIVE[kind], group, int(item.comm_bytes), 0))
+    notes = [f"{untimed} computations have no time and count as 0: fill them with --aiob_enable"] if untimed else []
+    if args is not None:
+        sizes |= {TP: args.tensor_model_parallel_size, EP: args.expert_model_parallel_size}
+    pp = args.pipeline_model_parallel if args is not None else 2 if sends else 1
+    if sends and args is None and arguments.pp is None:
+        raise input_problem(
+            "--pp", None, f"is missing: {path} sends between stages but does not say how many there are"
+        )
+    micro_batches = max(1, len(sends) if pp > 1 else 1)
+    header = WorkloadHeader(
+        sizes.get(TP, 1), sizes.get(EP, 1), pp, 1, micro_batches, args.world_size if args is not None else 0,
+        sum(sends) // len(sends) if sends else 0, len(lines), False, tuple(notes),
+    )  # fmt: skip
+    return LineSource(path, header, lines)
+
+
+def _line(stage: str, collective: str, group: str, size: int, time_ns: int) -> bytes:
+    """A row: forward and backward work in their columns; what a stage does once an iteration in the last."""
+    cell = f"{collective}_{group}" if group else collective
+    phases = [["0", NONE, "0"] for _ in range(3)]
+    at = 0 if stage.startswith("forward") else 1 if stage.startswith("backward") else 2
+    phases[at] = [str(time_ns), cell, str(size)]
+    name = stage.replace(" ", "_") or "computation"
+    return " ".join([name, "-1", *(cell for phase in phases for cell in phase), "0"]).encode()

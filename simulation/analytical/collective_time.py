@@ -1,0 +1,127 @@
+"""The time of one collective in the default dialect, with every input that decided it."""
+
+from typing import NamedTuple
+
+from simulation.analytical import efficiency
+from simulation.analytical.busbw_file import BusBandwidths
+from simulation.analytical.latency import latency_us
+from simulation.analytical.machine import Question
+from simulation.analytical.original.bandwidth import reach, share
+from simulation.analytical.original.model import SMALL, SMALL_US
+from simulation.analytical.placement import GroupPlacement, place, ranks_and_stride
+from simulation.analytical.repairs import ALGORITHM, EFFICIENCY, GIGABYTE, GROUP_SIZE, OWN_GROUP, PLACEMENT
+from simulation.analytical.repairs import SMALL as SMALL_REPAIR
+from simulation.analytical.rows import DP_EP, EP
+from simulation.analytical.ways import MEASURED, RING, TREE, Way, bus_factor, ways
+
+GIGA = {True: 1e9, False: float(1 << 30)}
+
+
+class Candidate(NamedTuple):
+    """A way with its time in us for one message: efficiency, the time that bandwidth takes, and the least time."""
+
+    way: Way
+    efficiency: float
+    bandwidth_us: float
+    latency_us: float
+    time_us: float
+
+
+class CollectiveTime(NamedTuple):
+    """The chosen candidate, and all that were considered."""
+
+    placed: GroupPlacement
+    chosen: Candidate
+    considered: tuple[Candidate, ...]
+
+
+class CollectiveTimes:
+    """Times of collectives in the groups of one question."""
+
+    def __init__(self, question: Question, repairs: frozenset[str], busbw: BusBandwidths | None) -> None:
+        self._question, self._repairs, self._busbw = question, repairs, busbw or {}
+        self._giga = GIGA[GIGABYTE in repairs]
+        self._placed: dict[tuple[str, bool], GroupPlacement] = {}
+        self._ways: dict[tuple[str, str, bool], list[Way]] = {}
+
+    def placed(self, group: str, weight: bool) -> GroupPlacement:
+        """Where the group stands; weight: for the weight-gradient phase (the original takes other sizes there)."""
+        known = self._placed.get((group, weight))
+        if known is None:
+            known = self._placed[group, weight] = self._place(group, weight)
+        return known
+
+    def time(self, collective: str, group: str, size: int, weight: bool) -> CollectiveTime:
+        """The time of a message of `size` bytes (above 0) in a group of at least 2.
+
+        Raises:
+            ValueError: the cluster has no path for the group.
+        """
+        placed = self.placed(group, weight)
+        key = collective, group, weight
+        possible = self._ways.get(key)
+        if possible is None:
+            possible = self._ways[key] = self._possible(placed, collective, group)
+        considered = tuple(self._candidate(way, placed, collective, group, size) for way in possible)
+        return CollectiveTime(placed, min(considered, key=lambda one: one.time_us), considered)
+
+    def _place(self, group: str, weight: bool) -> GroupPlacement:
+        question = self._question
+        if OWN_GROUP in self._repairs:
+            ranks, stride = ranks_and_stride(group, question.division, question.cluster.gpus)
+        else:
+            division, stride = question.division, 0
+            wide = division.dp // division.ep if group == DP_EP else division.dp
+            ranks = wide if weight else division.ep if group == EP else division.tp
+        if PLACEMENT in self._repairs:
+            return place(group, question.division, question.cluster)._replace(ranks=ranks)
+        taken = reach(question, group, ranks)
+        return GroupPlacement(ranks, stride, taken.servers, taken.per_server, float(taken.nics))
+
+    def _possible(self, placed: GroupPlacement, collective: str, group: str) -> list[Way]:
+        measured = self._busbw.get((group, collective))
+        if measured is not None:
+            return [Way(MEASURED, measured, "-busbw", "")]
+        if PLACEMENT not in self._repairs:
+            return self._original_ways(placed, collective)
+        found = ways(self._question.cluster, placed, collective)
+        return found if ALGORITHM in self._repairs else found[:1]
+
+    def _original_ways(self, placed: GroupPlacement, collective: str) -> list[Way]:
+        """With the original's placement, whose number of ranks need not be servers times GPUs in each."""
+        if placed.per_server < 1 or placed.servers < 1:
+            raise ValueError("the original's placement has no GPU of the group in a server")
+        around = placed._replace(ranks=placed.servers * placed.per_server)
+        found = ways(self._question.cluster, around, collective)
+        return found if ALGORITHM in self._repairs else found[:1]
+
+    def _candidate(self, way: Way, placed: GroupPlacement, collective: str, group: str, size: int) -> Candidate:
+        inside, tree = placed.servers == 1, way.algorithm == TREE
+        if GROUP_SIZE in self._repairs:
+            least = latency_us(placed.ranks, inside, tree)
+        else:
+            least = float(SMALL_US.get(placed.ranks, 0))
+        part = self._efficiency(way, placed, collective, group, size)
+        carried = self._carried_us(way, placed, collective, size, part)
+        if SMALL_REPAIR not in self._repairs:
+            small = way.algorithm != MEASURED and 1 < size < SMALL
+            return Candidate(way, part, carried, least, least if small else carried)
+        if size >= efficiency.FIRST_SIZE:
+            return Candidate(way, part, carried, least, max(least, carried))
+        first = self._efficiency(way, placed, collective, group, efficiency.FIRST_SIZE)
+        at_first = max(least, self._carried_us(way, placed, collective, efficiency.FIRST_SIZE, first))
+        time = least + (at_first - least) * size / efficiency.FIRST_SIZE
+        return Candidate(way, part, carried, least, time)
+
+    def _efficiency(self, way: Way, placed: GroupPlacement, collective: str, group: str, size: int) -> float:
+        if way.algorithm == MEASURED:
+            return 1.0
+        if EFFICIENCY in self._repairs:
+            alone = placed.servers > 1 and placed.per_server == 1
+            return efficiency.efficiency(way.table, size, placed.servers, alone)
+        by_nvlink = placed.servers > 1 and way.limit == "NVLink" and way.algorithm == RING
+        limited = min(size, efficiency.LAST_SIZE)
+        return share(self._question, group, collective, placed.ranks, limited, by_nvlink)
+
+    def _carried_us(self, way: Way, placed: GroupPlacement, collective: str, size: int, part: float) -> float:
+        return size * bus_factor(collective, placed.ranks) / (way.bandwidth * self._giga * part) * 1e6

@@ -1,0 +1,186 @@
+"""Computes an iteration's time from a workload and a cluster's bandwidths: `python -m simulation analytical`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from simulation.analytical.busbw_file import read_busbw
+from simulation.analytical.chart import chart_page
+from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
+from simulation.analytical.evaluation import Evaluation
+from simulation.analytical.machine import Question
+from simulation.analytical.model import RepairedModel
+from simulation.analytical.options import add_options
+from simulation.analytical.original.model import OriginalModel
+from simulation.analytical.repairs import chosen_repairs, in_force
+from simulation.analytical.report import csv_chunks, report_text, settled
+from simulation.analytical.schedules import CLOSED
+from simulation.analytical.settings import divide, read_options
+from simulation.analytical.sources import open_source
+from simulation.analytical.times import Model, Overview
+from simulation.analytical.workload import RowSource
+from simulation.common.dialect import SIMAI, Repair, header
+from simulation.common.errors import InputProblems, MistakeList, input_problem
+from simulation.common.summary import JsonValue, Summary
+from simulation.common.writing import is_special, target, whole_file, write_whole
+
+HELP = "compute the time of a training iteration from a workload, in closed form"
+CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
+
+
+class Prepared(NamedTuple):
+    """All that a run needs. repairs: those in force, none in the original's dialect."""
+
+    source: RowSource
+    question: Question
+    model: Model
+    repairs: tuple[Repair, ...]
+    notes: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See VerbModule."""
+    add_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """See VerbModule."""
+    simai = arguments.dialect == SIMAI
+    prepared = _prepare(arguments, simai)
+    for note in prepared.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    evaluation = Evaluation(prepared.model, prepared.source, with_kinds=not simai)
+    if arguments.explain is not None:
+        return _explain(arguments.explain, prepared, evaluation)
+    totals = evaluation.totals()
+    warning = prepared.source.check_rows(evaluation.rows)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
+    overview = settled(prepared.model, evaluation, totals) if simai else prepared.model.overview(totals)
+    if prepared.model.meaningless:
+        print("warning: the original knows no bandwidth of a collective, and its result is no time", file=sys.stderr)
+    return _write(arguments, prepared, evaluation, overview, simai)
+
+
+def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
+    mistakes = MistakeList()
+    options = _collected(mistakes, lambda: read_options(arguments, simai))
+    busbw = _collected(mistakes, lambda: arguments.busbw and read_busbw(arguments.busbw))
+    source = _collected(mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, simai))
+    if simai:
+        for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
+            if given:
+                mistakes.add(flag, None, "is for the default dialect, not for --dialect simai")
+    if arguments.explain is not None:
+        written = {"--output": arguments.output, "-r": arguments.result, "-r_f": arguments.result_folder}
+        for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
+            if value is not None:
+                mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
+    mistakes.check()
+    assert options is not None and source is not None
+    division = divide(source.header, options.cluster, arguments, simai)
+    question = Question(options.cluster, division, options.overlaps)
+    notes = [*(f"{arguments.workload}: {note}" for note in source.header.notes), *options.notes]
+    if source.header.all_gpus not in (0, options.cluster.gpus):
+        notes.append(
+            f"-g is {options.cluster.gpus}, but {arguments.workload} was made for {source.header.all_gpus} GPUs"
+        )
+    if simai:
+        return Prepared(source, question, OriginalModel(question, busbw or None), (), tuple(notes))
+    chosen = chosen_repairs(arguments.without)
+    model = RepairedModel(question, chosen, busbw or None, arguments.schedule)
+    return Prepared(source, question, model, tuple(in_force(chosen)), tuple(notes))
+
+
+_Found = TypeVar("_Found")
+
+
+def _collected(mistakes: MistakeList, read: Callable[[], _Found]) -> _Found | None:
+    """What `read` gives; its mistakes join the others."""
+    try:
+        return read()
+    except InputProblems as problems:
+        mistakes.mistakes += problems.mistakes
+        return None
+
+
+def _write(
+    arguments: argparse.Namespace, prepared: Prepared, evaluation: Evaluation, overview: Overview, simai: bool
+) -> Summary:
+    prefix = f"{arguments.workload.stem}-" if arguments.result is None else arguments.result
+    beside = str((arguments.result_folder or Path()) / prefix) if prefix else f"{arguments.result_folder or '.'}/"
+    path = Path(beside + CSV_NAME) if arguments.output is None else target(arguments.output, prefix + CSV_NAME)
+    name = Path(prefix).name
+    _check_output(arguments, path)
+    about = _about(arguments, prepared, evaluation, overview)
+    written = [path]
+    if simai:
+        write_whole(path, csv_chunks(name, overview, evaluation, None))
+    else:
+        remarks = [header(prepared.repairs), _said(prepared.question)]
+        with ExitStack() as files:  # both take their places at the end, or neither
+            if not is_special(path):
+                written.append(path.with_suffix(".json"))
+                explained = files.enter_context(whole_file(written[-1]))
+                explained.writelines(json_chunks(about, prepared.repairs, prepared.model, evaluation))
+            files.enter_context(whole_file(path)).writelines(csv_chunks(name, overview, evaluation, remarks))
+    if arguments.visual == "1":
+        written.append(Path(beside + CHART_NAME))
+        write_whole(written[-1], [chart_page(name, overview)])
+    return Summary(report_text(overview, evaluation.rows, written), about | {"files": [str(one) for one in written]})
+
+
+def _check_output(arguments: argparse.Namespace, path: Path) -> None:
+    """Neither the CSV nor its JSON may take the place of an input, or of one another."""
+    if arguments.output is not None and arguments.result_folder is not None and arguments.visual == "0":
+        raise input_problem("-r_f", arguments.result_folder, f"has no effect beside --output {path}")
+    if is_special(path):
+        return
+    for place in (path, path.with_suffix(".json")):
+        for source in (arguments.workload, arguments.busbw):
+            if source is not None and place.resolve() == source.resolve():
+                raise input_problem("--output", place, "is an input of this run")
+    if path.suffix == ".json":
+        raise input_problem("--output", path, "names the CSV; the JSON beside it takes that name with .json")
+
+
+def _about(
+    arguments: argparse.Namespace, prepared: Prepared, evaluation: Evaluation, overview: Overview
+) -> dict[str, JsonValue]:
+    return {
+        "dialect": arguments.dialect,
+        "workload": str(arguments.workload),
+        "rows": evaluation.rows,
+        "schedule": arguments.schedule,
+        "busbw": None if arguments.busbw is None else str(arguments.busbw),
+        "notes": list(prepared.notes),
+        **inputs(prepared.question),
+        "summary": summary_data(overview),
+    }
+
+
+def _explain(text: str, prepared: Prepared, evaluation: Evaluation) -> Summary:
+    number = int(text) if text.isdecimal() else 0
+    row = evaluation.row(number) if number else None
+    if row is None:
+        raise input_problem("--explain", text, f"allowed is a row's number, 1 to {prepared.source.header.rows}")
+    try:
+        phases = prepared.model.explain(row[1])
+    except ValueError as error:
+        raise input_problem(prepared.source.place(number), None, str(error)) from None
+    name, place = row[0].decode("utf-8", "replace"), prepared.source.place(number)
+    data: dict[str, JsonValue] = {"row": number, "place": place, "layer_name": name, **phases}
+    return Summary(explained_text(place, name, phases), data)
+
+
+def _said(question: Question) -> str:
+    cluster, division = question.cluster, question.division
+    nvls = "no NVLS" if cluster.nvls is None else f"NVLS {cluster.nvls:g} GB/s"
+    return (
+        f"{cluster.gpus} GPUs, {cluster.gpus_per_server} a server with {cluster.nics_per_server} NICs; NVLink "
+        f"{cluster.nvlink:g} GB/s, {nvls}, NIC {cluster.nic:g} GB/s; tp {division.tp}, ep {division.ep}, "
+        f"pp {division.pp}, dp {division.dp}, vpp {division.vpp}, ga {division.ga}, pp_comm {division.pp_comm} bytes"
+    )

@@ -1,0 +1,185 @@
+"""Checks the options and makes of them what the models are asked."""
+
+import argparse
+from math import isfinite
+from typing import NamedTuple
+
+from simulation.analytical.header import WorkloadHeader
+from simulation.analytical.machine import Cluster, Division, Overlaps
+from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
+from simulation.common.errors import MistakeList
+
+UNKNOWN = -1.0
+SIMAI_DEFAULT_GPU, DEFAULT_NIC = "A100", "cx7"
+LARGEST_COUNT = 1 << 31
+DIGITS = 10
+LEAST_GBPS, MOST_GBPS = 1e-3, 1e6
+
+
+class ClusterOptions(NamedTuple):
+    """The options that do not depend on the workload. notes: what was assumed, for stderr."""
+
+    cluster: Cluster
+    overlaps: Overlaps
+    notes: tuple[str, ...]
+
+
+def read_options(arguments: argparse.Namespace, simai: bool) -> ClusterOptions:
+    """Cluster and overlaps of the command line. simai: what the original takes though it is wrong, is taken.
+
+    Raises:
+        InputProblems: values are missing or wrong; all of them.
+    """
+    mistakes, notes = MistakeList(), []
+    if arguments.workload is None:
+        mistakes.add("-w", None, "is missing: the workload's file")
+    gpus = _count(arguments.gpus, "-g", "the number of GPUs", mistakes)
+    per_server = _count(arguments.gpus_per_server, "-g_p_s", "the GPUs of a server", mistakes)
+    if simai and arguments.nic_per_server in (None, "0"):
+        nics = 0
+        notes.append("-n_p_s is missing or 0: the original takes 0 NICs and its result is meaningless")
+    else:
+        nics = _count(arguments.nic_per_server, "-n_p_s", "the NICs of a server", mistakes)
+    read = _simai_parts if simai else _parts
+    cluster = read(arguments, (gpus, per_server, nics), mistakes, notes)
+    overlaps = Overlaps(*(_overlap(arguments, name, simai, mistakes, notes) for name in ("dp", "tp", "ep", "pp")))
+    if arguments.visual not in ("0", "1"):
+        mistakes.add("-v", arguments.visual, "allowed is 0 or 1")
+    if arguments.lang == "ja":
+        notes.append("-l ja: messages are English")
+    mistakes.check()
+    return ClusterOptions(cluster, overlaps, tuple(notes))
+
+
+def divide(header: WorkloadHeader, cluster: Cluster, arguments: argparse.Namespace, simai: bool) -> Division:
+    """The groups' sizes from the workload's header and the options that stand above it.
+
+    Raises:
+        InputProblems: the sizes do not fit the number of GPUs.
+    """
+    mistakes = MistakeList()
+    given = {name: getattr(arguments, name) for name in ("tp", "ep", "pp", "vpp", "ga")}
+    sizes = {
+        name: getattr(header, name) if text is None else _count(text, f"--{name}", f"the size {name}", mistakes)
+        for name, text in given.items()
+    }
+    mistakes.check()
+    tp, ep, pp = sizes["tp"], sizes["ep"], sizes["pp"]
+    dp = cluster.gpus // (tp * pp)
+    if not simai:
+        if cluster.gpus % (tp * pp):
+            fitting = max(1, dp) * tp * pp
+            mistakes.add("-g", cluster.gpus, f"is no multiple of tp * pp = {tp} * {pp}; {fitting} is")
+        elif dp % ep:
+            mistakes.add("-g", cluster.gpus, f"gives dp {dp} (with tp {tp}, pp {pp}), which is no multiple of ep {ep}")
+    mistakes.check()
+    return Division(tp, ep, pp, dp, sizes["vpp"], sizes["ga"], header.pp_comm)
+
+
+def _parts(
+    arguments: argparse.Namespace, counts: tuple[int, int, int], mistakes: MistakeList, notes: list[str]
+) -> Cluster:
+    gpu_type, nic_type = arguments.gpu_type, arguments.nic_type
+    gpus = {name.lower(): name for name in GPUS}
+    part = GPUS.get(gpus.get((gpu_type or "").lower(), ""))
+    if gpu_type is not None and part is None:
+        mistakes.add("-g_type", gpu_type, f"is unknown; there is {', '.join(GPUS)}, or give -nv in GB/s")
+    if nic_type is not None and nic_type.lower() not in NICS:
+        mistakes.add("-nic_t", nic_type, f"is unknown; there is {', '.join(NICS)}, or give -nic in GB/s")
+    nvlink = _bandwidth(arguments.nvlink, "-nv", mistakes)
+    nic = _bandwidth(arguments.nic_busbw, "-nic", mistakes)
+    if nic is not None and nic_type is not None:
+        mistakes.add("-nic_t", nic_type, "has no effect beside -nic")
+    if nvlink is None and gpu_type is None:
+        mistakes.add("-g_type", None, f"is missing: {', '.join(GPUS)}, or give -nv in GB/s")
+    if nic is None and nic_type is None:
+        notes.append(f"neither -nic nor -nic_t is given: {DEFAULT_NIC} is taken")
+    chosen_nic = (nic_type or DEFAULT_NIC).lower()
+    sources = (
+        ("nvlink", "-nv" if nvlink is not None else part.nvlink_source if part else ""),
+        ("nic", "-nic" if nic is not None else NIC_SOURCES.get(chosen_nic, "")),
+        ("nvls", part.nvls_source if part else "not known without -g_type"),
+    )
+    return Cluster(
+        *counts,
+        nvlink if nvlink is not None else part.nvlink if part else 0.0,
+        nic if nic is not None else NICS.get(chosen_nic, 0.0),
+        part.nvls if part else None,
+        gpus.get((gpu_type or "").lower(), ""),
+        chosen_nic if nic is None else "",
+        sources,
+    )
+
+
+def _simai_parts(
+    arguments: argparse.Namespace, counts: tuple[int, int, int], mistakes: MistakeList, notes: list[str]
+) -> Cluster:
+    gpu_type, nic_type = arguments.gpu_type or SIMAI_DEFAULT_GPU, arguments.nic_type or DEFAULT_NIC
+    nvlink = _derivable(arguments.nvlink, "-nv", mistakes, notes)
+    nic = _derivable(arguments.nic_busbw, "-nic", mistakes, notes)
+    if nvlink == UNKNOWN:
+        nvlink = GPUS[gpu_type].nvlink if gpu_type in SIMAI_GPUS else UNKNOWN
+        if nvlink == UNKNOWN:
+            notes.append(f"-g_type {gpu_type} is unknown to the original and its result is meaningless")
+    if nic != UNKNOWN and arguments.nic_type is not None:
+        notes.append(f"-nic_t {nic_type} has no effect beside -nic, as in the original")
+    if nic == UNKNOWN:
+        nic = NICS[nic_type] if nic_type in SIMAI_NICS else UNKNOWN
+        if nic == UNKNOWN:
+            notes.append(f"-nic_t {nic_type} is unknown to the original and its result is meaningless")
+    return Cluster(*counts, nvlink, nic, None, gpu_type, nic_type)
+
+
+def _overlap(arguments: argparse.Namespace, name: str, simai: bool, mistakes: MistakeList, notes: list[str]) -> float:
+    text = getattr(arguments, f"{name}_overlap")
+    if text is None:
+        return 1.0 if simai and name == "pp" else 0.0
+    number = _number(text)
+    if number is not None and 0 <= number <= 1:
+        return number
+    if simai and number is not None:
+        notes.append(f"-{name}_o {text} is outside 0 to 1: the original takes it and its result is meaningless")
+        return number
+    mistakes.add(f"-{name}_o", text, "allowed is a share from 0 to 1")
+    return 0.0
+
+
+def _count(text: str | None, flag: str, what: str, mistakes: MistakeList) -> int:
+    if text is None:
+        mistakes.add(flag, None, f"is missing: {what}")
+    elif not text.isdecimal() or len(text) > DIGITS or not 0 < int(text) < LARGEST_COUNT:
+        mistakes.add(flag, text, "allowed is a whole number from 1")
+    else:
+        return int(text)
+    return 1
+
+
+def _bandwidth(text: str | None, flag: str, mistakes: MistakeList) -> float | None:
+    if text is None:
+        return None
+    number = _number(text)
+    if number is None or not LEAST_GBPS <= number <= MOST_GBPS:
+        mistakes.add(flag, text, f"allowed is a bandwidth of {LEAST_GBPS:g} to {MOST_GBPS:,.0f} GB/s")
+        return 1.0
+    return number
+
+
+def _derivable(text: str | None, flag: str, mistakes: MistakeList, notes: list[str]) -> float:
+    """The original's bandwidth: -1 or nothing is derived from the type, any other number is taken."""
+    if text is None or _number(text) == UNKNOWN:
+        return UNKNOWN
+    number = _number(text)
+    if number is None:
+        mistakes.add(flag, text, "allowed is a bandwidth in GB/s, or -1 for that of the type")
+        return UNKNOWN
+    if number <= 0:
+        notes.append(f"{flag} {text} is no bandwidth: the original takes it and its result is meaningless")
+    return number
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

@@ -1,0 +1,55 @@
+"""Finds out what kind of workload a file is, and opens it."""
+
+import argparse
+import stat
+from pathlib import Path
+
+from simulation.analytical.aicb_rows import read_aicb
+from simulation.analytical.chakra_rows import read_chakra
+from simulation.analytical.header import MICRO, POLICY
+from simulation.analytical.workload import LineSource, RowSource, TextWorkload
+from simulation.common.errors import input_problem
+
+SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
+_AICB_FIRST = ("comm_type,", "[rank")
+_ENOUGH = 256  # bytes
+
+
+def open_source(path: Path, arguments: argparse.Namespace, simai: bool) -> RowSource:
+    """The workload of a file. In the original's dialect it is SimAI's text, whose surplus rows are not read.
+
+    Raises:
+        InputProblems: it cannot be read, or its form is not known.
+    """
+    kind = _kind(path)
+    if arguments.group and kind != CHAKRA:
+        raise input_problem("--group", arguments.group[0], f"is for Chakra traces; {path} is {kind}")
+    if kind == SIMAI_TEXT:
+        return TextWorkload(path, first_rows_only=simai)
+    if simai:
+        raise input_problem("-w", path, f"is {kind}; --dialect simai reads {SIMAI_TEXT} only")
+    return _converted(path, arguments, kind)
+
+
+def _converted(path: Path, arguments: argparse.Namespace, kind: str) -> LineSource:
+    return read_aicb(path, arguments) if kind == AICB_CSV else read_chakra(path, arguments)
+
+
+def _kind(path: Path) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise input_problem("-w", path, "is no regular file: it is read twice")
+        with path.open("rb") as file:
+            head = file.read(_ENOUGH)
+    except OSError as error:
+        raise input_problem("-w", path, f"cannot be read: {error.strerror or error}") from None
+    text = head.decode("ascii", "replace").lstrip()
+    if text.startswith((POLICY, MICRO)):
+        return SIMAI_TEXT
+    if text.startswith(_AICB_FIRST):
+        return AICB_CSV
+    if path.suffix == ".et" or path.name.endswith(".et.gz"):
+        return CHAKRA
+    raise input_problem(
+        "-w", path, f"is none of: SimAI text (begins with {POLICY} or {MICRO}), an AICB CSV, a Chakra trace (.et)"
+    )

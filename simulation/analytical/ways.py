@@ -1,0 +1,80 @@
+"""The ways to run a collective in a group, each with the bus bandwidth that its hardware allows.
+
+Ring (NCCL's, P GPUs of the group in each server): a GPU passes (P-1)/P of the traffic on over NVLink, and the servers'
+border carries all of it over the group's NICs: min(nvlink * P/(P-1), nic * NICs). Tree: NCCL reckons 0.92 of that
+bandwidth and twice the bytes (src/graph/tuning.cc of NCCL 2.27). NVLS: each byte goes once up to the switch and once
+down, whatever the number of GPUs. AllToAll: a GPU sends n-P of n-1 parts over its share of the NICs, P-1 over NVLink.
+"""
+
+from typing import NamedTuple
+
+from simulation.analytical.efficiency import ALLTOALL_TABLE, NIC, NVLINK
+from simulation.analytical.machine import Cluster
+from simulation.analytical.parts import NVLS_MEASURED_RANKS
+from simulation.analytical.placement import GroupPlacement
+from simulation.analytical.rows import ALLREDUCE, ALLTOALL, BROADCAST
+
+RING, TREE, NVLS, PAIRWISE, MEASURED = "ring", "tree", "NVLS", "pairwise", "measured"
+TREE_SHARE = 0.92
+
+
+class Way(NamedTuple):
+    """bandwidth: bus bandwidth in GB/s (nccl-tests' definition) at full efficiency; limit: what bounds it."""
+
+    algorithm: str
+    bandwidth: float
+    limit: str
+    table: str
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md)."""
+    if collective == BROADCAST:
+        return 1.0
+    return (2 if collective == ALLREDUCE else 1) * (ranks - 1) / ranks
+
+
+def ways(cluster: Cluster, placed: GroupPlacement, collective: str) -> list[Way]:
+    """Ring first; AllToAll has one way.
+
+    Raises:
+        ValueError: no NIC falls to the group, though it spans servers.
+    """
+    if placed.servers > 1 and placed.nics <= 0:
+        raise ValueError(f"its group spans {placed.servers} servers, but no NIC falls to it")
+    if collective == ALLTOALL:
+        return [_pairwise(cluster, placed)]
+    ring = _ring(cluster, placed)
+    if collective != ALLREDUCE:
+        return [ring]
+    if placed.servers > 1:
+        share = TREE_SHARE * (placed.ranks - 1) / placed.ranks
+        return [ring, Way(TREE, ring.bandwidth * share, ring.limit, ring.table)]
+    if cluster.nvls is None:
+        return [ring]
+    measured_factor = bus_factor(ALLREDUCE, NVLS_MEASURED_RANKS)
+    nvls = cluster.nvls / measured_factor * bus_factor(ALLREDUCE, placed.ranks)
+    return [ring, Way(NVLS, nvls, "NVSwitch", NVLINK)]
+
+
+def _ring(cluster: Cluster, placed: GroupPlacement) -> Way:
+    if placed.servers == 1:
+        return Way(RING, cluster.nvlink, "NVLink", NVLINK)
+    across = cluster.nic * placed.nics
+    if placed.per_server > 1:
+        within = cluster.nvlink * placed.per_server / (placed.per_server - 1)
+        if within < across:
+            return Way(RING, within, "NVLink", NVLINK)
+    return Way(RING, across, "NIC", NIC)
+
+
+def _pairwise(cluster: Cluster, placed: GroupPlacement) -> Way:
+    if placed.servers == 1:
+        return Way(PAIRWISE, cluster.nvlink, "NVLink", ALLTOALL_TABLE)
+    others = placed.ranks - 1
+    across = cluster.nic * placed.nics / placed.per_server * others / (placed.ranks - placed.per_server)
+    if placed.per_server > 1:
+        within = cluster.nvlink * others / (placed.per_server - 1)
+        if within < across:
+            return Way(PAIRWISE, within, "NVLink", ALLTOALL_TABLE)
+    return Way(PAIRWISE, across, "NIC", ALLTOALL_TABLE)

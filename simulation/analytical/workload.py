@@ -1,0 +1,117 @@
+"""Reads a SimAI workload as a stream of lines: as often as needed, in blocks, without keeping it."""
+
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from simulation.analytical.header import WorkloadHeader, parse_header
+from simulation.analytical.rows import FIELDS
+from simulation.common.errors import InputMistake, InputProblems, input_problem
+
+BLOCK_BYTES = 1 << 20
+FIRST_ROW_LINE = 3
+SHORTEST_ROW = 2 * FIELDS - 1  # bytes; a shorter line may be blank
+
+
+class RowSource(Protocol):
+    """Where rows come from."""
+
+    header: WorkloadHeader
+
+    def blocks(self) -> Iterator[list[bytes]]:
+        """The rows' lines in order, in blocks of about BLOCK_BYTES; each call begins anew."""
+
+    def place(self, row: int) -> str:
+        """Where row number `row` (from 1) stands, for a message."""
+
+    def check_rows(self, rows: int) -> str:
+        """Compare the number of rows with what the source says; returns a warning, or nothing."""
+
+
+class TextWorkload:
+    """A workload file in SimAI's form.
+
+    first_rows_only: rows beyond the number that line 2 says are not read, as the original does.
+    """
+
+    def __init__(self, path: Path, *, first_rows_only: bool = False) -> None:
+        self.path = path
+        self._first_only = first_rows_only
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise input_problem("-w", path, "is no regular file: it is read twice")
+            with path.open("rb") as file:
+                head = [file.readline(1 << 16).decode("utf-8") for _ in range(FIRST_ROW_LINE - 1)]
+        except OSError as error:
+            raise input_problem("-w", path, f"cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise input_problem("-w", path, "is not a text file") from None
+        try:
+            self.header = parse_header(*head)
+        except ValueError as error:
+            raise InputProblems(
+                [InputMistake(f"{path}, {line}", None, "") for line in str(error).split("\n")]
+            ) from None
+
+    def blocks(self) -> Iterator[list[bytes]]:
+        """See RowSource."""
+        left = self.header.rows
+        with self.path.open("rb") as file:
+            for _ in islice(file, FIRST_ROW_LINE - 1):
+                pass
+            while lines := file.readlines(BLOCK_BYTES):
+                if min(map(len, lines)) < SHORTEST_ROW:
+                    lines = [line for line in lines if not line.isspace()]
+                if self._first_only:
+                    lines = lines[:left]
+                    left -= len(lines)
+                if lines:
+                    yield lines
+
+    def place(self, row: int) -> str:
+        """See RowSource."""
+        return f"{self.path}, line {row + FIRST_ROW_LINE - 1}"
+
+    def check_rows(self, rows: int) -> str:
+        """See RowSource. An older file may say a wrong number (one that AICB ships does); a newer one may not.
+
+        Raises:
+            InputProblems: the number differs.
+        """
+        if rows and (rows == self.header.rows or (rows > self.header.rows and self._first_only)):
+            return ""
+        what = f"says {self.header.rows} rows, but {rows or 'none'} follow"
+        if not rows and not self.header.rows:
+            what = "says 0 rows: there is nothing to compute"
+        if not self.header.old or not rows:
+            raise input_problem(f"{self.path}, line 2", None, what)
+        return f"{self.path}, line 2: {what}, which are used"
+
+
+class LineSource:
+    """Rows that were made from another kind of file."""
+
+    def __init__(self, path: Path, header: WorkloadHeader, lines: list[bytes]) -> None:
+        self.path, self.header, self._lines = path, header, lines
+
+    def blocks(self) -> Iterator[list[bytes]]:
+        """See RowSource."""
+        step = BLOCK_BYTES // 64
+        for start in range(0, len(self._lines), step):
+            yield self._lines[start : start + step]
+
+    def place(self, row: int) -> str:
+        """See RowSource."""
+        return f"{self.path}, row {row}"
+
+    def check_rows(self, rows: int) -> str:
+        """See RowSource.
+
+        Raises:
+            InputProblems: there are none.
+        """
+        if not rows:
+            raise input_problem("-w", self.path, "has no rows")
+        return ""

@@ -1,0 +1,1 @@
+"""Everything that all verbs of the simulation share."""

@@ -1,0 +1,1 @@
+"""Collectives as flows between ranks, in the manner of SimCCL."""

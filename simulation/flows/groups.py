@@ -1,0 +1,177 @@
+"""Says which ranks form a group: Megatron's order tp-ep-dp-pp, and the original's own."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simulation.common.errors import MistakeList
+
+GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
+ORIGINAL_KINDS = GROUP_KINDS[:4]
+
+
+class RankGroup(NamedTuple):
+    """Ranks that communicate. `servers` lists the ranks of each server that algorithms lay rings and trees over.
+
+    In the original's groups `servers` is its grid, which leaves out ranks of a group spread unevenly over the servers,
+    and `server_count` its own number. `slots` are the places of those ranks in their servers: a slot's NIC is on the
+    rail of that number. `switches` are the NVSwitches of the servers that hold a member.
+    """
+
+    kind: str
+    number: int
+    members: tuple[int, ...]
+    servers: tuple[tuple[int, ...], ...]
+    slots: tuple[tuple[int, ...], ...]
+    switches: tuple[int, ...]
+
+    @property
+    def server_count(self) -> int:
+        return len(self.servers)
+
+    @property
+    def local_count(self) -> int:
+        """Members in the server that has the fewest: the number of parallel rings."""
+        return min(map(len, self.servers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelSizes:
+    """How a job is cut into groups: `ranks` in all, `per_server` of them on each server."""
+
+    ranks: int
+    per_server: int
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+
+    @property
+    def dp(self) -> int:
+        return self.ranks // (self.tp * self.pp)
+
+    @property
+    def expert_dp(self) -> int:
+        return self.dp // self.ep
+
+    def mistakes(self) -> MistakeList:
+        """What is inconsistent, named as on the command line."""
+        found = MistakeList()
+        sizes = {"--ranks": self.ranks, "--gpus-per-server": self.per_server}
+        sizes |= {"--tp": self.tp, "--pp": self.pp, "--ep": self.ep}
+        for flag, value in sizes.items():
+            if value < 1:
+                found.add(flag, value, "must be at least 1")
+        if found.mistakes:
+            return found
+        if self.ranks % self.per_server:
+            found.add("--ranks", self.ranks, f"must be a multiple of --gpus-per-server {self.per_server}")
+        if self.ranks % (self.tp * self.pp):
+            found.add("--ranks", self.ranks, f"must be a multiple of --tp {self.tp} times --pp {self.pp}")
+        elif self.dp % self.ep:
+            found.add("--ep", self.ep, f"must divide the {self.dp} data-parallel ranks (--ranks / --tp / --pp)")
+        return found
+
+    def rank_count(self, kind: str) -> int:
+        """Ranks in a group of this kind."""
+        return {"TP": self.tp, "DP": self.dp, "EP": self.ep, "DP_EP": self.expert_dp, "PP": self.pp}[kind]
+
+
+def megatron_groups(sizes: ParallelSizes) -> Iterator[RankGroup]:
+    """All groups of more than one rank: rank = tp + TP * (ep + EP * (dp' + DP/EP * pp)), tp changing fastest."""
+    index = 0
+    for kind in GROUP_KINDS:
+        if sizes.rank_count(kind) == 1:
+            continue
+        for members in _members(sizes, kind):
+            yield _group(kind, index, members, by_server(members, sizes), sizes)
+            index += 1
+
+
+def megatron_group(sizes: ParallelSizes, kind: str, rank: int) -> RankGroup:
+    """The group of this kind that holds a rank; its size is above 1."""
+    before = sum(sizes.ranks // sizes.rank_count(each) for each in _kinds_before(sizes, kind))
+    for place, members in enumerate(_members(sizes, kind)):
+        if rank in members:
+            return _group(kind, before + place, members, by_server(members, sizes), sizes)
+    raise AssertionError(f"rank {rank} is in no {kind} group")  # the kinds cover all ranks
+
+
+def _kinds_before(sizes: ParallelSizes, kind: str) -> list[str]:
+    return [each for each in GROUP_KINDS[: GROUP_KINDS.index(kind)] if sizes.rank_count(each) > 1]
+
+
+def _members(sizes: ParallelSizes, kind: str) -> Iterator[tuple[int, ...]]:
+    axes = {"tp": sizes.tp, "ep": sizes.ep, "expert_dp": sizes.expert_dp, "pp": sizes.pp}
+    varying = {"TP": ("tp",), "DP": ("ep", "expert_dp"), "EP": ("ep",), "DP_EP": ("expert_dp",), "PP": ("pp",)}[kind]
+    offsets, starts, stride = [0], [0], 1
+    for axis, length in axes.items():
+        chosen = offsets if axis in varying else starts
+        chosen[:] = [base + stride * place for place in range(length) for base in chosen]
+        stride *= length
+    return (tuple(start + offset for offset in offsets) for start in starts)
+
+
+def by_server(members: Sequence[int], sizes: ParallelSizes) -> tuple[tuple[int, ...], ...]:
+    """Ascending members, gathered by the server they are on."""
+    servers: dict[int, list[int]] = {}
+    for rank in members:
+        servers.setdefault(rank // sizes.per_server, []).append(rank)
+    return tuple(map(tuple, servers.values()))
+
+
+def _group(
+    kind: str, index: int, members: tuple[int, ...], servers: tuple[tuple[int, ...], ...], sizes: ParallelSizes
+) -> RankGroup:
+    slots = tuple(tuple(rank % sizes.per_server for rank in ranks) for ranks in servers)
+    switches = tuple(sizes.ranks + server for server in sorted({rank // sizes.per_server for rank in members}))
+    return RankGroup(kind, index, members, servers, slots, switches)
+
+
+def original_groups(sizes: ParallelSizes) -> Iterator[RankGroup]:
+    """The groups of SimAI 1.6 in its order, with its mistakes.
+
+    EP and DP_EP groups are repeated as often as they have ranks, are absent at tp 1, and with pp above 1 the DP_EP
+    groups overlap. DP groups have the stride ranks / dp, so that pp changes before dp. There are no PP groups.
+    """
+    for index, (kind, members) in enumerate(_original_members(sizes)):
+        servers = len({rank // sizes.per_server for rank in members})
+        if kind == "TP":
+            servers = -(-sizes.tp // sizes.per_server)
+        yield _group(kind, index, members, _grid(members, servers), sizes)
+
+
+def _original_members(sizes: ParallelSizes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    ranks, tp, ep = sizes.ranks, sizes.tp, sizes.ep
+    if tp > 1:
+        for start in range(0, ranks, tp):
+            yield "TP", tuple(range(start, start + tp))
+    if sizes.dp > 1:
+        stride = ranks // sizes.dp
+        for start in range(stride):
+            yield "DP", tuple(range(start, ranks, stride))
+    if tp == 1:
+        return
+    for kind, count, step in (("EP", ep, 1), ("DP_EP", sizes.expert_dp, ep)):
+        if count == 1:
+            continue
+        for block in range(ranks // tp // count):
+            first = block * ep if kind == "EP" else block
+            for _repeated in range(count):
+                for place in range(tp):
+                    yield kind, tuple(place + tp * (first + step * turn) for turn in range(count))
+
+
+def _grid(members: tuple[int, ...], servers: int) -> tuple[tuple[int, ...], ...]:
+    """The first members as the ranks of the first server, then the same shifted for every further server."""
+    local = len(members) // servers
+    shift = members[local] - members[0] if servers > 1 else 0
+    return tuple(tuple(rank + server * shift for rank in members[:local]) for server in range(servers))
+
+
+def original_group(sizes: ParallelSizes, kind: str, rank: int) -> RankGroup | None:
+    """The last of the original's groups of this kind that holds a rank: the one it uses."""
+    found = None
+    for group in original_groups(sizes):
+        if group.kind == kind and rank in group.members:
+            found = group
+    return found

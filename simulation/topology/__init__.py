@@ -1,0 +1,1 @@
+"""Topologies: makes, reads, edits, draws and converts descriptions of a cluster's network."""

@@ -1,0 +1,111 @@
+"""Makes a topology file: `python -m simulation topology`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from simulation.common.dialect import DEFAULT_DIALECT
+from simulation.common.errors import MistakeList
+from simulation.common.progress import StepProgress
+from simulation.common.summary import Summary, counted
+from simulation.common.writing import target, whole_file
+from simulation.topology import naming, options, text
+from simulation.topology.resolve import resolve
+from simulation.topology.shape import FabricShape
+
+HELP = "describe a cluster's network: SimAI's templates, NVLink racks, or your own description"
+NAMES = ("simai", "full")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the templates and of the file."""
+    options.add_options(parser)
+    parser.add_argument(
+        "--from",
+        dest="description",
+        type=Path,
+        metavar="FILE.yaml",
+        help="your own description, in place of a template",
+    )
+    parser.add_argument("--name", choices=NAMES, default=NAMES[0], help="full: every value that deviates is in it")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Make the file of a template or of a description.
+
+    Raises:
+        InputProblems: mistakes in the options or the description, or the file is there with other content.
+        SimulationError: a description is given, and PyYAML is not installed.
+    """
+    if arguments.description is not None:
+        return _of_description(arguments)
+    given, shape, warnings = resolve(arguments)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    path = target(arguments.output, naming.file_name(given, full=arguments.name == "full"))
+    size = write(path, shape, keep_other=not arguments.force)
+    said = (
+        f"{path}: {counted(shape.gpus, 'GPU')} in {counted(shape.servers, 'server')}, "
+        f"{counted(shape.nvswitches, 'NVSwitch', 'NVSwitches')}, {counted(shape.leaves, 'leaf', 'leaves')}, "
+        f"{counted(shape.spines, 'spine')}, {counted(shape.links, 'link')}, {size} bytes"
+    )
+    return Summary(
+        said,
+        {
+            "file": str(path), "bytes": size, "gpus": shape.gpus, "servers": shape.servers,
+            "nvswitches": shape.nvswitches, "leaves": shape.leaves, "spines": shape.spines, "links": shape.links,
+            "gpu_type": shape.gpu_type, "dialect": arguments.dialect, "warnings": warnings,
+        },
+    )  # fmt: skip
+
+
+def _of_description(arguments: argparse.Namespace) -> Summary:
+    from simulation.topology import custom, fabric
+
+    mistakes = MistakeList()
+    for option in options.OPTIONS:
+        if getattr(arguments, option.name) is not None:
+            mistakes.add(
+                option.short, getattr(arguments, option.name), "has no effect with --from: write it into the file"
+            )
+    for flag in ("topology", *options.SWITCHES):
+        if getattr(arguments, flag):
+            mistakes.add(f"--{flag}", None, "has no effect with --from: write it into the file")
+    if arguments.name != NAMES[0]:
+        mistakes.add("--name", arguments.name, "has no effect with --from: give --output")
+    if arguments.dialect != DEFAULT_DIALECT:
+        mistakes.add("--dialect", arguments.dialect, "has no effect with --from: the original has no such input")
+    mistakes.check()
+    network = custom.build(arguments.description)
+    path = target(arguments.output, f"{arguments.description.stem}.topo")
+    size = 0
+    with whole_file(path, keep_other=not arguments.force) as file:
+        for chunk in fabric.chunks(network):
+            size += file.write(chunk)
+    said = (
+        f"{path}: {counted(network.gpus, 'GPU')}, {counted(network.nvswitches, 'NVSwitch', 'NVSwitches')}, "
+        f"{counted(network.switches, 'switch', 'switches')}, {counted(len(network.kinds), 'link')}, {size} bytes"
+    )
+    return Summary(
+        said,
+        {
+            "file": str(path), "bytes": size, "gpus": network.gpus, "nvswitches": network.nvswitches,
+            "switches": network.switches, "links": len(network.kinds), "gpu_type": network.gpu_type,
+        },
+    )  # fmt: skip
+
+
+def write(path: Path, shape: FabricShape, *, keep_other: bool) -> int:
+    """Write a template's file and return its size in bytes.
+
+    Raises:
+        InputProblems: `keep_other` is set and the file is there with other content.
+        OSError: the file cannot be written.
+    """
+    size, pieces = 0, -(-shape.gpus // text.GPUS_AT_ONCE) - (-shape.leaves // text.LEAVES_AT_ONCE)
+    with whole_file(path, keep_other=keep_other) as file, StepProgress("parts written", pieces) as progress:
+        for chunk in text.chunks(shape):
+            size += file.write(chunk)
+            progress.advance()
+    return size

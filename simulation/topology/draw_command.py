@@ -1,0 +1,31 @@
+"""Draws a topology file as SVG: `python -m simulation topology draw FILE`."""
+
+import argparse
+from pathlib import Path
+
+from simulation.common.summary import Summary, counted
+from simulation.common.writing import NAME_BYTES, write_whole
+from simulation.topology import drawing, whatif
+from simulation.topology.reading import read
+
+HELP = "draw a topology file of at most 128 GPUs as SVG"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file and where to write."""
+    parser.add_argument("file", type=Path, help="a topology in SimAI's format; slow GPUs of its sidecar are red")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the picture (default: FILE.svg)")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Draw it.
+
+    Raises:
+        InputProblems: the file has not the form or too many GPUs, or the picture is there with other content.
+    """
+    fabric = read(arguments.file).fabric
+    picture = drawing.draw(fabric, arguments.file.name, whatif.slow_gpus_of(arguments.file), str(arguments.file))
+    path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.svg")
+    write_whole(path, [picture.encode(errors=NAME_BYTES)], keep_other=not arguments.force)
+    return Summary(f"{path}: {counted(fabric.gpus, 'GPU')} drawn", {"file": str(path), "gpus": fabric.gpus})

@@ -1,0 +1,88 @@
+"""Makes a what-if of a topology file: `python -m simulation topology edit FILE`."""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulation.common.errors import MistakeList
+from simulation.common.summary import Summary, counted
+from simulation.common.writing import is_special, write_whole
+from simulation.topology import distance, whatif
+from simulation.topology.fabric import Fabric, chunks
+from simulation.topology.reading import read
+
+HELP = "make a what-if of a topology file: slower links, cut links, slow GPUs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file and the edits."""
+    parser.add_argument("file", type=Path, help="a topology in SimAI's format; it stays as it is")
+    links = "links by names in either order, * and ? as in file names; may be given several times"
+    parser.add_argument("--degrade", action="append", default=[], metavar="LINKS:FACTOR", help=f"slow down {links}")
+    parser.add_argument("--cut", action="append", default=[], metavar="LINKS", help=f"remove {links}")
+    parser.add_argument(
+        "--slow-gpu", action="append", default=[], metavar="GPU:FACTOR", help="the share of its speed that is left"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the new file (default: FILE-whatif)")
+    parser.add_argument("--force", action="store_true", help="overwrite files that have other content")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Write the changed network, and beside it a sidecar with what was changed.
+
+    Raises:
+        InputProblems: mistakes in the edits or in the file, or a file is there with other content.
+    """
+    mistakes = MistakeList()
+    edits = whatif.parse(arguments.degrade, arguments.cut, arguments.slow_gpu, mistakes)
+    if not any(edits):
+        mistakes.add("topology edit", None, "nothing to change: give --degrade, --cut or --slow-gpu")
+    if arguments.output is not None and is_special(arguments.output):
+        mistakes.add("--output", arguments.output, "needs a file's name: the sidecar stands beside it")
+    mistakes.check()
+    found = read(arguments.file)
+    changed = whatif.apply(found.fabric, edits, mistakes)
+    slow = whatif.slow_gpus_of(arguments.file)
+    for gpu, factor in edits.slow_gpus.items():
+        slow[gpu] = slow.get(gpu, 1.0) * factor
+    mistakes.check()
+    path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}-whatif")
+    content = b"".join(chunks(changed.fabric))
+    beside = whatif.sidecar(arguments.file, edits, changed, hashlib.sha256(content).hexdigest(), slow)
+    files = [(path, content), (whatif.sidecar_of(path), beside)]
+    _write(files, force=arguments.force)
+    warnings = [*found.oddities, *_parted(found.fabric, changed.fabric)]
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    said = (
+        f"{path}: {counted(len(changed.degraded), 'link')} degraded, {len(changed.cut)} cut; "
+        f"{files[1][0].name}: {counted(len(slow), 'slow GPU')}"
+    )
+    return Summary(
+        said,
+        {
+            "file": str(path), "sidecar": str(files[1][0]), "degraded_links": len(changed.degraded),
+            "cut_links": len(changed.cut), "slow_gpus": {str(gpu): factor for gpu, factor in sorted(slow.items())},
+            "warnings": warnings,
+        },
+    )  # fmt: skip
+
+
+def _write(files: Sequence[tuple[Path, bytes]], *, force: bool) -> None:
+    """Both files or, where one is there with other content, none."""
+    mistakes = MistakeList()
+    for path, content in files:
+        if not force and path.is_file() and path.read_bytes() != content:
+            mistakes.add(
+                str(path), None, "is there with other content; give --force to overwrite it, or another --output"
+            )
+    mistakes.check()
+    for path, content in files:
+        write_whole(path, [content])
+
+
+def _parted(before: Fabric, after: Fabric) -> list[str]:
+    was, now = len(distance.parts(before)), len(distance.parts(after))
+    return [f"the network falls into {now} parts, before there were {was}"] if now > was else []

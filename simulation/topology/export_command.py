@@ -1,0 +1,41 @@
+"""Writes a topology in InfraGraph's format: `python -m simulation topology export FILE`."""
+
+import argparse
+from pathlib import Path
+
+from simulation.common.errors import input_problem
+from simulation.common.summary import Summary, counted
+from simulation.common.writing import write_whole
+from simulation.topology import infragraph_export
+from simulation.topology.reading import read
+
+HELP = "write a topology file in InfraGraph's format, as YAML or JSON"
+FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file and where to write."""
+    parser.add_argument("file", type=Path, help="a topology in SimAI's format")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="ends in .yaml or .json (default: FILE.infragraph.yaml)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Write it.
+
+    Raises:
+        InputProblems: the file has not the form, --output has another ending, or is there with other content.
+        SimulationError: the package infragraph is not installed.
+    """
+    path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.infragraph.yaml")
+    if path.suffix not in FORMATS:
+        raise input_problem("--output", path, f"must end in one of {', '.join(FORMATS)}")
+    fabric = read(arguments.file).fabric
+    made = infragraph_export.infrastructure(fabric, arguments.file.name)
+    content = made.serialize(FORMATS[path.suffix]).encode()
+    write_whole(path, [content], keep_other=not arguments.force)
+    counts = {"devices": len(made.devices), "instances": len(made.instances), "edges": len(made.edges)}
+    said = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
+    return Summary(f"{path}: {said} for {counted(len(fabric.kinds), 'link')}", {"file": str(path), **counts})

@@ -1,0 +1,45 @@
+"""Makes a topology of an InfraGraph file: `python -m simulation topology import FILE`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from simulation.common.errors import MistakeList
+from simulation.common.summary import JsonValue, Summary, counted
+from simulation.common.writing import write_whole
+from simulation.topology import fabric, infragraph_import, options
+
+HELP = "make a topology file of one in InfraGraph's format"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file and where to write."""
+    parser.add_argument("file", type=Path, help="an infrastructure in InfraGraph's format, YAML or JSON")
+    parser.add_argument("-gt", "--gpu_type", metavar="X", help=f"one of {', '.join(options.GPU_TYPES)}")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the topology (default: FILE.topo)")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Write it in SimAI's format.
+
+    Raises:
+        InputProblems: the file has not the form, or the topology is there with other content.
+        SimulationError: the package infragraph is not installed.
+    """
+    mistakes = MistakeList()
+    if arguments.gpu_type is not None:
+        options.check("-gt", arguments.gpu_type, options.gpu_type, mistakes)
+    mistakes.check()
+    made = infragraph_import.load(arguments.file, arguments.gpu_type)
+    for assumed in made.assumed:
+        print(f"warning: {assumed}", file=sys.stderr)
+    path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.topo")
+    write_whole(path, fabric.chunks(made.fabric), keep_other=not arguments.force)
+    counts = {"gpus": made.fabric.gpus, "nvswitches": made.fabric.nvswitches, "switches": made.fabric.switches}
+    said = (
+        f"{counted(counts['gpus'], 'GPU')}, {counted(counts['nvswitches'], 'NVSwitch', 'NVSwitches')}, "
+        f"{counted(counts['switches'], 'switch', 'switches')}, {counted(len(made.fabric.kinds), 'link')}"
+    )
+    data: dict[str, JsonValue] = {"file": str(path), **counts, "links": len(made.fabric.kinds), "assumed": made.assumed}
+    return Summary(f"{path}: {said}", data)

@@ -1,0 +1,133 @@
+"""Reads SimAI's topology text; mistakes name the line, and what merely does not fit together is told as an oddity."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from simulation.common import units
+from simulation.common.errors import MistakeList, input_problem
+from simulation.common.progress import watched
+from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
+from simulation.topology.options import error_rate
+from simulation.topology.shape import LinkText
+
+MOST_MISTAKES = 20
+HEADER = "nodes, GPUs per server, NVSwitches, other switches, links (whole numbers) and the GPU type"
+
+
+class ReadTopology(NamedTuple):
+    """A file's network, and where the file does not say what it has."""
+
+    fabric: Fabric
+    oddities: list[str]
+
+
+class _Head(NamedTuple):
+    nodes: int
+    per_server: int
+    nvswitches: int
+    switches: int
+    links: int
+    gpu_type: str
+
+
+def read(path: Path) -> ReadTopology:
+    """The network of a file.
+
+    Raises:
+        InputProblems: the file is not there, or has not the form.
+    """
+    try:
+        with path.open(encoding="ascii") as lines:
+            head = _head(path, next(lines, ""))
+            roles, oddities = _roles(path, head, next(lines, "").split())
+            fabric = empty(head.per_server, head.gpu_type, roles)
+            _links(path, lines, head.links, fabric)
+    except OSError as error:
+        raise input_problem(str(path), None, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise input_problem(str(path), None, "is no topology file: it has bytes that are no text") from error
+    if len(fabric.kinds) != head.links:
+        oddities.append(f"the header promises {head.links} links, the file has {len(fabric.kinds)}")
+    return ReadTopology(fabric, oddities)
+
+
+def _head(path: Path, line: str) -> _Head:
+    words = line.split()
+    try:
+        nodes, per_server, nvswitches, switches, links = map(int, words[:5])
+        if len(words) != 6 or min(nodes, per_server, nvswitches, switches, links) < 0:
+            raise ValueError
+    except ValueError:
+        raise input_problem(f"{path}, line 1", f"'{' '.join(words)[:80]}'", f"must be {HEADER}") from None
+    if nodes - nvswitches - switches < 1:
+        raise input_problem(f"{path}, line 1", f"{nodes} nodes", "must be more than the switches, which are listed too")
+    return _Head(nodes, per_server, nvswitches, switches, links, words[5])
+
+
+def _roles(path: Path, head: _Head, words: list[str]) -> tuple[bytearray, list[str]]:
+    """The second line names the NVSwitches first, then the other switches; whoever it does not name is a GPU."""
+    try:
+        switches = [int(word) for word in words]
+    except ValueError:
+        raise input_problem(f"{path}, line 2", None, "must be the ids of the switches, separated by blanks") from None
+    wanted = head.nvswitches + head.switches
+    if len(switches) != wanted or len(set(switches)) != wanted:
+        allowed = f"must name the {wanted} switches of line 1, each once"
+        raise input_problem(f"{path}, line 2", f"names {len(set(switches))}", allowed)
+    if switches and not (min(switches) >= 0 and max(switches) < head.nodes):
+        raise input_problem(f"{path}, line 2", None, f"must be ids from 0 to {head.nodes - 1}")
+    roles = bytearray(head.nodes)
+    for number, node in enumerate(switches):
+        roles[node] = NVSWITCH if number < head.nvswitches else SWITCH
+    in_order = switches == sorted(switches) and switches == [*range(head.nodes - wanted, head.nodes)]
+    return roles, [] if in_order else ["the switches' ids do not follow those of the GPUs"]
+
+
+def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> None:
+    mistakes = MistakeList()
+    known: dict[str, int] = {}
+    first, second, kinds = fabric.first, fabric.second, fabric.kinds
+    nodes = len(fabric.roles)
+    for number, line in enumerate(watched("links read", expected, lines), 3):
+        try:
+            a_text, b_text, text = line.split(maxsplit=2)
+            a, b = int(a_text), int(b_text)
+            if not (0 <= a < nodes and 0 <= b < nodes) or a == b:
+                raise ValueError(f"two different ids from 0 to {nodes - 1}")
+            kind = known.get(text)
+            if kind is None:
+                kind = known[text] = _new_kind(text, fabric.texts)
+        except ValueError as error:
+            if line.strip():
+                _note(f"{path}, line {number}", line, str(error), mistakes)
+            continue
+        first.append(a)
+        second.append(b)
+        kinds.append(kind)
+    mistakes.check()
+
+
+def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
+    """Note a link's mistake; after MOST_MISTAKES of them, report those."""
+    form = "two ids, bandwidth, latency and error rate, such as `0 8 400Gbps 0.0005ms 0`"
+    allowed = reason if reason.startswith(("two different", "a ")) else form
+    mistakes.add(where, f"'{line.rstrip()[:80]}'", f"must be {allowed}")
+    if len(mistakes.mistakes) == MOST_MISTAKES:
+        mistakes.check()
+
+
+def _new_kind(text: str, texts: list[LinkText]) -> int:
+    """The index of a link's text that was not there before, at least not with the same blanks.
+
+    Raises:
+        ValueError: a value does not parse, or one is missing.
+    """
+    bandwidth, latency, rate = text.split()
+    units.bandwidth_bps(bandwidth)
+    units.time_seconds(latency)
+    error_rate(rate)
+    link = LinkText(bandwidth, latency, rate)
+    if link not in texts:
+        texts.append(link)
+    return texts.index(link)

@@ -1,0 +1,197 @@
+"""`topology --from FILE.yaml`: a user's own description, with rails, several NVSwitches and unequal servers."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulation import cli
+from simulation.topology.fabric import Fabric, names, tiers
+from simulation.topology.reading import read
+from simulation.topology.structure import servers
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "topo"
+LINKS = "links: {n: {bandwidth: 1Gbps, latency: 1us}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def built(text: str) -> Fabric:
+    Path("cluster.yaml").write_text(text, encoding="utf-8")
+    assert cli.main(["topology", "--from", "cluster.yaml", "--force"]) == 0
+    return read(Path("cluster.topo")).fabric
+
+
+def named_links(fabric: Fabric) -> list[str]:
+    named = names(fabric, tiers(fabric))
+    return [f"{named[a]}-{named[b]} {fabric.texts[kind].bandwidth}" for a, b, kind in fabric.links()]
+
+
+def test_twenty_lines_describe_two_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DATA / "two_pods.yaml").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 21 and text.startswith("#")
+    fabric = built(text)
+    assert (fabric.gpus, fabric.nvswitches, fabric.switches) == (2 * 80, 2 * 36, 2 * 12 + 4)
+    assert Counter(map(len, servers(fabric))) == {8: 16, 4: 8}
+    links = Counter(name.rstrip("0123456789") for name in names(fabric, tiers(fabric)))
+    assert links == {"gpu": 160, "nvswitch": 72, "leaf": 16, "spine": 8, "core": 4}
+    found = named_links(fabric)
+    assert len(found) == 2 * (64 * 4 + 16 + 80 + 32) + 8
+    assert {"gpu0-nvswitch3 900Gbps", "gpu79-leaf3 400Gbps", "gpu80-leaf8 400Gbps", "spine5-core1 800Gbps"} <= {*found}
+    assert "leaf0-spine0 800Gbps" in found, "two parallel links of 400 Gbps"
+    capsys.readouterr()
+    assert cli.main(["topology", "show", "cluster.topo"]) == 0
+    said = capsys.readouterr().out
+    assert "8 rails, " in said and "diameter      6 links" in said and "connected     yes" in said
+
+
+def test_rails_blocks_and_turns() -> None:
+    pattern = "servers: [{{count: 4, gpus: 2, nvswitches: 0}}]\nswitches: {{leaf: 2}}\n"
+    for by, expected in {
+        "rail": [0, 1, 0, 1, 0, 1, 0, 1],
+        "block": [0, 0, 0, 0, 1, 1, 1, 1],
+        "cycle": [0, 0, 1, 1, 0, 0, 1, 1],
+    }.items():
+        text = LINKS + pattern.format() + f"connect: [{{from: servers, to: leaf, by: {by}, link: n}}]\n"
+        assert named_links(built(text)) == [f"gpu{gpu}-leaf{leaf} 1Gbps" for gpu, leaf in enumerate(expected)]
+
+
+def test_a_template_can_be_described() -> None:
+    assert cli.main(["topology", "-topo", "Spectrum-X", "-g", "32", "-npa", "2", "-psn", "3", "--output", "same"]) == 0
+    built(
+        "links:\n  nvlink: {bandwidth: 2880Gbps, latency: 0.000025ms}\n  n: {bandwidth: 400Gbps, latency: 0.0005ms}\n"
+        "groups:\n  segment:\n    count: 2\n    servers: [{count: 2, gpus: 8}]\n    switches: {leaf: 8}\n"
+        "    connect: [{from: servers, to: leaf, by: rail, link: n}]\nswitches: {spine: 3}\n"
+        "connect: [{from: segment.leaf, to: spine, link: n}]\n"
+    )
+    assert Path("cluster.topo").read_bytes() == Path("same").read_bytes()
+
+
+def test_groups_are_nested_and_parts_are_selected() -> None:
+    fabric = built(
+        LINKS + "groups:\n  pod:\n    count: 2\n    groups:\n      rack:\n        count: 3\n"
+        "        servers: [{gpus: 1, nvswitches: 0}]\n        switches: {tor: 1}\n"
+        "        connect: [{from: servers, to: tor, link: n}]\n    switches: {agg: 1}\n"
+        "    connect: [{from: 'rack.tor[1:]', to: agg, link: n}]\n"
+    )
+    assert [link for link in named_links(fabric) if "spine" in link] == [
+        f"leaf{leaf}-spine{spine} 1Gbps" for leaf, spine in ((1, 0), (2, 0), (4, 1), (5, 1))
+    ]
+    assert fabric.gpus_per_server == 1 and fabric.gpus == 6
+
+
+def test_every_mistake_is_told_with_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Path("bad.yaml").write_text(
+        "gpu_type: H1000\nlinks:\n  n: {bandwidth: fast, latency: 1us, delay: 2}\n  m: {latency: 1us, error_rate: 2}\n"
+        "servers:\n  - {gpus: 0, count: true, nvlink: x}\n  - 7\nswitches: {leaf: -1, servers: 1}\nswitch: 2\n"
+        "connect:\n  - {from: a, by: rails, link: y}\ngroups: {pod: []}\n",
+        encoding="utf-8",
+    )
+    assert cli.main(["topology", "--from", "bad.yaml"]) == 2
+    said = [line.removeprefix("error: bad.yaml, ") for line in capsys.readouterr().err.splitlines()]
+    for expected in (
+        "the file 'switch': did you mean switches?",
+        "gpu_type 'H1000': must be one of A100,",
+        "links.n 'delay': allowed: bandwidth, latency, error_rate",
+        "links.n.bandwidth 'fast': must be a positive number with a unit",
+        "links.m.bandwidth: is missing",
+        "links.m.error_rate '2': must be a number from 0 to 1",
+        "servers[0].gpus 0: must be a whole number of at least 1",
+        "servers[0].count True: must be a whole number of at least 1",
+        "servers[0].nvlink 'x': must be one of links: n, m",
+        "servers[1] 7: must have keys: name, count, gpus, nvswitches, nvlink",
+        "switches.leaf -1: must be a whole number of at least 1",
+        "connect[0].to: is missing",
+        "connect[0].by 'rails': must be one of all, rail, block, cycle",
+        "connect[0].link 'y': must be one of links: n, m",
+        "groups.pod []: must have keys: count, servers, switches, groups, connect",
+        "the cluster 'servers': names more than one thing: give each a name of its own",
+    ):
+        assert any(line.startswith(expected) for line in said), (expected, said)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file: must have keys: gpu_type, links, servers"),
+        ("a: [", "is no YAML: while parsing a flow node"),
+        ("a: {b: 1, b: 2}", "line 1 b: is there more than once"),
+        ("gpu_type: H100", "links: must name at least one kind of link"),
+        (LINKS + "switches: {leaf: 1}", "servers: there must be at least one server with a GPU"),
+        (LINKS + ONE + "connect: [{from: leef, to: leaf, link: n}]", "connect[0].from 'leef'"),
+        (
+            LINKS + ONE + "connect: [{from: servers, to: 'leaf[0:3]', link: n}]",
+            "selects from 0:2, at least one of them",
+        ),
+        (
+            LINKS + ONE + "connect: [{from: servers, to: 'leaf[1:1]', link: n}]",
+            "selects from 0:2, at least one of them",
+        ),
+        (LINKS + ONE + "connect: [{from: leaf, to: servers, link: n}]", "connect[0].to servers: must be switches"),
+        (LINKS + ONE + "connect: [{from: leaf, to: leaf, by: rail, link: n}]", "by rail: is for servers"),
+        (LINKS + ONE + "connect: [{from: leaf, to: leaf, link: n}]", "connect[0].to leaf: links a switch to itself"),
+        (
+            LINKS + "servers: [{gpus: 2000000000, count: 2, nvswitches: 0}]",
+            "4000000000 nodes: at most 5000000 are built",
+        ),
+        (LINKS + "groups: &g\n  pod: {servers: [{gpus: 1, nvswitches: 0}], groups: *g}", "has groups in itself"),
+        (
+            LINKS + "servers: [{gpus: 3000, nvswitches: 2000, nvlink: n}]",
+            "servers 6000000 links: at most 5000000 are built",
+        ),
+        (
+            LINKS + "servers: [{gpus: 3000, nvswitches: 0}]\nswitches: {leaf: 2000}\n"
+            "connect: [{from: servers, to: leaf, link: n}]",
+            "connect[0] 6000000 links: at most 5000000 are built",
+        ),
+        (LINKS + "servers: [{gpus: 1, nvswitches: 0, name: a b}]", "must be a name of letters, digits, - and _"),
+    ],
+)
+def test_what_is_no_description(text: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Path("bad.yaml").write_text(text, encoding="utf-8")
+    assert cli.main(["topology", "--from", "bad.yaml"]) == 2
+    assert said.replace("connect[0].from 'leef'", "connect[0].from leef: must be one of servers, leaf") in (
+        error := capsys.readouterr().err
+    ), error
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_options_of_templates_have_no_effect_and_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        cli.main(
+            ["topology", "--from", "x.yaml", "-topo", "NVL", "-g", "8", "--ro", "--name", "full", "--dialect", "simai"]
+        )
+        == 2
+    )
+    said = capsys.readouterr().err
+    flags = [line.split(":")[1] for line in said.splitlines()]
+    assert flags == [" -g 8", " --topology", " --ro", " --name full", " --dialect simai"]
+    assert cli.main(["topology", "--from", "x.yaml"]) == 2
+    assert "x.yaml: No such file or directory" in capsys.readouterr().err
+
+
+def test_without_pyyaml_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "yaml":
+            raise ImportError
+        return whole(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    Path("x.yaml").write_text(LINKS, encoding="utf-8")
+    assert cli.main(["topology", "--from", "x.yaml"]) == 1
+    assert "--from needs PyYAML: pip install -r requirements/simulation.txt" in capsys.readouterr().err

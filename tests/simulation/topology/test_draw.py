@@ -1,0 +1,87 @@
+"""`topology draw`: well-formed SVG that has every GPU, every link's colour and nothing outside its frame."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from simulation import cli
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "topo"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def call(*words: str) -> int:
+    return cli.main(["topology", *words])
+
+
+def drawn(file: str) -> ElementTree.Element:
+    assert call("draw", file, "--force") == 0
+    return ElementTree.parse(f"{file}.svg").getroot()
+
+
+def texts(picture: ElementTree.Element) -> list[str]:
+    return [each.text or "" for each in picture.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "labels"),
+    [
+        ("-topo Spectrum-X -g 128", 128 + 128 + 8, {"64 spines", "leaf 7", "NVSwitch 15", "127", "server 15"}),
+        ("-topo AlibabaHPN --dp -g 16 -psn 5", 16 + 32 + 16, {"3 spines", "2 spines"}),
+        ("-topo NVL", 72 + 72 + 4, {"18 NVSwitches", "72 spines", "leaf 3", "71"}),
+        ("-g 8 -nsps 4 -psn 1", 8 + 8 + 1, {"4 NVSwitches", "spine 0"}),
+    ],
+)
+def test_every_node_is_drawn_inside_the_frame(words: str, lines: int, labels: set[str]) -> None:
+    assert call(*words.split(), "--output", "base") == 0
+    picture = drawn("base")
+    assert len([*picture.iter(f"{SVG}line")]) == lines, "links of equal switches are one line"
+    assert labels <= {*texts(picture)}
+    width, height = float(picture.get("width", 0)), float(picture.get("height", 0))
+    for each in picture.iter():
+        for key, limit in (("x", width), ("y", height), ("x1", width), ("x2", width), ("y1", height), ("y2", height)):
+            assert 0 <= float(each.get(key, 0)) <= limit
+    boxes = [each for each in picture.iter(f"{SVG}rect") if each.get("width") == "19"]
+    places = sorted((float(each.get("x", 0)), float(each.get("y", 0))) for each in boxes)
+    assert all(other[0] - one[0] >= 19 for one, other in pairwise(places)), "GPUs overlap"
+
+
+def test_faults_are_red() -> None:
+    assert call("-topo", "Spectrum-X", "-g", "16", "-psn", "2", "--output", "base") == 0
+    assert call("edit", "base", "--degrade", "leaf3-gpu*:0.5", "--slow-gpu", "12:0.8") == 0
+    whole, faulty = drawn("base"), drawn("base-whatif")
+    assert not [each for each in whole.iter(f"{SVG}line") if each.get("class") == "slow"]
+    assert len([each for each in faulty.iter(f"{SVG}line") if each.get("class") == "slow"]) == 2
+    assert "red frame: a slow GPU (12: 0.8)" in texts(faulty) and "red frame" not in " ".join(texts(whole))
+    assert [each.text for each in faulty.iter(f"{SVG}title") if "speed" in (each.text or "")] == [
+        "gpu12, 0.8 of its speed"
+    ]
+    framed = [each for each in faulty.iter(f"{SVG}rect") if each.get("stroke-width") == "2.5"]
+    assert len(framed) == 1
+
+
+def test_three_tiers_and_switches_without_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("three").write_text(
+        "9 1 0 7 6 H100\n2 3 4 5 6 7 8\n"
+        + "".join(f"{a} {b} 100Gbps 1us 0\n" for a, b in ((0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6))),
+        encoding="utf-8",
+    )
+    assert {"core 0", "spine 0", "leaf 1", "2 switches", "s1"} <= {*texts(drawn("three"))}
+    assert call("--from", str(DATA / "two_pods.yaml"), "--output", "pods") == 0
+    assert call("draw", "pods") == 2
+    assert "pods has 160 GPUs: at most 128 can be drawn" in capsys.readouterr().err
+    assert not Path("pods.svg").exists()
+
+
+def test_a_name_cannot_break_the_picture() -> None:
+    assert call("-g", "8", "--output", "a<b>&c") == 0
+    assert texts(drawn("a<b>&c"))[0] == "a<b>&c"
