@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monitors import sysinfo
+from monitors import nccl_log, sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
 from monitors.ending import Ending, block_signals
 from monitors.foreign import ForeignProcesses
-from monitors.host import CpuSampler, MemorySampler, ThrottleSampler
+from monitors.host import CpuSampler, FrequencySampler, MemorySampler, ThrottleSampler
 from monitors.ipmi import IpmiMeter
 from monitors.loop import Loop, report_unavailable
+from monitors.ports import PortSampler
 from monitors.power import RaplMeter
 from monitors.sampler import Sampler, Unavailable
 from monitors.sink import SampleSink, now
@@ -62,6 +63,9 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
     samplers = _Samplers(sink)
     samplers.open(CpuSampler, CpuSampler.log, partial(CpuSampler, per_core=options.per_core))
     samplers.open(MemorySampler, MemorySampler.log, MemorySampler)
+    samplers.open(PortSampler, PortSampler.log, PortSampler)
+    with contextlib.suppress(Unavailable):  # virtual machines have no clock of their own
+        samplers.opened.append(FrequencySampler())
     with contextlib.suppress(Unavailable):  # few virtual machines count it: its absence is not worth a line
         samplers.opened.append(ThrottleSampler())
     accelerator = _open_accelerator(samplers, vendor, options)
@@ -76,7 +80,9 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
         for sampler in samplers.opened:
             sampler.close()
     power = _machine_power(samplers.lacking | loop.lacking)
-    sysinfo.write(options.log_dir, info | {"fused": sysinfo.fused(options.log_dir), "power": power})
+    launched = sysinfo.launched(options.log_dir)
+    nccl = nccl_log.describe(options.log_dir, launched.environment)
+    sysinfo.write(options.log_dir, info | {"fused": launched.fused, "nccl": nccl, "power": power})
 
 
 def _machine_power(lacking: Mapping[type[Sampler], str]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 import resource
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from monitors.ending import Ending
 from monitors.power import PowerMeter
-from monitors.sampler import Sampler, Unavailable
+from monitors.sampler import Sampler, Unavailable, Values
 from monitors.sink import SampleSink, Stamp, now
 
 # A last sample sooner than this after the previous one would divide by almost nothing.
@@ -43,19 +43,19 @@ class Loop:
             tick = following
         last = started + (tick - 1) * self._interval_s
         if time.monotonic() - last >= _SHORTEST_S:
-            self._sample_all()
+            self._sample_all(is_last=True)
         elapsed = time.monotonic() - started
         self._summarize(reason, elapsed, time.process_time() - busy)
 
-    def _sample_all(self) -> None:
+    def _sample_all(self, *, is_last: bool = False) -> None:
         self._ticks += 1
         for sampler in list(self._samplers):
-            self._sample(sampler)
+            self._sample(sampler, sampler.sample_last if is_last else sampler.sample)
 
-    def _sample(self, sampler: Sampler) -> None:
+    def _sample(self, sampler: Sampler, read: Callable[[], Values | None]) -> None:
         stamp = now()
         try:
-            values = sampler.sample()
+            values = read()
             rows = None if values is None else sampler.rows(values)
         except Unavailable as lack:
             self._samplers.remove(sampler)

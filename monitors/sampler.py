@@ -40,6 +40,10 @@ class Sampler(ABC):
             Unavailable: the sampler cannot work here; it is not called again.
         """
 
+    def sample_last(self) -> Values | None:
+        """The values at the end of the round: for samplers that do not read at every tick."""
+        return self.sample()
+
     def rows(self, values: Values) -> list[Sequence[Any]]:
         """The lines of the text log for these values, without the time."""
         return [[values[column] for column in self.columns]]

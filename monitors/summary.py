@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from monitors.increases import PortIncreases
 from monitors.phase import PhaseReader, PhaseSummary
 
 SCHEMA_VERSION = 1
@@ -78,6 +79,7 @@ class MonitorSummary:
     complete: the monitor ended by itself and wrote its own figures (`reason`, `lateness_ms`, `monitor_cpu_percent`).
     samples: ticks of the clock seen. damaged_lines: lines that are no record (a killed monitor tears at most the last).
     power: by meter, e.g. "rapl", "ipmi", "accelerator". unavailable and errors: by source, or "source/meter".
+    ports: by port and counter, its increase over the round (monitors.ports).
     monitor_cpu_percent: CPU time of the monitor itself in percent of one core. phase: the figures of the measured work
     alone, if its begin and end were given.
     """
@@ -91,6 +93,9 @@ class MonitorSummary:
     reason: str | None = None
     damaged_lines: int = 0
     cpu_percent: Statistic = field(default_factory=Statistic)
+    steal_percent: Statistic = field(default_factory=Statistic)
+    cpu_mhz: Statistic = field(default_factory=Statistic)
+    ports: dict[str, dict[str, int]] = field(default_factory=dict)
     memory_percent: Statistic = field(default_factory=Statistic)
     memory_used_bytes: Statistic = field(default_factory=Statistic)
     memory_total_bytes: int | None = None
@@ -119,6 +124,7 @@ def summarize(
     """
     summary = MonitorSummary()
     phase = None if phase_ms is None else PhaseReader(*phase_ms)
+    increases = PortIncreases()
     for record in read_records(path, summary, load):
         source, moment = record["source"], record["t_ms"]
         summary.started_ms = moment if summary.started_ms is None else summary.started_ms
@@ -127,10 +133,13 @@ def summarize(
             _take_monitor(summary, record)
         elif "values" in record:
             _TAKE.get(source, _take_nothing)(summary, record["values"])
+            if source == "ports":
+                increases.take(record["values"]["ports"])
             if phase is not None:
                 phase.take(source, moment, record["values"])
         else:
             _take_lack(summary, record)
+    summary.ports = increases.found
     summary.devices.sort(key=lambda device: device.index)
     if phase is not None:
         summary.phase = phase.summary
@@ -204,6 +213,11 @@ def _take_lack(summary: MonitorSummary, record: Mapping[str, Any]) -> None:
 def _take_cpu(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     summary.samples += 1
     summary.cpu_percent.add(values["utilization_percent"])
+    summary.steal_percent.add(values.get("steal_percent"))
+
+
+def _take_frequency(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    summary.cpu_mhz.add(values["mhz"])
 
 
 def _take_memory(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
@@ -252,4 +266,10 @@ def _take_nothing(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     """Ignore a record of a later version within the same schema, which adds records and changes none."""
 
 
-_TAKE = {"cpu": _take_cpu, "mem": _take_memory, "power": _take_power, "accelerator": _take_accelerator}
+_TAKE = {
+    "cpu_frequency": _take_frequency,
+    "cpu": _take_cpu,
+    "mem": _take_memory,
+    "power": _take_power,
+    "accelerator": _take_accelerator,
+}

@@ -8,9 +8,11 @@ import platform
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
+
+from monitors import hardware
 
 FILE = "sys_info.json"
 SCHEMA_VERSION = 1
@@ -56,7 +58,9 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> d
         },
         "memory_bytes": memory.total,
         "interfaces": {name: _interface(stats) for name, stats in sorted(psutil.net_if_stats().items())},
+        "network": hardware.network(),
         "accelerator": dict(accelerator),
+        "pci_accelerators": hardware.accelerators(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
         "features": features(),
@@ -81,14 +85,23 @@ def features() -> dict[str, bool]:
     }
 
 
-def fused(directory: Path) -> dict[str, str | None]:
-    """What the launch of the workload found of libraries of fused kernels; {} where it left no record of it."""
+class Launched(NamedTuple):
+    """What the launch of the workload left: its libraries of fused kernels, and the environment of its ranks."""
+
+    fused: dict[str, str | None]
+    environment: dict[str, str]
+
+
+def launched(directory: Path) -> Launched:
+    """See Launched; both are empty where the launch left no record."""
     try:
         with (directory / LAUNCH_FILE).open("rb") as file:
-            found = json.loads(file.read(MAX_LAUNCH_BYTES))["fused"]
-        return {name: version for name, version in found.items() if version is None or isinstance(version, str)}
+            record = json.loads(file.read(MAX_LAUNCH_BYTES))
+        fused = {name: value for name, value in record["fused"].items() if value is None or isinstance(value, str)}
+        given = {name: value for name, value in record["environment"].items() if isinstance(value, str)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+        return Launched({}, {})
+    return Launched(fused, given)
 
 
 def write(directory: Path, info: Mapping[str, Any]) -> None:
