@@ -78,6 +78,11 @@ class Netem:
             self._forwarder.communicate()
             self._forwarder = None
 
+    def change(self, rate: str) -> None:
+        """Another rate for everybody, at once and without a gap, where one is set."""
+        tc = ["tc", "-n", self.network.netns(self.number)]
+        run([*tc, "class", "change", "dev", "eth0", "parent", "1:", "classid", "1:1", *_shape(rate)])
+
     @property
     def _outlet(self) -> str:
         """The cable's end through which delayed frames leave; the other, in the bridge, has one letter more."""
@@ -93,8 +98,7 @@ class Netem:
         run([*tc, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", *default])
         for place, (peer, rate) in enumerate(sorted(rates.items()), start=1):  # "" comes first: 1:1, the default
             number = f"1:{place:x}"
-            speed = ["htb", "rate", rate, "ceil", rate, "burst", "64k", "cburst", "64k", "quantum", "15000"]
-            run([*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", number, *speed])
+            run([*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", number, *_shape(rate)])
             if peer:
                 rule = ["protocol", "ip", "prio", "1", "u32", "match", "ip", "dst", f"{peer}/32", "flowid", number]
                 run([*tc, "filter", "add", "dev", "eth0", "parent", "1:", *rule])
@@ -137,6 +141,11 @@ class Netem:
             code = classifier(peer, 1.0 if delays else each.loss)
             rule = ["protocol", "all", "prio", priority, "bpf", "direct-action", "bytecode", code]
             run(["tc", "filter", "add", "dev", veth, "ingress", *rule])
+
+
+def _shape(rate: str) -> list[str]:
+    """HTB's parameters of a rate."""
+    return ["htb", "rate", rate, "ceil", rate, "burst", "64k", "cburst", "64k", "quantum", "15000"]
 
 
 def classifier(peer: str, loss: float) -> str:

@@ -18,6 +18,9 @@ from training.benchmarks.network.view import NetworkView, network_view
 HEALTHY, SLOW = "200mbit", "80mbit"
 CASE = "PAIRS"
 HOSTS, REPEATS = 4, 3
+# Beside the default of 50: four hosts share the machine's cores, and rank 0's also passes on what was measured. Small
+# messages of its pairs then take up to 1.8 times as long as those of others, for the 10 ms that 20 of them last.
+LATE_PERCENT = 100.0
 
 
 @contextmanager
@@ -44,10 +47,12 @@ def configure(
         "sizes": "8, 256K",
         "iterations": 20,
         "warmup_iterations": 1,
+        "late_percent": LATE_PERCENT,
     }
     where = {"nnodes": HOSTS} if hosts is None else {"hosts": list(hosts), "nnodes": len(hosts)}
     case = {**where, "nproc": 1, "repeat": rounds, "overrides": settings | dict(overrides or {})}
-    controller.configure_test({CASE: case}, **(PROCESS | dict(conf or {})))
+    # A bad host or link is what most tests look for: it degrades the run, and does not make it fail.
+    controller.configure_test({CASE: case}, **(PROCESS | {"FAIL_ON": []} | dict(conf or {})))
 
 
 def measure(
@@ -57,7 +62,7 @@ def measure(
     rounds: int = 1,
     hosts: Sequence[str] | None = None,
 ) -> Answer:
-    """Run a case that passes."""
+    """Run a case that passes, or is degraded by what it finds."""
     configure(controller, overrides, rounds=rounds, hosts=hosts)
     answer = controller.call()
     assert answer.exit_code == 0, answer.output

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Controller
+from tests.cluster.controller import Answer, Controller
 from tests.cluster.pairs import CASE, HEALTHY, SLOW, configure, four_healthy_hosts, measure, view_of
 from training.benchmarks.network.view import NetworkView
 
@@ -30,7 +30,16 @@ def controller(tmp_path: Path, four_hosts: TestBed) -> Controller:
 
 def _named(view: NetworkView) -> list[tuple[str, set[str]]]:
     assert view.analysis is not None
-    return [(finding.kind, set(finding.hosts)) for finding in view.analysis.findings]
+    return [(finding.part, set(finding.hosts)) for finding in view.analysis.findings]
+
+
+def _is_drained(answer: Answer, hosts: list[str]) -> None:
+    """The run is degraded, and these are its hosts to take out of service."""
+    run, round_ = answer.run_record(), answer.round_record(CASE)
+    assert (run["verdict"], round_["verdict"], answer.exit_code) == ("degraded", "degraded", 0)
+    assert [each["host"] for each in run["drain"]] == hosts
+    assert [each["drained_hosts"] for each in round_["findings"]] == [hosts]
+    assert all(f"{host}" in answer.output for host in hosts) and ("Take out of service" in answer.output) == bool(hosts)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,7 @@ def test_a_bad_host_is_named(
     assert view.sentences[0].startswith(f"host {victim.address}: ") and words in view.sentences[0]
     said = answer.round_record(CASE)["metrics"]["answer"]
     assert "host node3: " in said and words in said, "the ranks say so, too, by the host's own name"
+    _is_drained(answer, [victim.address])
     bad = [cell for cell in view.matrix[2] if cell is not None]
     assert len(bad) == 3 and all(cell.named for cell in bad)
 
@@ -73,10 +83,12 @@ def test_a_bad_path_is_named_and_no_host(
     one, other = four_hosts.hosts[0], four_hosts.hosts[3]
     one.impair(peer=other, **fault)
     try:
-        view = view_of(measure(controller, {"repeats": 5}))
+        answer = measure(controller, {"repeats": 5})
     finally:
         one.mend(peer=other)
-    assert _named(view) == [("pair", {one.address, other.address})], view.sentences
+    view = view_of(answer)
+    _is_drained(answer, [])
+    assert _named(view) == [("link", {one.address, other.address})], view.sentences
     assert view.analysis is not None and symptom in view.analysis.findings[0].symptoms
     assert view.sentences[0].startswith(f"pair {one.address}-{other.address} alone: ")
 

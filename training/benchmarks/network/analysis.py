@@ -1,59 +1,51 @@
-"""Finds the host, pair, rail or batch that slows the others down, and its symptom: stalls, latency or bandwidth.
+"""Finds the host, device, link, rail, rack or batch that slows the others down, and its symptoms, as data.
 
-Pure functions over the steps of a PerfLog. The largest size measures bandwidth and the smallest latency, each by its
-median time. `outliers` finds the outliers, `stalls` the stalled operations. A host, pair or group with several symptoms
-is named once, with all symptoms and their probable cause.
+Works on what rank 0 measured, in time that is nearly linear in the number of measurements. The largest size measures
+bandwidth and the smallest latency, each by its median time; `symptoms` has the tests. A host or group with several
+symptoms is one finding, with all symptoms and their probable cause.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.benchmarks.network.outliers import repeat_noise
-from training.benchmarks.network.samples import Cell, Sample, cells, read_samples
-from training.benchmarks.network.stalls import MIN_REPEATS_WITH_STALLS, STALL_US, tally
-from training.benchmarks.network.symptoms import LATE_PERCENT, Symptom, find_symptoms
+from training.benchmarks.network.bandwidth import COLLECTIVES, host_gbps
+from training.benchmarks.network.blame import blamed, finding_of
+from training.benchmarks.network.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.noise import medians, plain_noise, settle
+from training.benchmarks.network.outliers import ALPHA
+from training.benchmarks.network.readings import Readings, Scan, scan_of
+from training.benchmarks.network.samples import Cell
+from training.benchmarks.network.stalls import STALL_US
+from training.benchmarks.network.symptoms import (
+    LATE_PERCENT,
+    LATENCY_BYTES,
+    Figure,
+    Symptom,
+    alike,
+    figure,
+    slow_ones,
+    stalling_ones,
+)
+from training.benchmarks.network.tiers import Tiers, combined, learn
 
 MIN_REPEATS = 3
 # Stalled operations, in percent, above which a network is called lossy although there is no outlier.
 _STALLS_EVERYWHERE_PERCENT = 1.0
-
-_CAUSES = {
-    "stalls": "packet loss",
-    "latency": "a late link: cable, port, or interrupts and power saving of the host",
-    "bandwidth": "NIC, cable or PCIe",
-}
-_PATH_CAUSES = {"stalls": "packet loss on the path between them"}
-_PATH_CAUSE = "the path between them"
-_MEANING = {
-    "each": "alone, so memory, NVLink or PCIe of the host, not the network",
-    "rail": "on all hosts, so the rail's NICs or its leaf switch",
-    "k_batch": "a host or a link among them",
-    "halves": "search on in this half",
-}
-_ACROSS_THE_CUT = "one of the two hosts or the path across the cut"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkFinding:
-    """An outlier: `kind` is host, pair, rail, batch or half; then its hosts, its symptoms, and the sentence.
-
-    `symptoms` names those of stalls, latency and bandwidth that are bad; `slow_percent` is how much slower the largest
-    size is, 0 if its bandwidth is normal.
-    """
-
-    kind: str
-    hosts: tuple[str, ...]
-    symptoms: tuple[str, ...]
-    slow_percent: float
-    sentence: str
+_MIN_REPEATS_WITH_STALLS = 2
+# Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
+MAX_CELLS = 64 * 63 // 2
+_SLOWEST = 64
+PAIR_PATTERNS = ("pairs", "rail_pairs")
+_PARTS_OF_HALVES = ("within", "across")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
     """Result of a pattern: findings, groups at the largest size, noise in percent, and why no statement is possible.
 
-    `bisection_gbps` is the sum over the pairs across the cut of the pattern halves, in GB/s for each direction.
+    `groups` are all of them, or the slowest of very many. `bisection_gbps` is the sum over the pairs across the cut of
+    the pattern halves, in GB/s for each direction. `remarks` say how the groups were compared.
     """
 
     pattern: str
@@ -64,11 +56,12 @@ class Analysis:
     note: str
     bisection_gbps: float | None = None
     hosts: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The findings in words, or that there are none, or why none could be searched for."""
-        return tuple(finding.sentence for finding in self.findings) or (self.note,)
+        """The findings in words, or that there are none, or why none could be searched for; then the remarks."""
+        return (tuple(finding.sentence for finding in self.findings) or (self.note,)) + self.remarks
 
     def pair(self, first: str, second: str) -> Cell | None:
         """The cell of two hosts in the host x host matrix."""
@@ -81,98 +74,176 @@ def analyse(
     slow_percent: float,
     late_percent: float = LATE_PERCENT,
     names: Mapping[int, str] | None = None,
+    tiers: Tiers | None = None,
 ) -> Analysis | None:
-    """Analyse the values of rank 0's STEP_END; None for a run without groups to compare (pattern all).
+    """Analyse the values of rank 0's STEP_END, see analyse_scan (percent of the peers' time)."""
+    scan = scan_of(steps, names)
+    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, tiers=tiers)
 
-    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time.
+
+def analyse_scan(
+    scan: Scan,
+    *,
+    slow_percent: float,
+    late_percent: float = LATE_PERCENT,
+    tiers: Tiers | None = None,
+    devices: Mapping[tuple[int, int], str] | None = None,
+) -> Analysis | None:
+    """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
+    has compared them (pattern adaptive).
+
+    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `tiers` are
+    those of the topology; without them they are learnt from the pairs. `devices` names NICs by node rank and rail.
     """
-    samples = read_samples(steps, names)
-    patterns = {sample.pattern for sample in samples}
-    if len(patterns) != 1 or patterns == {"all"}:
+    if not _has_groups(scan):
         return None
-    pattern = patterns.pop()
-    largest = max(sample.size_bytes for sample in samples)
-    shown = cells(samples, largest, rounds="across" if pattern == "halves" else "")
-    noise = 100 * repeat_noise([cell.scatter for cell in cells(samples, largest)])
-    across = [cell.busbw_gbps.value for cell in shown] if pattern == "halves" else []
+    (pattern,) = scan.patterns
+    search = _Search(scan, pattern, slow_percent, late_percent, tiers, devices or {})
+    enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
+    return shown_with(scan, search.findings() if enough else [], search.remarks)
+
+
+def _across_the_cut(scan: Scan, shown: Readings) -> list[float]:
+    """GB/s between the two hosts of each pair, in one direction: all messages that cross at once."""
+    cells = [shown.cell(place, scan.names) for place in range(len(shown))]
+    if scan.collective not in COLLECTIVES:
+        return [cell.busbw_gbps.value for cell in cells]
+    return [host_gbps(scan.collective, cell.busbw_gbps.value, cell.world_size, len(cell.hosts)) for cell in cells]
+
+
+def _has_groups(scan: Scan) -> bool:
+    return (
+        len(scan.patterns) == 1
+        and not scan.patterns & {"all", "adaptive", "peers"}
+        and any(map(len, scan.sizes.values()))
+    )
+
+
+def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence[str]) -> Analysis | None:
+    """The analysis of a scan whose findings are known, as from FINISHED; None without groups to compare."""
+    if not _has_groups(scan):
+        return None
+    (pattern,) = scan.patterns
+    size = scan.largest_and_smallest()[0]
+    every = scan.of_size(size)
+    shown = scan.of_size(size, "across") if pattern == "halves" else every
+    names = scan.names
+    across = _across_the_cut(scan, shown) if pattern == "halves" else []
+    noise = 100 * plain_noise(every.columns["middle"])
     return Analysis(
         pattern=pattern,
-        size_bytes=largest,
-        findings=tuple(_findings(pattern, samples, slow_percent, late_percent)),
-        groups=tuple(shown),
+        size_bytes=size,
+        findings=tuple(findings),
+        groups=tuple(shown.cell(place, names) for place in _places_to_show(shown)),
         noise_percent=noise,
-        note=_note(pattern, samples, shown, noise),
+        note=_note(pattern, scan, len(shown), noise),
         bisection_gbps=sum(across) if across else None,
-        hosts=_by_node_rank(samples),
+        hosts=tuple(names.values()),
+        remarks=tuple(remarks),
     )
 
 
-def _by_node_rank(samples: Sequence[Sample]) -> tuple[str, ...]:
-    pairs = {pair for sample in samples for pair in zip(sample.node_ranks, sample.hosts, strict=True)}
-    return tuple(host for _, host in sorted(pairs))
+def _places_to_show(readings: Readings) -> Sequence[int]:
+    """All groups, or the slowest of very many."""
+    if len(readings) <= MAX_CELLS:
+        return range(len(readings))
+    times = medians(readings.columns["middle"])
+    return sorted(range(len(times)), key=lambda place: -times[place])[:_SLOWEST]
 
 
-def _findings(
-    pattern: str, samples: Sequence[Sample], slow_percent: float, late_percent: float
-) -> list[NetworkFinding]:
-    if max(sample.repeat for sample in samples) < MIN_REPEATS:
-        return []
-    if pattern == "halves":
-        within = [sample for sample in samples if sample.round.startswith("within")]
-        across = [sample for sample in samples if sample.round.startswith("across")]
-        parts = [("halves", within), ("across", across)]
-    else:
-        parts = [(pattern, list(samples))]
-    found: list[NetworkFinding] = []
-    for part, chosen in parts:
-        symptoms = _without_echoes(find_symptoms(part, chosen, slow_percent, late_percent))
-        subjects = list(dict.fromkeys((each.kind, each.group) for each in symptoms))
-        subjects.sort(key=lambda subject: subject[0] != "host")
-        found += [_finding(part, [each for each in symptoms if (each.kind, each.group) == one]) for one in subjects]
-    return found
+class _Search:
+    """The search for findings in a scan; `remarks` collects how groups were compared."""
+
+    def __init__(
+        self,
+        scan: Scan,
+        pattern: str,
+        slow_percent: float,
+        late_percent: float,
+        tiers: Tiers | None,
+        devices: Mapping[tuple[int, int], str],
+    ) -> None:
+        self._scan, self._pattern, self._tiers, self._devices = scan, pattern, tiers, devices
+        self._slow_percent, self._late_percent = slow_percent, late_percent
+        self.remarks: list[str] = []
+
+    def findings(self) -> list[NetworkFinding]:
+        """Hosts first, then the rest in the order of their symptoms."""
+        if self._pattern != "halves":
+            found = self._of_part(self._pattern, "")
+        else:
+            parts = [("halves", "within"), ("across", "across")]
+            found = [each for part, begin in parts for each in self._of_part(part, begin)]
+        return sorted(found, key=lambda each: each.part not in ("host", "device"))
+
+    def _of_part(self, part: str, begin: str) -> list[NetworkFinding]:
+        readings = [alike(self._scan.of_size(size, begin)) for size in sorted(self._scan.sizes)]
+        if part in PAIR_PATTERNS:
+            readings = [each.choose([p for p, own in enumerate(each.members) if len(own) == 2]) for each in readings]
+        readings = [each for each in readings if len(each)]
+        if not readings:
+            return []
+        same = [each for each in readings if each.members == readings[-1].members]
+        tiers = self._tiers_of(part, same)
+        figures = [self._figure(part, each, tiers) for each in same]
+        symptoms = stalling_ones(figures)
+        if same[0].size_bytes <= LATENCY_BYTES:
+            symptoms += self._slow(figures[0])
+        if same[-1].size_bytes > LATENCY_BYTES:
+            symptoms += self._slow(figures[-1])
+        names = self._scan.names
+        subjects = blamed(part, symptoms, figures[-1], names)
+        return [finding_of(part, subject, own, names, self._devices) for subject, own in subjects.items()]
+
+    def _tiers_of(self, part: str, readings: Sequence[Readings]) -> Tiers:
+        """The topology's tiers, else those that latency shows, which other pairs do not change, and bandwidth."""
+        if part not in PAIR_PATTERNS:
+            return Tiers()
+        tiers = self._tiers
+        if tiers is None:
+            ends = (readings[0], readings[-1])
+            settled = [settle(each.columns["middle"], ALPHA) for each in ends]
+            learnt = [learn(ends[0].members, each.values, each.noise) for each in settled]
+            tiers = combined(*learnt) if len(readings) > 1 else learnt[0]
+        if tiers.blocks:
+            names = self._scan.names
+            outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
+            self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
+        return tiers
+
+    def _slow(self, found: Figure) -> list[Symptom]:
+        symptoms, links = slow_ones(found)
+        if links:
+            self.remarks.append(
+                f"{links} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
+                " others: too many for bad links; an overloaded fabric, or one whose tiers a topology must tell"
+            )
+        return symptoms
+
+    def _figure(self, part: str, readings: Readings, tiers: Tiers) -> Figure:
+        is_latency = readings.size_bytes <= LATENCY_BYTES
+        percent = self._late_percent if is_latency else self._slow_percent
+        name: SymptomName = "latency" if is_latency else "bandwidth"
+        pairs = None if part not in PAIR_PATTERNS else readings.devices() if part == "rail_pairs" else readings.members
+        return figure(name, readings, pairs, tiers, percent)
 
 
-def _without_echoes(symptoms: Sequence[Symptom]) -> list[Symptom]:
-    """Leave out what a named host explains: a pair of that host with another symptom than the host itself."""
-    hosts = [each for each in symptoms if each.kind == "host"]
-    result = []
-    for each in symptoms:
-        ways = {other.name for other in hosts if set(other.hosts) & set(each.hosts)}
-        if each.kind != "pair" or not ways or each.name in ways:
-            result.append(each)
-    return result
-
-
-def _finding(pattern: str, symptoms: Sequence[Symptom]) -> NetworkFinding:
-    """One finding for all symptoms of one host, pair or group."""
-    first = symptoms[0]
-    if first.kind == "pair" and pattern == "pairs":
-        cause = _PATH_CAUSES.get(first.name, _PATH_CAUSE)
-        subject = f"pair {first.group} alone"
-    elif first.kind in ("host", "pair"):
-        cause = _CAUSES[first.name] if pattern == "pairs" else _MEANING.get(pattern, _ACROSS_THE_CUT)
-        subject = f"{first.kind} {first.group}"
-    else:
-        cause, subject = _MEANING[pattern], f"{first.group} ({', '.join(first.hosts)})"
-    return NetworkFinding(
-        kind=first.kind,
-        hosts=first.hosts,
-        symptoms=tuple(each.name for each in symptoms),
-        slow_percent=next((each.percent for each in symptoms if each.name == "bandwidth"), 0.0),
-        sentence=f"{subject}: {'; '.join(each.text for each in symptoms)}: {cause}",
-    )
-
-
-def _note(pattern: str, samples: Sequence[Sample], shown: Sequence[Cell], noise: float) -> str:
-    repeats = max(sample.repeat for sample in samples)
+def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:
+    repeats = max(each.repeats for each in scan.sizes.values())
     if repeats < MIN_REPEATS:
         return f"{repeats} repeats cannot tell a fault from noise: set repeats = {MIN_REPEATS} or more"
-    every = tally(samples)
-    if every.repeats >= MIN_REPEATS_WITH_STALLS and every.percent > _STALLS_EVERYWHERE_PERCENT:
+    stalled = done = 0
+    with_stalls: set[int] = set()
+    for each in scan.sizes.values():
+        stalled += sum(sum(own.values()) for own in each.stalled)
+        done += len(each) * each.repeats * each.iterations
+        with_stalls |= {repeat for repeat, own in enumerate(each.stalled) if own}
+    percent = 100 * stalled / done if done else 0.0
+    if len(with_stalls) >= _MIN_REPEATS_WITH_STALLS and percent > _STALLS_EVERYWHERE_PERCENT:
         return (
-            f"{every.percent:.0f} % of all operations stall ({STALL_US / 1000:.0f} ms and more), and nobody stands out:"
+            f"{percent:.0f} % of all operations stall ({STALL_US / 1000:.0f} ms and more), and nobody stands out:"
             " packet loss or overloaded hosts; more repeats may tell whose"
         )
-    if len(shown) < (3 if pattern == "pairs" else 2):
+    if groups < (3 if pattern in PAIR_PATTERNS else 2):
         return "too few groups to compare: nothing can be said of a host or a path"
     return f"no host or path stands out (noise from repeat to repeat {noise:.1f} %)"

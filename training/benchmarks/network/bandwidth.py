@@ -40,14 +40,20 @@ _FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": _all_but_own,
     "all_to_all": _all_but_own,
     "all_to_all_uneven": _all_but_own,
+    "all_to_all_v": _all_but_own,
+    "hypercube": _all_but_own,
     "gather": _all_but_own,
     "scatter": _all_but_own,
     "broadcast": _whole,
     "reduce": _whole,
     "send_recv": _whole,
     "send_recv_two_way": _whole,
+    "send_recv_ring": _whole,
     "barrier": _nothing,
 }
+
+
+COLLECTIVES = frozenset(_FACTORS)
 
 
 def bus_factor(collective: str, world_size: int) -> float:
@@ -87,3 +93,41 @@ def busbw_gbps(collective: str, size_bytes: int, seconds: float, world_size: int
         ValueError: as for `bus_factor` and `algbw_gbps`.
     """
     return algbw_gbps(size_bytes, seconds) * bus_factor(collective, world_size)
+
+
+# Each rank of a host sends by itself to ranks of other hosts: its messages, or its parts for them, add up.
+_MESSAGES = ("send_recv", "send_recv_two_way")
+_PARTS = ("all_to_all", "all_to_all_uneven", "all_to_all_v", "hypercube")
+_AT_THE_ROOT = ("gather", "scatter")
+
+
+def host_factor(collective: str, world_size: int, hosts: int) -> float:
+    """Bytes per second that leave the busiest host for others / algbw (dimensionless), among `hosts` hosts of equally
+    many ranks, in one direction; for one host `bus_factor`.
+
+    A ring crosses each host's border once, so that the bus bandwidth is the host's. The messages of pairs of ranks, and
+    the parts of an all_to_all, cross it rank by rank: of 8 ranks a host, 8 messages at once.
+
+    Raises:
+        ValueError: as for `bus_factor`, or the ranks cannot be spread equally over the hosts.
+    """
+    factor = bus_factor(collective, world_size)
+    if hosts < 1 or world_size % hosts:
+        raise ValueError(f"{world_size} ranks on {hosts} hosts; allowed: equally many on each")
+    width = world_size // hosts
+    if hosts == 1:
+        return factor
+    if collective in _MESSAGES:
+        return float(width)
+    elsewhere = (world_size - width) / world_size
+    return width * elsewhere if collective in _PARTS else elsewhere if collective in _AT_THE_ROOT else factor
+
+
+def host_gbps(collective: str, busbw: float, world_size: int, hosts: int) -> float:
+    """GB/s (1e9 bytes) that leave the busiest of `hosts` hosts in one direction, from the bus bandwidth in GB/s.
+
+    0 for one rank. Where the hosts have different numbers of ranks, the bus bandwidth.
+    """
+    if world_size < 2 or hosts < 1 or world_size % hosts or busbw == 0:
+        return busbw
+    return busbw * host_factor(collective, world_size, hosts) / bus_factor(collective, world_size)

@@ -109,11 +109,10 @@ def _compare(found: Sequence[CaseBaseline], file: Path, percent: float) -> int:
     absent: list[str] = []
     new = 0
     for case in found:
-        known = baseline.of_case(case.case, case.model, case.framework)
-        fitting = [each for each in known if not each.mismatch(case.device, case.conditions)]
-        for each in known if not fitting else ():
-            print(f"other  {case.case}: not compared: {each.mismatch(case.device, case.conditions)}")
-        then = fitting[0].entries if fitting else {}
+        fitting, mismatches = baseline.counterpart(case)
+        for mismatch in mismatches:
+            print(f"other  {case.case}: not compared: {mismatch}")
+        then = fitting.entries if fitting else {}
         changes += [(case.case, change) for change in compare(case.entries, then, percent)]
         absent += [f"{case.case} {key}" for key in sorted(then.keys() - case.entries.keys())]
         new += len(case.entries.keys() - then.keys())

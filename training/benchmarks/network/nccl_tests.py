@@ -26,6 +26,9 @@ PROGRAMS = {
     "reduce": "reduce_perf",
     "gather": "gather_perf",
     "scatter": "scatter_perf",
+    "send_recv_ring": "sendrecv_perf",
+    "hypercube": "hypercube_perf",
+    "all_to_all_v": "alltoallv_perf",
 }
 # nccl-tests' names of element types.
 TYPES = {
@@ -37,6 +40,10 @@ TYPES = {
     "int32": "int32",
     "int8": "int8",
     "uint8": "uint8",
+    "uint32": "uint32",
+    "uint64": "uint64",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
 }
 _SIDE = 4  # time, algbw, busbw, #wrong
 _LEFT = 3  # size, count and type at least; redop and root came with later versions
@@ -85,15 +92,29 @@ def find(collective: str, folder: str | None) -> Path:
 
 
 def run(
-    program: Path, sizes: Sequence[int], *, gpus: int, dtype: str, warmup: int, iterations: int, timeout_s: float
+    program: Path,
+    sizes: Sequence[int],
+    *,
+    gpus: int,
+    dtype: str,
+    warmup: int,
+    iterations: int,
+    timeout_s: float,
+    op: str = "sum",
+    root: int | str = 0,
+    aggregate: int = 1,
+    waits: bool = True,
 ) -> list[Theirs]:
     """Measure `sizes`, in bytes, with one call per range, all within `timeout_s`.
+
+    `waits`: every iteration is waited for (-z 1), as ours are; else they run back to back.
 
     Raises:
         NcclTestsError: a call fails, takes too long or prints no results.
     """
     writes_json = "-J" in _call([str(program), "--help"], _HELP_SECONDS, check=False)
-    common = ["-g", str(gpus), "-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1", "-z", "1"]
+    common = ["-g", str(gpus), "-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1"]
+    common += ["-z", "1" if waits else "0", "-m", str(aggregate), "-o", op, "-r", "-1" if root == "all" else str(root)]
     found: list[Theirs] = []
     options = ranges(sizes)
     for option in options:
@@ -196,11 +217,13 @@ def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple
         if side is None:
             sentences.append(f"{format_size(size)}: nccl-tests did not measure it")
             continue
+        ours_like_theirs = step.get("nccl_tests_timing") or {**step, "time_us": step["time_us"]["p50"]}
         if side.busbw_gbps > 0:
-            ratios[size] = float(step["busbw_GBps"]) / side.busbw_gbps
+            ratios[size] = float(ours_like_theirs["busbw_GBps"]) / side.busbw_gbps
         ratio = f": {ratios[size]:.2f}x" if size in ratios else ""
         sentences.append(
-            f"{format_size(size)}: ours {step['time_us']['p50']:.4g} us, {step['busbw_GBps']:.4g} GB/s busbw;"
+            f"{format_size(size)}: ours {ours_like_theirs['time_us']:.4g} us,"
+            f" {ours_like_theirs['busbw_GBps']:.4g} GB/s busbw;"
             f" nccl-tests {side.time_us:.4g} us, {side.busbw_gbps:.4g} GB/s{ratio}"
             + (", wrong data" if side.wrong else "")
         )

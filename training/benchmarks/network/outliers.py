@@ -1,212 +1,206 @@
 """Finds hosts, pairs and groups that are outliers among their peers in a figure that is measured repeatedly.
 
-A figure is the logarithm of a time: larger is worse, and differences are relative. Pairs are modelled by the best
-figure of each host, that of its best pair. A host all of whose pairs are bad has a bad best pair and is compared with
-the other hosts; a pair that is worse than both its hosts achieve elsewhere points to the path between them. An outlier
-is beyond the user's bound and beyond noise twice: in the median over the repeats, and in the fastest iteration of all,
-against the others' fastest. A slow wire is always slow, while traffic and programs of others come and go.
-
-The noise is the larger of the scatter from repeat to repeat and of 1.4826 * MAD of the unexplained residuals; the limit
-is a quantile of Student's t for a small probability over all comparisons. A drift that all groups share from repeat to
-repeat is removed if that lowers the limit. Extreme repeats do not count as scatter if they are so rare that no group is
-likely to have nothing else.
-
-Sources: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for 1.4826 * MAD; Abramowitz and
-Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile of Student's t.
+A figure is the logarithm of a time: larger is worse, and differences are relative. Pairs are compared within a class
+(see `tiers`) and modelled by the best figure of each host there, that of its best pair. A host all of whose pairs are
+bad has a bad best pair and is compared with the other hosts; a pair that is worse than both its hosts achieve elsewhere
+points to the path between them. An outlier is beyond the user's bound and beyond noise in the median over the repeats,
+and bad in every single repeat: in most of the host's pairs, or in the pair itself. An iteration or a pair that went
+well acquits nobody.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, median, median_low
+from itertools import compress
+from statistics import median, median_low
+
+from training.benchmarks.network.noise import Settled, quantile, settle, spread, tail
 
 ALPHA = 0.001
-# The fastest iterations are a second hurdle, not a second proof.
-_FASTEST_ALPHA = 0.01
-# Scales a median absolute deviation to the standard deviation of a normal distribution.
-_MAD_SCALE = 1.4826
-# A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
-_WILD = 5.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Level:
-    """A group's figure (logarithm of a time) in each repeat: of the median iteration, and of the fastest."""
-
-    group: str
-    hosts: tuple[str, ...]
-    values: tuple[float, ...]
-    fastest: tuple[float, ...]
+# A repeat is bad if it deviates by the bound and by this share of the median deviation: a constant fault is constant,
+# while interference may hit the same group in most repeats by chance.
+_OF_MEDIAN = 0.5
+MIN_PAIRS = 3
+# With a single pair in a class a host cannot be told from the path.
+_MIN_PAIRS_OF_A_HOST = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlier:
-    """A host, a pair or a group, and the figure of its peers."""
+    """A host or a group (its place in the readings), its class, the figure of its peers, and its p-value.
 
-    kind: str
-    group: str
-    hosts: tuple[str, ...]
+    `places` are those of the groups that show it; `host` is a node rank, -1 for a group.
+    """
+
+    host: int
+    places: tuple[int, ...]
     reference: float
+    p_value: float
 
 
-def pair_outliers(found: Sequence[Level], bound: float, *, adds_up: bool = False) -> list[Outlier]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """The outliers, and the figure (logarithm of a time) that each group would have if no host were an outlier."""
+
+    outliers: list[Outlier]
+    expected: list[float]
+
+
+class _PairModel:
+    """The best figure of each host in each class, the usual best figure there, and what follows for each pair."""
+
+    def __init__(
+        self, values: Sequence[float], pairs: Sequence[tuple[int, ...]], classes: Sequence[int], *, adds_up: bool
+    ) -> None:
+        number = max(classes, default=0) + 1
+        self.able: list[dict[int, float]] = [{} for _ in range(number + 1)]  # the last for class -1
+        self.pairs_of: list[dict[int, int]] = [{} for _ in range(number + 1)]
+        for (first, second), each, value in zip(pairs, classes, values, strict=True):
+            able, count = self.able[each], self.pairs_of[each]
+            if value < able.get(first, math.inf):
+                able[first] = value
+            if value < able.get(second, math.inf):
+                able[second] = value
+            count[first] = count.get(first, 0) + 1
+            count[second] = count.get(second, 0) + 1
+        self.usual = [median_low(able.values()) if able else 0.0 for able in self.able]
+        self.expected = self._sums(pairs, classes) if adds_up else self._worst(pairs, classes)
+
+    def without_outliers(self, classes: Sequence[int], bound: float) -> list[float]:
+        """What follows for each pair if no host is worse than usual by more than `bound`; all are logarithms."""
+        most = [usual + bound for usual in self.usual]
+        if all(value <= limit for able, limit in zip(self.able, most, strict=True) for value in able.values()):
+            return self.expected
+        return [min(value, most[each]) for value, each in zip(self.expected, classes, strict=True)]
+
+    def _worst(self, pairs: Sequence[tuple[int, ...]], classes: Sequence[int]) -> list[float]:
+        """The worse host determines the time, as with bandwidths."""
+        able = self.able
+        return [max(able[each][one], able[each][other]) for (one, other), each in zip(pairs, classes, strict=True)]
+
+    def _sums(self, pairs: Sequence[tuple[int, ...]], classes: Sequence[int]) -> list[float]:
+        """The deviations of two bad hosts add up, as delays do."""
+        base = [math.exp(usual) for usual in self.usual]
+        more = [
+            {host: math.exp(value) - least for host, value in able.items()}
+            for able, least in zip(self.able, base, strict=True)
+        ]
+        able = self.able
+        return [
+            max(able[c][one], able[c][other], math.log(max(base[c], base[c] + more[c][one] + more[c][other])))
+            for (one, other), c in zip(pairs, classes, strict=True)
+        ]
+
+
+def pair_outliers(
+    repeats: Sequence[Sequence[float]],
+    pairs: Sequence[tuple[int, ...]],
+    classes: Sequence[int],
+    bound: float,
+    *,
+    adds_up: bool = False,
+) -> Compared:
     """Outlying hosts and pairs among pairs of hosts; with fewer than three pairs there is no comparison.
 
-    `bound` is the smallest deviation to report, as a logarithm. `adds_up`: the deviations of two bad hosts add up in a
-    time, as delays do; else the worse host determines it, as with bandwidths.
+    `repeats` has the figures of every pair, `pairs` their node ranks, `classes` those of `tiers.classes_of`. `bound` is
+    the smallest deviation to report, as a logarithm. `adds_up`: the deviations of two bad hosts add up in a time, as
+    delays do; else the worse host determines it, as with bandwidths.
     """
-    if len(found) < 3:
-        return []
-    hosts = sorted({host for level in found for host in level.hosts})
-    own = {host: [place for place, level in enumerate(found) if host in level.hosts] for host in hosts}
-
-    def model(values: Sequence[float]) -> tuple[dict[str, float], float, list[float]]:
-        """The best figure of each host, the usual best figure, and the expected figure of each pair."""
-        able = {host: min(values[place] for place in places) for host, places in own.items()}
-        usual = median_low(able.values())
-        return able, usual, [_together([able[host] for host in level.hosts], usual, adds_up) for level in found]
-
-    def unexplained(values: Sequence[float]) -> list[float]:
-        return [value - each for value, each in zip(values, model(values)[2], strict=True)]
-
-    typical, fastest = _settle(found, unexplained, bound, comparisons=len(found) + len(hosts))
-    able, usual, expected = model(typical.values)
-    best_able, best_usual, best_expected = model(fastest.values)
-    result = [
-        Outlier(kind="host", group=host, hosts=(host,), reference=usual)
-        for host in hosts
-        if able[host] - usual > typical.limit and best_able[host] - best_usual > fastest.limit
+    hosts = len({host for pair in pairs for host in pair})
+    comparisons = len(pairs) + hosts
+    settled = settle(repeats, ALPHA / comparisons)
+    model = _PairModel(settled.values, pairs, classes, adds_up=adds_up)
+    if len(pairs) < MIN_PAIRS:
+        return Compared(outliers=[], expected=model.expected)
+    judge = _Judge(settled, model.expected, classes, bound, comparisons)
+    bad = [
+        (host, each)
+        for each, able in enumerate(model.able[:-1])
+        for host, value in able.items()
+        if model.pairs_of[each][host] >= _MIN_PAIRS_OF_A_HOST and judge.exceeds(value - model.usual[each], each)
     ]
-    result += [
-        Outlier(kind="pair", group=level.group, hosts=level.hosts, reference=expected[place])
-        for place, level in enumerate(found)
-        if typical.values[place] - expected[place] > typical.limit
-        and fastest.values[place] - best_expected[place] > fastest.limit
-    ]
-    return result
+    places: dict[tuple[int, int], list[int]] = {key: [] for key in bad}
+    if places:
+        for place, ((first, second), each) in enumerate(zip(pairs, classes, strict=True)):
+            for key in ((first, each), (second, each)):
+                if key in places:
+                    places[key].append(place)
+    found = []
+    for (host, each), own in places.items():
+        usual = model.usual[each]
+        if judge.is_bad_in_every_repeat(own, [usual] * len(own)):
+            found.append(judge.outlier(host, tuple(own), usual, model.able[each][host] - usual, each))
+    found += judge.single_outliers()
+    return Compared(outliers=found, expected=model.without_outliers(classes, bound))
 
 
-def group_outliers(kind: str, found: Sequence[Level], bound: float) -> list[Outlier]:
+def group_outliers(repeats: Sequence[Sequence[float]], bound: float) -> Compared:
     """Outliers among groups of the same size; two are compared with the better one, more with their median.
 
     `bound` is the smallest deviation to report, as a logarithm.
     """
-    if len(found) < 2:
-        return []
-
-    def usual(values: Sequence[float]) -> float:
-        return min(values) if len(values) == 2 else median_low(values)
-
-    def unexplained(values: Sequence[float]) -> list[float]:
-        return [value - usual(values) if len(values) > 2 else 0.0 for value in values]
-
-    typical, fastest = _settle(found, unexplained, bound, comparisons=len(found))
-    return [
-        Outlier(kind=kind, group=level.group, hosts=level.hosts, reference=usual(typical.values))
-        for level, value, best in zip(found, typical.values, fastest.values, strict=True)
-        if value - usual(typical.values) > typical.limit and best - usual(fastest.values) > fastest.limit
-    ]
+    groups = len(repeats[0])
+    settled = settle(repeats, ALPHA / max(1, groups))
+    usual = min(settled.values) if groups == 2 else median_low(settled.values)
+    expected = [usual] * groups
+    if groups < 2:
+        return Compared(outliers=[], expected=expected)
+    judge = _Judge(settled, expected, [0] * groups, bound, groups, with_spread=groups > 2)
+    return Compared(outliers=judge.single_outliers(), expected=expected)
 
 
-def _together(able: Sequence[float], reference: float, adds_up: bool) -> float:
-    """Expected figure of a pair of hosts that achieve `able` with a host whose own figure is `reference`."""
-    if not adds_up:
-        return max(able)
-    base = math.exp(reference)
-    return max(*able, math.log(max(base, base + sum(math.exp(each) - base for each in able))))
+class _Judge:
+    """Holds deviations against the bound and the noise of their class."""
 
+    def __init__(
+        self,
+        settled: Settled,
+        expected: Sequence[float],
+        classes: Sequence[int],
+        bound: float,
+        comparisons: int,
+        *,
+        with_spread: bool = True,
+    ) -> None:
+        self._settled, self._expected, self._classes = settled, expected, classes
+        self._bound, self._comparisons = bound, comparisons
+        self._left = [value - each for value, each in zip(settled.values, expected, strict=True)]
+        factor = quantile(ALPHA / comparisons, settled.degrees)
+        self._noise = {}
+        for each in sorted(set(classes)):
+            own = self._left if len(set(classes)) == 1 else list(compress(self._left, [c == each for c in classes]))
+            self._noise[each] = max(settled.noise, spread(own) if with_spread else 0.0)
+        self._limits = {each: max(bound, factor * noise if noise else 0.0) for each, noise in self._noise.items()}
+        self._limits[-1] = math.inf
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Settled:
-    """A value for each group, and the limit beyond its reference for an outlier."""
+    def exceeds(self, deviation: float, each: int) -> bool:
+        """Whether a deviation (a logarithm) is an outlier's in a class."""
+        return deviation > self._limits[each]
 
-    values: list[float]
-    limit: float
+    def is_bad_in_every_repeat(self, places: Sequence[int], expected: Sequence[float]) -> bool:
+        """Whether these groups are slower than expected (logarithms) in each repeat, most of them."""
+        deviations = [
+            median([column[place] - each for place, each in zip(places, expected, strict=True)])
+            for column in self._settled.repeats
+        ]
+        return min(deviations) > max(self._bound, _OF_MEDIAN * median(deviations))
 
+    def outlier(self, host: int, places: tuple[int, ...], reference: float, deviation: float, each: int) -> Outlier:
+        """An outlier with its p-value over all comparisons; reference and deviation are logarithms."""
+        chance = tail(deviation, self._noise[each], self._settled.degrees)
+        p_value = min(1.0, self._comparisons * chance)
+        return Outlier(host=host, places=places, reference=reference, p_value=p_value)
 
-def _settle(
-    found: Sequence[Level], unexplained: Callable[[Sequence[float]], list[float]], bound: float, *, comparisons: int
-) -> tuple[_Settled, _Settled]:
-    """The medians of the groups over the repeats, and their fastest values."""
-
-    def settled(
-        every: Sequence[Sequence[float]], choose: Callable[[Sequence[float]], float], alpha: float, share: float
-    ) -> _Settled:
-        """`share` is the ratio of the standard deviation of what `choose` selects to that of a single value."""
-        chance, values = alpha / comparisons, [choose(each) for each in every]
-        limit = _noise_limit(every, unexplained(values), chance, share)
-        if len({len(each) for each in every}) == 1:  # a host's record may lack a repeat
-            still = _without_drift(every)
-            still_values = [choose(each) for each in still]
-            without = _noise_limit(still, unexplained(still_values), chance, share, lost_degrees=len(every[0]) - 1)
-            values, limit = (still_values, without) if without < limit else (values, limit)
-        return _Settled(values=values, limit=max(bound, limit))
-
-    # The standard error of a median of normal values is sqrt(pi / 2n) standard deviations.
-    of_median = math.sqrt(math.pi / (2 * min(len(level.values) for level in found)))
-    return (
-        settled([level.values for level in found], median, ALPHA, min(1.0, of_median)),
-        settled([level.fastest for level in found], min, _FASTEST_ALPHA, 1.0),
-    )
-
-
-def _without_drift(every: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The groups' values minus what a repeat adds to the median group."""
-    scatter = [[value - median(values) for value in values] for values in every]
-    drift = [median(of_repeat) for of_repeat in zip(*scatter, strict=True)]
-    return [[value - each for value, each in zip(values, drift, strict=True)] for values in every]
-
-
-def repeat_noise(found: Sequence[Sequence[float]]) -> float:
-    """Standard deviation from repeat to repeat, in the unit of the values (logarithms), pooled over the groups'
-    distances from their medians.
-    """
-    degrees = sum(len(scatter) - 1 for scatter in found)
-    return math.sqrt(sum(value**2 for scatter in found for value in scatter) / degrees) if degrees > 0 else 0.0
-
-
-def _noise_limit(
-    every: Sequence[Sequence[float]],
-    left: Sequence[float],
-    chance: float,
-    share: float,
-    *,
-    lost_degrees: int = 0,
-) -> float:
-    """Largest distance of a group beyond its reference that noise explains."""
-    scatter = [[value - median(values) for value in values] for values in every]
-    degrees = sum(len(each) - 1 for each in scatter)
-    free = degrees - lost_degrees
-    if free < 1:
-        return math.inf
-    middle = median(left)
-    spread = _MAD_SCALE * median([abs(value - middle) for value in left])
-    noise = share * _tame_noise(scatter, chance) * math.sqrt(degrees / free)
-    return _student_quantile(1 - chance, free) * max(spread, noise)
-
-
-def _tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
-    """repeat_noise without the extreme repeats if the probability that a given group has no others is smaller."""
-    distances = [abs(value) for each in scatter for value in each if value]
-    usual = _MAD_SCALE * median(distances) if distances else 0.0
-    wild = sum(value > _WILD * usual for value in distances)
-    total, repeats = sum(map(len, scatter)), min(map(len, scatter))
-    if ((wild + 1) / (total + 2)) ** repeats > chance:
-        return repeat_noise(scatter)
-    return repeat_noise([[value for value in each if abs(value) <= _WILD * usual] or [0.0] for each in scatter])
-
-
-def _student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t by its expansion from the normal quantile.
-
-    A noise that was estimated from few repeats may be far too small by chance; this allows for it.
-
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
-    """
-    z = NormalDist().inv_cdf(probability)
-    return (
-        z
-        + (z**3 + z) / (4 * degrees)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
-    )
+    def single_outliers(self) -> list[Outlier]:
+        """The groups that are outliers by themselves."""
+        limits = self._limits
+        suspects = [
+            place
+            for place, (left, each) in enumerate(zip(self._left, self._classes, strict=True))
+            if left > limits[each]
+        ]
+        return [
+            self.outlier(-1, (place,), self._expected[place], self._left[place], self._classes[place])
+            for place in suspects
+            if self.is_bad_in_every_repeat([place], [self._expected[place]])
+        ]

@@ -9,19 +9,39 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 from training.benchmarks.driver.protocol.outcome import Change, Reference
+from training.benchmarks.network.packing import host_names, unpacked
 from training.benchmarks.network.samples import median_of
 from training.benchmarks.network.sizes import format_size
 
 # No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
 _MIN_US, _MAX_US = 1e-3, 1e15
 _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
+# These are in a step, and in its key, only where they are not the usual.
+_CHOSEN_FIELDS = ("op", "root", "aggregate", "after_compute_ms")
+
+_PAIR = 2
 
 Step = Mapping[str, Any]
 
 
 def named_references(rounds: Iterable[tuple[Sequence[Step], Mapping[int, str]]]) -> dict[str, Reference]:
     """The references of rounds, each its steps and the user's names of its hosts by node rank."""
-    return references(_with_names(step, names) for steps, names in rounds for step in steps)
+    return references(_with_names(step, names) for steps, names in rounds for step in _plain(steps))
+
+
+def _plain(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps with their groups unpacked; a damaged one is left out."""
+    own: dict[int, str] = {}
+    for step in steps:
+        if "packed" not in step:
+            yield step
+            continue
+        own |= host_names(step)
+        try:
+            groups = list(unpacked(step, own))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
+            continue
+        yield {**{name: value for name, value in step.items() if name != "packed"}, "groups": groups}
 
 
 def _with_names(step: Step, names: Mapping[int, str]) -> Step:
@@ -72,7 +92,7 @@ def _rows(step: Step) -> Iterator[Step]:
 
 def _identity(row: Step) -> dict[str, Any]:
     """The key of a measurement. A pair's has its hosts, but not its round or their order, which depend on others."""
-    found = {name: row[name] for name in _KEY_FIELDS if name in row}
+    found = {name: row[name] for name in (*_KEY_FIELDS, *_CHOSEN_FIELDS) if name in row}
     hosts = row.get("own_hosts", row.get("hosts"))
     if row.get("pattern") == "pairs" and isinstance(hosts, list):
         found.pop("round", None)
@@ -151,20 +171,23 @@ def _size(size_bytes: int) -> str:
 
 def regressions_in_words(changes: Sequence[Change]) -> list[str]:
     """Sentences on what became slower: first hosts all of whose pairs did, while other pairs did not; then the rest."""
-    pairs = [change for change in changes if len(set(_hosts(change.now))) == 2]
-    slower = [change for change in changes if change.is_regression]
+    of_host: dict[tuple[str, int], list[Change]] = {}
+    of_size: dict[int, list[Change]] = {}
+    for change in changes:
+        hosts, size = set(_hosts(change.now)), _bytes(change.now)
+        if len(hosts) == _PAIR:
+            of_size.setdefault(size, []).append(change)
+            for host in hosts:
+                of_host.setdefault((host, size), []).append(change)
+    fine = {size: sum(not change.is_regression for change in found) for size, found in of_size.items()}
     sentences: list[str] = []
-    told: list[Change] = []
-    for host in sorted({host for change in pairs for host in _hosts(change.now)}):
-        for size in sorted({_bytes(change.now) for change in pairs}):
-            of_size = [change for change in pairs if _bytes(change.now) == size]
-            own = [change for change in of_size if host in _hosts(change.now)]
-            others = [change for change in of_size if host not in _hosts(change.now)]
-            if len(own) < 2 or not all(c.is_regression for c in own) or all(c.is_regression for c in others):
-                continue
-            told += own
-            longer = median([change.percent for change in own])
-            sentences.append(f"host {host}: all its {len(own)} pairs take {longer:.0f} % longer at {_size(size)}")
-    told_of = {id(change) for change in told}
-    sentences += [f"{each.what} takes {each.percent:.0f} % longer" for each in slower if id(each) not in told_of]
-    return sentences
+    told: set[int] = set()
+    for (host, size), own in sorted(of_host.items()):
+        # All its own are regressions: what is fine belongs to others.
+        if len(own) < _PAIR or not all(change.is_regression for change in own) or not fine[size]:
+            continue
+        told.update(map(id, own))
+        longer = median([change.percent for change in own])
+        sentences.append(f"host {host}: all its {len(own)} pairs take {longer:.0f} % longer at {_size(size)}")
+    slower = [change for change in changes if change.is_regression and id(change) not in told]
+    return sentences + [f"{each.what} takes {each.percent:.0f} % longer" for each in slower]

@@ -4,10 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # nccl-tests' names of element types.
-_TYPES = {"float64": "double", "float32": "float", "float16": "half"}
+_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "half",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
 _SUMS = ("all_reduce", "reduce", "reduce_scatter")
 # Collectives of chunks: nccl-tests' count is of one rank's chunk, its size of all chunks.
-_CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+_CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "hypercube", "gather", "scatter")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _SIDE = ("time", "algbw", "busbw", "#wrong")
 _SIDE_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
@@ -28,15 +34,12 @@ def header(collective: str, world_size: int, device: str, convention: str) -> st
     )
 
 
-def row(result: Mapping[str, Any]) -> str:
-    """The line of one size; `result` is the value of its STEP_END. A form that was not run shows N/A."""
-    wrong = result["wrong_elements"]
-    ran = (
-        f"{result['time_us']['p50']:.2f}",
-        f"{result['algbw_GBps']:.2f}",
-        f"{result['busbw_GBps']:.2f}",
-        "N/A" if wrong is None else str(wrong),
-    )
+def row(result: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> str:
+    """The line of one size; `result` is the value of its STEP_END, `other` that of the other form.
+
+    A form that was not run shows N/A. Where the time of nccl-tests was measured, it is shown instead of ours.
+    """
+    forms = {bool(each["in_place"]): _side(each) for each in (result, other) if each is not None}
     name, dtype = str(result["collective"]), str(result["dtype"])
     count = int(result["count"]) // (int(result["world_size"]) if name in _CHUNKED else 1)
     return _line(
@@ -45,10 +48,39 @@ def row(result: Mapping[str, Any]) -> str:
             str(result["size_bytes"]),
             str(count),
             _TYPES.get(dtype, dtype),
-            "sum" if name in _SUMS else "none",
-            "0" if name in _ROOTED else "-1",
-            *((*_NOT_RUN, *ran) if result["in_place"] else (*ran, *_NOT_RUN)),
+            str(result.get("op", "sum")) if name in _SUMS else "none",
+            str(result.get("root", 0)) if name in _ROOTED else "-1",
+            *forms.get(False, _NOT_RUN),
+            *forms.get(True, _NOT_RUN),
         ]
+    ) + (f"  # after {result['after_compute_ms']:g} ms of compute" if "after_compute_ms" in result else "")
+
+
+def rows(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The lines of a sweep: two results that differ in their form only share a line, out of place first."""
+    found: list[str] = []
+    left = [*results]
+    while left:
+        first = left.pop(0)
+        pair = bool(left) and not first["in_place"] and left[0]["in_place"] and _same(first) == _same(left[0])
+        found.append(row(first, left.pop(0) if pair else None))
+    return found
+
+
+def _same(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(result.get(key) for key in ("collective", "size_bytes", "root", "op", "after_compute_ms", "repeat"))
+
+
+def _side(result: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    wrong = result["wrong_elements"]
+    theirs = result.get("nccl_tests_timing")
+    shown = theirs or result
+    time_us = theirs["time_us"] if theirs else result["time_us"]["p50"]
+    return (
+        f"{time_us:.2f}",
+        f"{shown['algbw_GBps']:.2f}",
+        f"{shown['busbw_GBps']:.2f}",
+        "N/A" if wrong is None else str(wrong),
     )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network import table
-from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.analysis import Analysis, analyse_scan, shown_with
+from training.benchmarks.network.findings import findings_of
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.plot import sweep_svg
+from training.benchmarks.network.readings import scan_of
 from training.benchmarks.network.symptoms import LATE_PERCENT
 
 
@@ -40,10 +42,7 @@ def network_view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView | N
     """The view of a round, its hosts under the user's names; None for a round that measured nothing."""
     if not measured.steps:
         return None
-    slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
-    found = None
-    if isinstance(slow, int | float) and isinstance(late, int | float):
-        found = analyse(measured.steps, slow_percent=float(slow), late_percent=float(late), names=measured.hosts)
+    found = _analysis(case, measured)
     answer = measured.metrics.get("answer")
     sentences = found.sentences if found else ((str(answer),) if answer else ())
     is_matrix = found is not None and found.pattern == "pairs"
@@ -56,13 +55,27 @@ def network_view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView | N
     )
 
 
+def _analysis(case: MeasuredCase, measured: MeasuredRound) -> Analysis | None:
+    """What rank 0 found; of a round that it did not finish, what its steps show."""
+    slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
+    if not isinstance(slow, int | float) or not isinstance(late, int | float):
+        return None
+    scan = scan_of(measured.steps, measured.hosts)
+    remarks = measured.metrics.get("remarks")
+    try:
+        known = findings_of(measured.metrics["findings"], measured.hosts)
+    except (KeyError, ValueError):  # a host may send anything
+        return analyse_scan(scan, slow_percent=float(slow), late_percent=float(late))
+    return shown_with(scan, known, [str(each) for each in remarks] if isinstance(remarks, list) else [])
+
+
 def nccl_table(title: str, found: Sequence[Mapping[str, Any]]) -> str:
     """A sweep of all ranks as nccl-tests prints it; empty for another pattern, or where a host sent something else."""
     steps = [step for step in found if step.get("pattern") == "all"]
     try:
         first = steps[0]
         head = table.header(str(first["collective"]), int(first["world_size"]), title, str(first["convention"]))
-        text = "\n".join((head, *map(table.row, steps), table.footer(steps)))
+        text = "\n".join((head, *table.rows(steps), table.footer(steps)))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
         return ""
     return text
@@ -121,15 +134,19 @@ def sizes_table(steps: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
+    """The matrix of all pairs; empty where the analysis kept the slowest alone."""
+    pairs = {cell.hosts: cell for cell in found.groups if len(cell.hosts) == 2}
+    if len(pairs) < len(found.hosts) * (len(found.hosts) - 1) // 2:
+        return ()
     top = max(cell.busbw_gbps.value for cell in found.groups) or 1.0
-    named = {frozenset(finding.hosts) for finding in found.findings}
+    named = {finding.hosts for finding in found.findings}
 
     def cell(first: str, second: str) -> MatrixCell | None:
-        pair = found.pair(first, second)
+        pair = pairs.get((first, second)) or pairs.get((second, first))
         if pair is None:
             return None
         busbw = pair.busbw_gbps
-        is_named = any(hosts <= {first, second} for hosts in named)
+        is_named = not named.isdisjoint([(first,), (second,), (first, second), (second, first)])
         return MatrixCell(gbps=busbw.value, low=busbw.low, high=busbw.high, share=busbw.value / top, named=is_named)
 
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)

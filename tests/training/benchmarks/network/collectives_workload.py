@@ -1,16 +1,26 @@
 """Every collective in every element type: what arrives is right, and what is wrong is seen. One line a mistake."""
 
 import sys
+from functools import partial
 from itertools import product
 
 import torch
 import torch.distributed as dist
 
+from tests.training.benchmarks.network.mutations import RANK, Mutation, Receipts, mutations
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.network.pytorch import collectives
+from training.benchmarks.network.pytorch.choices import (
+    EITHER_WAY,
+    ELEMENT_BYTES,
+    IN_PLACE_ONLY,
+    REDUCING,
+    ROOTED,
+    TWO_BUFFERS,
+)
 from training.benchmarks.network.pytorch.collectives import Collective
-from training.benchmarks.network.pytorch.config import _EITHER_WAY, _IN_PLACE_ONLY, _TWO_BUFFERS, ELEMENT_BYTES
 from training.benchmarks.network.pytorch.lineup import team_of
+from training.benchmarks.network.pytorch.operands import OPS
 from training.benchmarks.network.pytorch.point_to_point import Barrier
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
@@ -40,6 +50,62 @@ def _unseen(mistakes: dict[str, int], team: Team) -> list[str]:
     ]
 
 
+def _unseen_mistakes(collective: Collective, receipts: Receipts, ranks: int) -> list[str]:
+    """The mistakes in what this rank really received that its check does not see."""
+    found, before = [], list[torch.Tensor]()
+    for _ in range(2):
+        receipts.of.clear()
+        collective.refill()
+        collective.run()
+        outputs = receipts.of.get(RANK.get(), [])
+        stale, before = before, [each.clone() for each in outputs]
+    if _wrong(collective):
+        found.append("right data is wrong")
+    for output, old, right in zip(outputs, stale, before, strict=True):
+        wrong: dict[str, Mutation] = dict(mutations(ranks, exact=True))
+        wrong["stale"] = partial(torch.Tensor.copy_, other=old)
+        for name, mutate in wrong.items():
+            mutate(output)
+            if not torch.equal(output, right) and not _wrong(collective):
+                found.append(name)
+            output.copy_(right)
+    return found
+
+
+def _mistakes_of_each(team: Team, receipts: Receipts, forms: list[tuple[str, bool]]) -> list[str]:
+    """The unseen mistakes of each form, type and operation that gloo has."""
+    problems = []
+    for (name, in_place), dtype, op in product(forms, ELEMENT_BYTES, OPS):
+        if op == "avg" or (op != "sum" and name not in REDUCING) or not _works(name, dtype, team):
+            continue
+        collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place, op=op)
+        collective.prepare(4096)
+        unseen = _unseen_mistakes(collective, receipts, team.size)
+        problems += [f"{name} {op} {dtype} {in_place} {team.ranks}: {each}, and that was not seen" for each in unseen]
+    return problems
+
+
+def _works(name: str, dtype: str, team: Team) -> bool:
+    """Messages need two ranks, a hypercube a power of two; gloo adds no 8-bit floating point."""
+    if team.size == 1 and name.startswith("send_recv"):
+        return False
+    is_power = not team.size & (team.size - 1)
+    return (name != "hypercube" or is_power) and not (name in REDUCING and dtype.startswith("float8"))
+
+
+def _wrong_roots(team: Team) -> list[str]:
+    """Collectives with a root that deliver wrong data for some root."""
+    problems = []
+    for name, root in product(ROOTED, range(team.size)):
+        collective = collectives.create(name, team, torch.float32, 42, in_place=name in IN_PLACE_ONLY, root=root)
+        collective.prepare(4096)
+        collective.refill()
+        collective.run()
+        if wrong := _wrong(collective):
+            problems.append(f"{name} root={root} ranks={team.ranks}: {wrong} wrong")
+    return problems
+
+
 class _OpenBarrier(Barrier):
     """Lets everybody through at once."""
 
@@ -57,13 +123,13 @@ def _check_barrier(team: Team, problems: list[str], mistakes: dict[str, int]) ->
         mistakes[f"barrier ranks={team.ranks}: nobody waited"] = sum(_wrong(bad) for _ in range(team.size))
 
 
-def _problems(team: Team) -> list[str]:
+def _problems(team: Team, receipts: Receipts) -> list[str]:
     problems: list[str] = []
     mistakes: dict[str, int] = {}
     _check_barrier(team, problems, mistakes)
-    forms = [*product(_IN_PLACE_ONLY, [True]), *product(_EITHER_WAY, [True, False]), *product(_TWO_BUFFERS, [False])]
+    forms = [*product(IN_PLACE_ONLY, [True]), *product(EITHER_WAY, [True, False]), *product(TWO_BUFFERS, [False])]
     for (name, in_place), dtype in product(forms, ELEMENT_BYTES):
-        if team.size == 1 and name.startswith("send_recv"):
+        if not _works(name, dtype, team):
             continue
         case = f"{name} {dtype} in_place={in_place} ranks={team.ranks}"
         collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place)
@@ -83,6 +149,9 @@ def _problems(team: Team) -> list[str]:
             other.refill()
             other.run()
             mistakes[f"{case}: rank 1 sent other data"] = _wrong(other)
+    problems += _wrong_roots(team)
+    if team.size > 1:
+        problems += _mistakes_of_each(team, receipts, forms)
     for name, in_place, dtype in NARROW:
         collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place)
         collective.prepare(4096)
@@ -94,8 +163,11 @@ def _problems(team: Team) -> list[str]:
 
 def main() -> None:
     """All ranks together, then two teams at once."""
+    receipts = Receipts()
+    receipts.install(setattr)
     with init("gloo", timeout_s=60) as group:
-        problems = _problems(Team.world(group))
+        RANK.set(group.placement.rank)
+        problems = _problems(Team.world(group), receipts)
         hosts = [HostRanks(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
         apart = ConcurrentGroups(
             name="apart",
@@ -106,11 +178,11 @@ def main() -> None:
         )
         with team_of(apart, group) as mine:
             assert mine is not None
-            problems += _problems(mine[1])
+            problems += _problems(mine[1], receipts)
         rest = ConcurrentGroups(name="rest", groups=(Group(hosts=tuple(hosts[1:]), ranks=(1, 2), label="12"),))
         with team_of(rest, group) as mine:
             assert (mine is None) == (group.placement.rank == 0)
-            problems += _problems(mine[1]) if mine else []
+            problems += _problems(mine[1], receipts) if mine else []
         print("\n".join(problems) or "all right", flush=True)
     sys.exit(1 if problems else 0)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from training.benchmarks.network.pytorch.timing import count_stalls
 from training.benchmarks.network.schedule import rounds
 
 SIZES = (4 << 10, 16 << 20)
-SLOW_PERCENT = 15.0
+SLOW_PERCENT, LATE = 15.0, 50.0
+_QUANTILES = {"min": 0, "p25": 25, "p50": 50, "p75": 75, "p95": 95, "max": 100}
+_TIMES_AS_LONG = 10.0
 FloatArray = NDArray[np.float64]
 
 
@@ -49,11 +51,19 @@ BUSY = Noise(300, 0.3, iteration=0.3, measurement=0.05, drift=0.1, spikes=0.08, 
 
 @dataclass(frozen=True)
 class Fault:
-    """By host name, or by two names joined by "-": the rate's factor, microseconds more, the share of stalls."""
+    """By host name, or by two names joined by "-": the rate's factor, microseconds more, the share of stalls; and the
+    share of operations that take 10 times as long (`at_times`), or the repeat from which all do (`since`)."""
 
     rate: Mapping[str, float] = field(default_factory=dict)
     delay_us: Mapping[str, float] = field(default_factory=dict)
     loss: Mapping[str, float] = field(default_factory=dict)
+    at_times: Mapping[str, float] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> set[str]:
+        """Who is at fault."""
+        return {*self.rate, *self.delay_us, *self.loss, *self.at_times, *self.since}
 
 
 # With packets lost more operations are needed: on the test bed 2 % of the operations stalled where 3 % were lost.
@@ -76,7 +86,10 @@ def steps(
             loss = 1 - np.array([np.prod([1 - fault.loss.get(key, 0.0) for key in own]) for own in keys])
             for size in SIZES:
                 time_us = noise.latency_us + delay + size / rate / 1e3
-                times = _noisy(time_us * drifts[repeat - 1], loss, noise, draw, iterations)
+                slow = np.array([1 - np.prod([1 - fault.at_times.get(key, 0.0) for key in own]) for own in keys])
+                slow[[any(fault.since.get(key, repeat + 1) <= repeat for key in own) for own in keys]] = 1.0
+                times = noisy(time_us * drifts[repeat - 1], loss, noise, draw, iterations)
+                times *= np.where(draw.random(times.shape) < slow[:, None], _TIMES_AS_LONG, 1.0)
                 groups = [
                     {
                         "group": group.label,
@@ -87,7 +100,7 @@ def steps(
                         "iterations": iterations,
                         "busbw_GBps": size / float(np.median(row)) / 1e3,
                         "stalled_iterations": count_stalls(row),
-                        "time_us": dict(zip(("min", "p50", "p95"), np.percentile(row, [0, 50, 95]), strict=True)),
+                        "time_us": dict(zip(_QUANTILES, np.percentile(row, list(_QUANTILES.values())), strict=True)),
                     }
                     for group, own, row in zip(each.groups, names, times, strict=True)
                 ]
@@ -95,7 +108,7 @@ def steps(
     return found
 
 
-def _noisy(
+def noisy(
     time_us: FloatArray, loss: FloatArray, noise: Noise, draw: np.random.Generator, iterations: int
 ) -> FloatArray:
     """Times of every iteration, microseconds, shape (groups, iterations)."""
@@ -133,13 +146,16 @@ FAULTS = {
     "stalls 1 %, host": Fault(loss={"node2": 0.01}),
     "stalls 2 %, host": Fault(loss={"node2": 0.02}),
     "stalls 2 %, pair": Fault(loss={"node1-node3": 0.02}),
+    "a tenth, 5 % of the operations, host": Fault(at_times={"node2": 0.05}),
+    "a tenth, 50 % of the operations, host": Fault(at_times={"node2": 0.5}),
+    "a tenth from repeat 3 on, host": Fault(since={"node2": 3}),
 }
 
 
 def scaled(fault: Fault, noise: Noise) -> Fault:
     """Delays of FAULTS are given in units: 5 ms in a busy network, 50 us in a quiet one."""
     unit = 5000.0 if noise is BUSY else 50.0
-    return Fault(rate=fault.rate, delay_us={k: v * unit for k, v in fault.delay_us.items()}, loss=fault.loss)
+    return replace(fault, delay_us={k: v * unit for k, v in fault.delay_us.items()})
 
 
 def main(runs: int) -> None:
@@ -151,7 +167,7 @@ def main(runs: int) -> None:
             for repeats in (3, 5) if count <= 8 else (3,):
                 for name, fault in FAULTS.items():
                     own = scaled(fault, noise)
-                    truth = set(own.rate) | set(own.delay_us) | set(own.loss)
+                    truth = own.truth
                     times = max(10, runs * (5 if name == "none" else 1) * 4 // max(4, count))
                     analyses = [look(count, noise, own, seed, repeats=repeats) for seed in range(times)]
                     found = [named(each) for each in analyses]

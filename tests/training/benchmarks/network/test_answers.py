@@ -56,12 +56,14 @@ def test_advertised_against_real() -> None:
 
 
 def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
-    """A half of one host is faster than any link: no in-network reduction."""
-    measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 20.0, noise=0, seed=1)
+    """A half of one host is faster than any link: no in-network reduction. Both ranks' messages of 10 GB/s count."""
+    measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 10.0, noise=0, seed=1)
+    measured = [{**step, "collective": "send_recv_two_way"} for step in measured]
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
     run = cast(WorkloadContext[Config], SimpleNamespace(config=config))
     figures, (sentence, _) = suite._answers(run, measured)
     assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
+    assert figures["bisection_GBps"] == pytest.approx(20.0)
 
 
 def test_every_link_has_a_speed_and_a_source() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from training.benchmarks.network.bandwidth import algbw_gbps, bus_factor, busbw_gbps
+from training.benchmarks.network.bandwidth import algbw_gbps, bus_factor, busbw_gbps, host_factor, host_gbps
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,29 @@ def test_nonsense_is_refused_by_name() -> None:
         bus_factor("all_reduce", 0)
     with pytest.raises(ValueError, match=r"seconds = 0\.0"):
         algbw_gbps(8, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("collective", "hosts", "width", "factor"),
+    [
+        ("send_recv", 2, 8, 8.0),  # 8 messages cross at once
+        ("send_recv_two_way", 2, 8, 8.0),
+        ("send_recv_ring", 2, 8, 1.0),
+        ("all_to_all", 2, 8, 4.0),  # 8 ranks send half of S each
+        ("hypercube", 4, 2, 1.5),
+        ("scatter", 2, 8, 0.5),
+        ("all_reduce", 2, 8, 2 * 15 / 16),
+        ("all_reduce", 1, 8, 2 * 7 / 8),
+    ],
+)
+def test_all_that_leaves_a_host_at_once_counts(collective: str, hosts: int, width: int, factor: float) -> None:
+    ranks = hosts * width
+    assert host_factor(collective, ranks, hosts) == pytest.approx(factor)
+    busbw = 10.0 * bus_factor(collective, ranks)
+    assert host_gbps(collective, busbw, ranks, hosts) == pytest.approx(10 * factor)
+
+
+def test_ranks_that_are_not_spread_equally_keep_their_bus_bandwidth() -> None:
+    assert host_gbps("send_recv", 7.0, 3, 2) == 7.0
+    with pytest.raises(ValueError, match="3 ranks on 2 hosts"):
+        host_factor("send_recv", 3, 2)

@@ -110,4 +110,4 @@ def test_another_device_is_not_compared(tmp_path: Path, good: Path, capsys: pyte
     file = tmp_path / "baseline.json"
     baseline.main(["save", str(run_folder(tmp_path / "theirs", 1, {}, device="NVIDIA H200")), str(file)])
     assert baseline.main(["compare", str(good), str(file)]) == 2
-    assert "PAIRS: not compared: device cpu, there NVIDIA H200" in capsys.readouterr().out
+    assert "PAIRS: not compared: device cpu, in the baseline NVIDIA H200" in capsys.readouterr().out

@@ -4,10 +4,12 @@ import contextlib
 import io
 import json
 import os
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic import JsonValue
@@ -71,7 +73,22 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert summary["correct"] == "pass" and summary["answer"] == "; ".join(found.sentences)
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "pairs"})} <= summary.keys()
     assert len((tmp_path / "0" / "network.csv").read_text().splitlines()) == 1 + 18
+    assert float(str(values(tmp_path / "0", Event.TRAIN_START)[0]["predicted_s"])) > 0
     assert not (tmp_path / "1" / "network.csv").exists()
+
+
+def test_pairs_on_rails_name_the_rail_and_read_the_topology(tmp_path: Path) -> None:
+    table = tmp_path / "racks.csv"
+    table.write_text(f"host,rack\n{platform.node()}#0,a\n{platform.node()}#1,b\n")
+    chosen: dict[str, object] = {"pattern": "rail_pairs", "sizes": "8", "iterations": 2, "warmup_iterations": 0}
+    assert run_nodes(tmp_path / "good", 2, **chosen, topology=table) == [0, 0]
+    (step,) = values(tmp_path / "good" / "0", Event.STEP_END)
+    (group,) = cast("list[dict[str, JsonValue]]", step["groups"])
+    assert (group["rail"], group["ranks"], str(group["group"]).endswith(" rail 0")) == (0, [0, 1], True)
+    table.write_text("host,rack\nelsewhere,a\n")
+    assert run_nodes(tmp_path / "bad", 2, **chosen, topology=table) == [2, 2]
+    errors = (tmp_path / "bad" / "0" / "rank0.out.log").read_text()
+    assert f"topology {table}: lacks {platform.node()}#0" in errors and "Traceback" not in errors
 
 
 def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
@@ -79,7 +96,7 @@ def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
     assert codes == [0, 0]
     within, across = values(tmp_path / "0", Event.STEP_END)
     assert [len(step["groups"]) for step in (within, across)] == [2, 1]  # type: ignore[arg-type]
-    summary = values(tmp_path / "1", Event.FINISHED, rank=1)[0]
+    summary = values(tmp_path / "0", Event.FINISHED)[0]
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "halves"})} <= summary.keys()
     assert float(str(summary["bisection_GBps"])) > 0 and "set repeats = 3" in str(summary["answer"])
 
@@ -151,7 +168,9 @@ def test_ours_stands_beside_nccl_tests(answered: Path) -> None:
         ({"pattern": "pairs"}, "pattern 'pairs' needs 2 hosts or more, found 1"),
         ({"collective": "send_recv"}, "'send_recv' needs groups of 2 ranks or more; pattern 'all' makes one of 1 here"),
         ({"cuda_graph": "true"}, "cuda_graph = True needs backend nccl, this run has gloo"),
-        ({"sizes": "8, 1048576G"}, r"1048576G does not fit: .* lower the end of sizes"),
+        ({"sizes": "1048576G"}, r"1048576G does not fit: .* lower the end of sizes"),
+        ({"dtype": "float8_e5m2"}, "gloo cannot add 8-bit floating point"),
+        ({"dtype": "int8", "op": "avg"}, "gloo takes no mean of integers"),
         ({"tool": "nccl_tests", "nccl_tests": "/nowhere"}, "all_reduce_perf is not in /nowhere"),
     ],
 )
@@ -162,6 +181,42 @@ def test_what_cannot_run_here_is_refused(
     assert ended.code == 2
     assert re.search(expected, ended.errors)
     assert Event.FINISHED not in {record.event for record in map(parse_line, ended.output.splitlines()) if record}
+
+
+def test_a_size_that_does_not_fit_is_skipped_with_its_reason(run_alone: Callable[..., Ended]) -> None:
+    ended = run_alone(backend="gloo", sizes="8, 1048576G", iterations=1)
+    assert ended.code == 0, ended.errors
+    found = [record for record in map(parse_line, ended.output.splitlines()) if record is not None]
+    assert [record.event for record in found].count(Event.STEP_END) == 1
+    (summary,) = [record.value for record in found if record.event is Event.FINISHED]
+    assert isinstance(summary, dict) and isinstance(summary["skipped_sizes"], dict)
+    assert re.fullmatch(r"[0-9.]+ GB a rank are needed, [0-9.]+ GB are free", str(summary["skipped_sizes"]["1048576G"]))
+    assert "# 1048576G is skipped: " in ended.output
+
+
+def test_every_variant_is_a_step_of_its_own(run_alone: Callable[..., Ended]) -> None:
+    chosen = {"collective": "all_gather", "in_place": "both", "after_compute_ms": 1, "timing": "nccl-tests"}
+    ended = run_alone(backend="gloo", sizes="64", iterations=2, aggregate=3, **chosen)
+    assert ended.code == 0, ended.errors
+    found = [record.value for record in map(parse_line, ended.output.splitlines()) if record]
+    steps = [value for value in found if isinstance(value, dict) and "time_us" in value]
+    assert [(step["in_place"], step.get("after_compute_ms")) for step in steps] == [
+        (False, None),
+        (True, None),
+        (False, 1),
+        (True, 1),
+    ]
+    assert all(step["aggregate"] == 3 and step["correct"] == "pass" for step in steps)
+    assert ["nccl_tests_timing" in step for step in steps] == [True, True, False, False]
+    assert float(str(steps[2]["last_rank_us"])) > 0
+    assert ended.output.count("# after 1 ms of compute") == 2
+
+
+def test_all_roots_and_an_operation(run_alone: Callable[..., Ended]) -> None:
+    ended = run_alone(backend="gloo", sizes="64", iterations=2, collective="reduce", root="all", op="max")
+    assert ended.code == 0, ended.errors
+    assert '"op": "max", "root": 0' in ended.output
+    assert re.search(r"^ +64 +16 +float +max +0 ", ended.output, re.MULTILINE)
 
 
 def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended], tmp_path: Path) -> None:
@@ -194,11 +249,14 @@ def test_each_line_of_the_table_is_one_write(
     written: list[bytes] = []
     write = os.write
 
-    def record(descriptor: int, data: bytes) -> int:
-        written.append(bytes(data))
-        return write(descriptor, data)
-
     with (tmp_path / "out").open("wb", buffering=0) as raw, io.TextIOWrapper(raw, write_through=True) as stdout:
+        own = raw.fileno()
+
+        def record(descriptor: int, data: bytes) -> int:
+            if descriptor == own:
+                written.append(bytes(data))
+            return write(descriptor, data)
+
         monkeypatch.setattr("sys.stdout", stdout)
         monkeypatch.setattr("os.write", record)
         assert run_alone(backend="gloo", sizes="64K,128K", iterations=1).code == 0

@@ -36,7 +36,24 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
         ({"tool": "all_gather_object_vs_all_reduce", "dtype": "int8"}, "dtype = 'int8': .* an int32 flag"),
         ({"tool": "all_reduce_bench", "pattern": "pairs"}, "pattern = 'pairs': .* runs once among all ranks"),
         ({"tool": "all_reduce_bench", "repeats": 3}, "repeats = 3: .* runs once among all ranks"),
-        ({"ranks_per_host": "one"}, "ranks_per_host = 'one': only the patterns pairs, halves and k_batch"),
+        ({"ranks_per_host": "one"}, "ranks_per_host = 'one': only pairs, halves, k_batch and adaptive"),
+        ({"op": "max", "collective": "all_gather"}, "op = 'max': only all_reduce, reduce, reduce_scatter reduce"),
+        ({"root": 1}, "root = 1: only reduce, broadcast, gather, scatter have a root"),
+        ({"in_place": "both"}, "in_place = 'both': torch knows one form of all_reduce"),
+        ({"aggregate": 4, "collective": "barrier"}, "aggregate = 4: a barrier is waited for on the host"),
+        ({"timing": "nccl-tests", "tool": "all_reduce_latency_comp"}, "timing = .*measures in its own way"),
+        ({"after_compute_ms": [0]}, "after_compute_ms"),
+        ({"after_compute_ms": [1], "pattern": "pairs"}, "pattern = 'pairs': groups are compared by one time each"),
+        ({"root": "all", "collective": "gather", "pattern": "rail"}, "pattern = 'rail': .* set one root"),
+        (
+            {"tool": "soak", "collective": "all_gather", "in_place": "both"},
+            "in_place = 'both': tool 'soak' measures one",
+        ),
+        ({"tool": "soak", "collective": "gather", "root": "all"}, "root = 'all': tool 'soak' measures one root"),
+        ({"duration": "6h"}, "duration = '6h': only the tool soak has a duration"),
+        ({"tool": "soak", "duration": "6 hours"}, "duration = '6 hours': '6 hours' is no duration"),
+        ({"tool": "overlap", "collective": "gather"}, "collective = 'gather': tool 'overlap' measures its own"),
+        ({"search": "links"}, "search = 'links': only the pattern adaptive searches"),
         ({"pattern": "pairs", "batch_hosts": 4}, "batch_hosts = 4: only the pattern k_batch has batches"),
         ({"dtype": "int8", "collective": "barrier"}, "dtype = 'int8': a barrier sends nothing"),
         ({"tool": "all_gather_object_vs_all_reduce", "in_place": True}, "in_place = True: .* its own buffers"),
@@ -72,7 +89,7 @@ def test_a_wrong_setting_is_named(overrides: dict[str, object], expected: str) -
 )
 def test_in_place_is_what_the_collective_does_by_itself(overrides: dict[str, object], in_place: bool) -> None:
     config = load_case_config(Config, None, overrides)
-    assert config.works_in_place is in_place
+    assert config.forms == (in_place,)
     assert config.collective != "barrier" or config.size_list == (0,)
 
 
@@ -87,6 +104,10 @@ def test_thresholds_that_have_an_effect_are_taken() -> None:
     ("overrides", "nnodes", "nproc", "expected"),
     [
         ({"pattern": "pairs"}, 1, 8, "pattern 'pairs' needs 2 hosts or more, found 1"),
+        ({"pattern": "adaptive"}, 3, 8, "pattern 'adaptive' needs 4 hosts or more, found 3; set 'pairs'"),
+        ({"collective": "gather", "root": 8}, 1, 8, "root = 8: there is a group of 8 ranks, whose places are 0 to 7"),
+        ({"collective": "hypercube"}, 2, 3, "'hypercube' needs a power of two of ranks, and there is a group of 6"),
+        ({"collective": "hypercube"}, 2, 4, None),
         ({"collective": "send_recv"}, 1, 1, "pattern 'all' makes one of 1 here"),
         ({"collective": "send_recv", "pattern": "rail"}, 1, 8, "pattern 'rail' makes one of 1 here"),
         ({"tool": "nccl_tests"}, 2, 8, "tool 'nccl_tests' runs on 1 host"),
@@ -109,3 +130,11 @@ def test_small_types_take_any_size(dtype: str) -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("vendors/*/network-pytorch/config/*.py")), ids=lambda path: path.stem)
 def test_every_shipped_case_config_loads(path: Path) -> None:
     assert load_case_config(Config, path, {}).size_list
+
+
+def test_several_times_of_compute_are_a_list() -> None:
+    assert load_case_config(Config, None, dict([parse_override("after_compute_ms=1,10.5")])).after_compute_ms == [
+        1,
+        10.5,
+    ]
+    assert load_case_config(Config, None, dict([parse_override("after_compute_ms=10")])).after_compute_ms == [10]

@@ -55,7 +55,26 @@ def test_each_and_rails_and_all() -> None:
 def test_what_cannot_be_scheduled_is_refused() -> None:
     with pytest.raises(ValueError, match="'pairs' needs 2 hosts or more, found 1"):
         rounds("pairs", cluster(1))
-    with pytest.raises(ValueError, match="unknown pattern 'ring'; known: all, each"):
+    with pytest.raises(ValueError, match="unknown pattern 'ring'; known: all, each, rail, peers, pairs"):
         rounds("ring", cluster(2))
     with pytest.raises(ValueError, match=r"as many ranks on every host, found \[1, 2\]"):
         rounds("rail", [*cluster(1, 2), HostRanks(node_rank=1, name="h1", ranks=(2,))])
+
+
+def test_rounds_of_racks_load_their_uplinks_equally() -> None:
+    """Of 16 hosts in racks of 4, each round has pairs within the racks alone, or across them alone."""
+    for each in rounds("pairs", cluster(16)):
+        across = [len({host.node_rank // 4 for host in group.hosts}) == 2 for group in each.groups]
+        assert all(across) or not any(across), each.name
+
+
+def test_every_rail_of_a_pair_is_a_group() -> None:
+    found = rounds("rail_pairs", cluster(4, 2))
+    assert len(found) == 3 and all(len(each.groups) == 4 for each in found)
+    first = found[0].groups[:2]
+    assert [(group.label, group.ranks, group.rail) for group in first] == [
+        ("h0-h1 rail 0", (0, 2), 0),
+        ("h0-h1 rail 1", (1, 3), 1),
+    ]
+    with pytest.raises(ValueError, match=r"'rail_pairs' needs as many ranks on every host, found \[1, 2\]"):
+        rounds("rail_pairs", [*cluster(1, 2), HostRanks(node_rank=1, name="h1", ranks=(2,))])

@@ -1,12 +1,16 @@
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from training.benchmarks.driver.workload.process_group import Placement, init
+from training.benchmarks.driver.workload.placement import Placement
+from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.network import table
+from training.benchmarks.network.pytorch.compute import MatrixProducts
 from training.benchmarks.network.pytorch.reductions import AllReduce
+from training.benchmarks.network.pytorch.rotation import MOST_COPIES, back_to_back, copies_of
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, measure, statistics
 
@@ -80,6 +84,7 @@ def test_data_that_goes_wrong_before_or_while_it_is_timed_is_seen_afterwards(
 def test_statistics_of_known_times() -> None:
     found = statistics(np.arange(1.0, 101.0))
     assert (found.min, found.p50, found.max, found.mean) == (1.0, 50.5, 100.0, 50.5)
+    assert (found.p25, found.p75) == (25.75, 75.25)
     assert found.p95 == pytest.approx(95.05)
     assert found.p99 == pytest.approx(99.01)
     assert found.cv == pytest.approx(np.sqrt((100**2 - 1) / 12) / 50.5)
@@ -88,7 +93,9 @@ def test_statistics_of_known_times() -> None:
 def test_one_iteration_has_no_spread() -> None:
     assert statistics(np.array([7.0])).rounded() == {
         "min": 7.0,
+        "p25": 7.0,
         "p50": 7.0,
+        "p75": 7.0,
         "p95": 7.0,
         "p99": 7.0,
         "max": 7.0,
@@ -142,3 +149,83 @@ def test_the_end_of_the_table_is_nccl_tests() -> None:
     assert table.footer(rows) == "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1.5\n#"
     assert "3 FAILED" in table.footer([*rows, {"wrong_elements": 3, "busbw_GBps": 0.0}])
     assert "not checked" in table.footer([{"wrong_elements": None, "busbw_GBps": 1.0}])
+
+
+def test_both_forms_share_a_line() -> None:
+    out = {
+        "collective": "all_gather",
+        "in_place": False,
+        "size_bytes": 96,
+        "count": 24,
+        "dtype": "float8_e4m3fn",
+        "world_size": 2,
+        "time_us": {"p50": 2.0},
+        "algbw_GBps": 1.0,
+        "busbw_GBps": 0.5,
+        "wrong_elements": 0,
+    }
+    inside = out | {"in_place": True, "time_us": {"p50": 3.0}}
+    (line,) = table.rows([out, inside])
+    assert line.split() == [
+        "96",
+        "12",
+        "f8e4m3",
+        "none",
+        "-1",
+        "2.00",
+        "1.00",
+        "0.50",
+        "0",
+        "3.00",
+        "1.00",
+        "0.50",
+        "0",
+    ]
+    assert len(table.rows([inside, out])) == 2 and len(table.rows([out, inside | {"size_bytes": 8}])) == 2
+    timed = out | {"nccl_tests_timing": {"time_us": 1.5, "algbw_GBps": 7.0, "busbw_GBps": 3.5}}
+    assert table.row(timed).split()[5:8] == ["1.50", "7.00", "3.50"]
+    late = table.row(out | {"collective": "reduce", "op": "max", "root": 3, "after_compute_ms": 10.0})
+    assert late.split()[3:5] == ["max", "3"] and late.endswith("# after 10 ms of compute")
+
+
+def test_buffers_rotate_within_the_largest_size() -> None:
+    assert copies_of(1 << 20, 8 << 20, 20) == 8
+    assert copies_of(1 << 20, 8 << 20, 5) == 5, "no more than iterations"
+    assert copies_of(8, 1 << 30, 10_000) == MOST_COPIES
+    assert copies_of(8 << 20, 8 << 20, 20) == 1
+
+
+def test_back_to_back_uses_every_buffer_and_waits_once(alone: Team) -> None:
+    made: list[Recorded] = []
+
+    def make() -> Recorded:
+        made.append(Recorded(alone))
+        return made[-1]
+
+    mean_us = back_to_back(make, alone, size_bytes=1024, largest_bytes=3072, warmup=2, iterations=7, aggregate=2)
+    assert mean_us > 0
+    assert [each.done.count("run") for each in made] == [2 * (2 + 3), 2 * 2, 2 * 2]
+
+
+def test_operations_are_timed_together_and_after_compute(alone: Team) -> None:
+    collective = Recorded(alone)
+    collective.prepare(64)
+    computed: list[int] = []
+    found = measure(
+        collective,
+        alone,
+        warmup=0,
+        iterations=3,
+        check=True,
+        aggregate=4,
+        compute=lambda: computed.append(collective.done.count("run")),
+    )
+    assert computed == [0, 4, 8] and collective.done.count("run") == 13, "one more is checked"
+    assert found.verdict == "pass" and 0 < found.last_rank_us <= found.time_us.max
+
+
+def test_matrix_products_take_the_time_asked_for() -> None:
+    products = MatrixProducts(torch.device("cpu"))
+    begin = time.perf_counter()
+    products.run(5.0)
+    assert time.perf_counter() - begin >= 0.005 and products.product_s > 0

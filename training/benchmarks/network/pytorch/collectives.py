@@ -8,10 +8,12 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.network.pytorch.choices import Op
 from training.benchmarks.network.pytorch.team import Team
 
-# Elements per comparison: its memory stays at 16 MiB, and a step takes long compared with its overhead.
-CHECK_CHUNK_ELEMENTS = 1 << 24
+# Chunks are whole multiples of it, so that every rank's begins at such an address.
+LINE_BYTES = 16
+UNSIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 class Collective(Protocol):
@@ -25,12 +27,15 @@ class Collective(Protocol):
         """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), after those of the previous size
         are freed.
 
-        Returns the exact S in bytes: a collective of chunks rounds to whole elements per rank, at least one.
+        Returns the exact S in bytes: a collective of chunks rounds it down to lines of 16 bytes per rank.
         """
         ...
 
     def refill(self) -> None:
-        """Write what this rank sends into its buffers, and other values where it receives."""
+        """Write what this rank sends into its buffers, other data than at the last call, and zeros where it receives.
+
+        All ranks of the team call it equally often.
+        """
         ...
 
     def run(self) -> None:
@@ -47,32 +52,55 @@ class Collective(Protocol):
 
 
 class Buffered:
-    """State that the collectives share: team, element type, seed, and flat buffers that hold one size at a time."""
+    """State that the collectives share: team, element type, seed, and flat buffers that hold one size at a time.
+
+    `iteration` counts the refills: with the seed and the count it determines the data.
+    """
 
     # Whether S consists of one equal chunk per rank, and the size of one rank's buffers in multiples of S.
     chunked = False
     buffers = 1.0
+    carriers = UNSIGNED | {torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
         self.team, self.dtype, self.seed, self.in_place = team, dtype, seed, in_place
-        self.count = 0
+        self.count = self.iteration = 0
+        self._messages: pattern.Messages | None = None
 
     def elements(self, size_bytes: int) -> int:
-        """Number of elements of S: integers, and for chunks the same number for each rank."""
+        """Number of elements of S, at least one; of chunks the same number for each rank, in whole lines of 16 bytes.
+
+        A chunk below a line is not empty, as nccl-tests has it, but of whole elements.
+
+        Source: nccl-tests, src/all_gather.cu and its like.
+        """
         count = size_bytes // self.dtype.itemsize
-        return max(1, count // self.team.size) * self.team.size if self.chunked else max(1, count)
+        if not self.chunked:
+            return max(1, count)
+        each, line = count // self.team.size, LINE_BYTES // self.dtype.itemsize
+        return (each // line * line or max(1, each)) * self.team.size
 
     def memory_bytes(self, size_bytes: int) -> int:
-        """Bytes of the buffers and of the comparison, one byte per element; see Collective."""
+        """Bytes of the buffers and of the comparison; see Collective."""
         count = self.elements(size_bytes)
-        return int(self.buffers * count * self.dtype.itemsize) + min(count, CHECK_CHUNK_ELEMENTS)
+        return int(self.buffers * count * self.dtype.itemsize) + pattern.scratch_bytes(count)
 
     def prepare(self, size_bytes: int) -> int:
         """See Collective."""
         self.release()
         self.count = self.elements(size_bytes)
+        self._messages = None
         self.allocate()
         return self.count * self.dtype.itemsize
+
+    def refill(self) -> None:
+        """See Collective."""
+        self.iteration += 1
+        self.write()
+
+    def write(self) -> None:
+        """Write this iteration's data into the buffers that are sent, and zeros into those that are received."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Drop the buffers, so that the memory is free for those of the next size."""
@@ -86,13 +114,20 @@ class Buffered:
         """A flat buffer of `count` elements."""
         return torch.empty(count, dtype=self.dtype, device=self.team.device)
 
-    def moved(self, source: int, destination: int) -> torch.Tensor:
-        """One period of what `source` sends to `destination`, shape (PERIOD,), on the device."""
-        return pattern.moved(source, destination, self.dtype, self.seed).to(self.team.device)
+    def message(self, source: int, destination: int = 0) -> pattern.Data:
+        """What `source` sends to `destination` in this iteration; destination 0 where all receive the same."""
+        if self._messages is None:
+            self._messages = pattern.Messages(self.dtype, self.team.device, seed=self.seed, count=self.count)
+        return self._messages.between(source, destination, self.iteration)
 
-    def wrong_in(self, buffer: torch.Tensor, period: torch.Tensor) -> torch.Tensor:
-        """Number of elements of the flat `buffer` that differ from the repeated `period`, 0-d int64."""
-        return pattern.count_wrong(buffer, period, CHECK_CHUNK_ELEMENTS)
+    def wire(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same memory in a type that the backends of torch carry.
+
+        They know no unsigned integers of 32 and 64 bits, whose sums, products and, below half of the range, order are
+        those of signed ones; and gloo moves no 8-bit floating point. Reducing collectives override `carriers`.
+        """
+        carrier = self.carriers.get(tensor.dtype)
+        return tensor if carrier is None else tensor.view(carrier)
 
     def none_wrong(self) -> torch.Tensor:
         """The count, 0-d, of a rank that receives nothing."""
@@ -109,28 +144,39 @@ def renamed(name: str, former: str) -> Callable[..., object]:
 
 _PACKAGE = "training.benchmarks.network.pytorch"
 # Name in a config: module and class. Imported when asked for.
-_WHERE = {
+WHERE = {
     "all_reduce": ("reductions", "AllReduce"),
     "reduce": ("reductions", "Reduce"),
     "reduce_scatter": ("reductions", "ReduceScatter"),
     "all_gather": ("exchanges", "AllGather"),
     "all_to_all": ("exchanges", "AllToAll"),
     "all_to_all_uneven": ("exchanges", "AllToAllUneven"),
+    "all_to_all_v": ("exchanges", "AllToAllV"),
+    "hypercube": ("steps", "Hypercube"),
     "broadcast": ("rooted", "Broadcast"),
     "gather": ("rooted", "Gather"),
     "scatter": ("rooted", "Scatter"),
     "send_recv": ("point_to_point", "SendRecv"),
     "send_recv_two_way": ("point_to_point", "SendRecvTwoWay"),
+    "send_recv_ring": ("steps", "SendRecvRing"),
     "barrier": ("point_to_point", "Barrier"),
 }
 
 
-def create(name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> Collective:
-    """The collective of that name on `team`; the config has checked the name.
+_ROOTED = ("reduce", "broadcast", "gather", "scatter")
+
+
+def create(
+    name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum", root: int = 0
+) -> Collective:
+    """The collective of that name on `team`, one that reduces by `op`, with the root at place `root` of the team.
+
+    The config has checked the name.
 
     Raises:
         KeyError: there is no such operation.
     """
-    module, kind = _WHERE[name]
+    module, kind = WHERE[name]
     make: Callable[..., Collective] = getattr(import_module(f"{_PACKAGE}.{module}"), kind)
-    return make(team, dtype, seed, in_place=in_place)
+    choices: dict[str, object] = {"op": op} if module == "reductions" else {}
+    return make(team, dtype, seed, in_place=in_place, **choices, **({"root": root} if name in _ROOTED else {}))

@@ -16,7 +16,6 @@ class AllGather(Buffered):
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
         self._all_gather = renamed("all_gather_single", "all_gather_into_tensor")
-        self._periods = [self.moved(source, 0) for source in range(team.size)]
         self._input = self._output = self.empty(0)
         self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
 
@@ -30,20 +29,20 @@ class AllGather(Buffered):
         own = self._output.view(self.team.size, -1)[self.team.rank]
         self._input = own if self.in_place else self.empty(self.count // self.team.size)
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         self._output.zero_()
-        pattern.fill(self._input, self._periods[self.team.rank])
+        pattern.fill(self._input, self.message(self.team.rank))
 
     def run(self) -> None:
         """See Collective."""
-        self._all_gather(self._output, self._input, group=self.team.handle)
+        self._all_gather(self.wire(self._output), self.wire(self._input), group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
         wrong = self.none_wrong()
-        for chunk, period in zip(self._output.view(self.team.size, -1), self._periods, strict=True):
-            wrong += self.wrong_in(chunk, period)
+        for source, chunk in enumerate(self._output.view(self.team.size, -1)):
+            wrong += pattern.count_wrong(chunk, self.message(source))
         return wrong
 
 
@@ -55,8 +54,6 @@ class AllToAll(Buffered):
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
-        self._sent = [self.moved(team.rank, other) for other in range(team.size)]
-        self._received = [self.moved(other, team.rank) for other in range(team.size)]
         self._input = self._output = self.empty(0)
         self._input_parts: list[int] = []
         self._output_parts: list[int] = []
@@ -76,21 +73,22 @@ class AllToAll(Buffered):
         self._output_parts = [self.part(other, me) for other in everyone]
         self._input, self._output = self.empty(self.count), self.empty(self.count)
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         self._output.zero_()
-        for part, period in zip(torch.split(self._input, self._input_parts), self._sent, strict=True):
-            pattern.fill(part, period)
+        for destination, part in enumerate(torch.split(self._input, self._input_parts)):
+            pattern.fill(part, self.message(self.team.rank, destination))
 
     def run(self) -> None:
         """See Collective."""
-        dist.all_to_all_single(self._output, self._input, self._output_parts, self._input_parts, group=self.team.handle)
+        output, given = self.wire(self._output), self.wire(self._input)
+        dist.all_to_all_single(output, given, self._output_parts, self._input_parts, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
         wrong = self.none_wrong()
-        for part, period in zip(torch.split(self._output, self._output_parts), self._received, strict=True):
-            wrong += self.wrong_in(part, period)
+        for source, part in enumerate(torch.split(self._output, self._output_parts)):
+            wrong += pattern.count_wrong(part, self.message(source, self.team.rank))
         return wrong
 
 
@@ -114,3 +112,19 @@ class AllToAllUneven(AllToAll):
         own = 1 + (source + destination) % size
         rest = self.count % shares if own == size else 0
         return self.count // shares * own + rest
+
+
+class AllToAllV(AllToAll):
+    """all_to_all in parts as nccl-tests' alltoallv has them: S is one rank's input, n chunks.
+
+    Of n ranks, source i sends destination j (i + j) mod n parts of 2 / n chunk; the rest of S goes where that is 0.
+
+    Source: nccl-tests and rccl-tests, src/alltoallv.cu.
+    """
+
+    def part(self, source: int, destination: int) -> int:
+        """See AllToAll."""
+        size = self.team.size
+        unit = 2 * (self.count // size) // size
+        own = (source + destination) % size
+        return own * unit if own else self.count - unit * size * (size - 1) // 2

@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch.distributed as dist
 
@@ -37,21 +37,38 @@ def line_up(group: ProcessGroup) -> tuple[HostRanks, ...]:
 def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple[int, Team] | None]:
     """This rank's group in the round (its index) as a team, None for a rank that rests.
 
-    All ranks call this in the same order: torch makes every group with all of them. The groups last as long as the
-    block, so that a round's connections are closed before the next round opens its own.
+    All ranks call this in the same order. The groups last as long as the block, so that a round's connections are
+    closed before the next round opens its own.
     """
     world = Team.world(group)
     if len(this_round.groups) == 1 and this_round.groups[0].ranks == world.ranks:
         yield 0, world
         return
     rank, mine = group.placement.rank, None
+    handle = _split([list(each.ranks) for each in this_round.groups], group)
     for index, each in enumerate(this_round.groups):
-        handle = dist.new_group(list(each.ranks))
         if rank in each.ranks:
-            place = each.ranks.index(rank)
-            mine = (index, Team(ranks=each.ranks, rank=place, device=group.device, handle=handle))
+            mine = (index, Team(ranks=each.ranks, rank=each.ranks.index(rank), device=group.device, handle=handle))
     yield mine
     # A peer may still be in its last exchange: no rank closes connections before all are done.
     world.barrier()
     if mine is not None:
         dist.destroy_process_group(mine[1].handle)
+
+
+def _split(groups: Sequence[list[int]], group: ProcessGroup) -> dist.ProcessGroup | None:
+    """This rank's group among disjoint `groups` of global ranks, None for a rank in none of them.
+
+    On CUDA all groups come from one split of the world's communicator (ncclCommSplit, one colour a group), which every
+    rank joins once. new_group would split the world once for each group. gloo cannot split; there a group concerns its
+    members alone, and for the other ranks new_group only counts it, which keeps the names of groups the same.
+    """
+    if group.device.type == "cuda":
+        split: dist.ProcessGroup | None = dist.split_group(split_ranks=list(groups))
+        return split if any(group.placement.rank in ranks for ranks in groups) else None
+    handle: dist.ProcessGroup | None = None
+    for ranks in groups:
+        made = dist.new_group(ranks)
+        if group.placement.rank in ranks:
+            handle = made
+    return handle

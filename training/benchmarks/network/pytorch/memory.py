@@ -5,10 +5,29 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.sizes import format_size
+
+
+def fitting_sizes(run: WorkloadContext[Config], collective: Collective) -> tuple[tuple[int, ...], dict[str, str]]:
+    """The case's sizes, in bytes, that fit in every rank's memory, and by the name of each other one why it does not.
+
+    Raises:
+        UnusableSettingsError: none fits.
+    """
+    available = smallest_available_bytes(run.group)
+    reasons = {
+        size: f"{need / 1e9:.1f} GB a rank are needed, {available / 1e9:.1f} GB are free"
+        for size in run.config.size_list
+        if (need := collective.memory_bytes(size)) > available
+    }
+    fitting = tuple(size for size in run.config.size_list if size not in reasons)
+    if not fitting:
+        refuse_too_large(run, collective)
+    return fitting, {format_size(size): reason for size, reason in reasons.items()}
 
 
 def refuse_too_large(run: WorkloadContext[Config], collective: Collective) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome, compare
+from training.benchmarks.driver.protocol.finding import PartFinding
 from training.benchmarks.driver.protocol.outcome import (
     Assessment,
     Block,
@@ -22,6 +23,9 @@ from training.benchmarks.driver.protocol.outcome import (
     Table,
     TableCell,
 )
+from training.benchmarks.network.findings import findings_of
+from training.benchmarks.network.part_findings import missed_link, part_finding
+from training.benchmarks.network.peers import peer_blocks
 from training.benchmarks.network.references import named_references, regressions_in_words, what_of
 from training.benchmarks.network.view import (
     NetworkView,
@@ -34,6 +38,8 @@ from training.benchmarks.network.view import (
 
 # The console omits a wider matrix, which no terminal could show; the report has it.
 MATRIX_HOSTS = 12
+# Hosts whose own matrix is shown.
+CONSOLE_HOSTS, REPORT_HOSTS = 4, 64
 SMALL = "8"  # bytes
 
 _E2E = Metric(name="e2e_time", unit="s", better="lower", meaning="from the start of rank 0 to the result")
@@ -49,6 +55,16 @@ _OF_A_LINK = Metric(
 _OF_GROUPS = Metric(name="noise_percent", unit="%", better="lower", meaning="noise from repeat to repeat")
 _OF_HALVES = Metric(name="bisection_GBps", unit="GB/s", better="higher", meaning="across the cut, in each direction")
 _OF_PARTS = Metric(name="many_over_one", unit="", better="lower", meaning="time of many messages / of one")
+_OF_LOAD = {
+    "overlap": (
+        Metric(name="overlap_percent", unit="%", better="higher", meaning="of all_reduce or compute that is hidden"),
+    ),
+    "congestion": (
+        Metric(name="congestion_p50", unit="", better="lower", meaning="median time beside traffic / alone"),
+        Metric(name="congestion_p99", unit="", better="lower", meaning="99th percentile beside traffic / alone"),
+    ),
+    "soak": (Metric(name="jitter", unit="", better="lower", meaning="largest p99 / p50 of a size"),),
+}
 _OF_OBJECTS = Metric(name="object_over_tensor", unit="", better="lower", meaning="time with an object / with a tensor")
 
 
@@ -65,7 +81,7 @@ class NetworkOutcome(DefaultOutcome):
             (_OF_PARTS, tool == "all_reduce_latency_comp"),
             (_OF_OBJECTS, str(tool).startswith("all_gather_object")),
         )
-        return (*_ALWAYS, *(metric for metric, is_there in depending if is_there), _E2E)
+        return (*_ALWAYS, *(metric for metric, is_there in depending if is_there), *_OF_LOAD.get(str(tool), ()), _E2E)
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """The backend alone: collective, size, form and hosts are in each measurement's key."""
@@ -92,11 +108,24 @@ class NetworkOutcome(DefaultOutcome):
             )
         )
 
+    def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
+        """See FindingOutcome; the bad parts that the ranks named, and a link slower than the expected one."""
+        said = measured.metrics.get("findings")
+        if said is not None:
+            named = findings_of(said, measured.hosts)
+        else:
+            view = network_view(case, measured)
+            named = view.analysis.findings if view is not None and view.analysis is not None else ()
+        missed = missed_link(case.config, measured.metrics, tuple(measured.hosts.values()))
+        return [*map(part_finding, named), *missed]
+
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs."""
-        title = f"{case.name} round {measured.number}"
+        """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs, one a host for peers."""
+        title = f"{case.name} round {measured.number}" + f" (partial: {measured.partial})" * bool(measured.partial)
         if text := nccl_table(title, measured.steps):
             return (Preformatted(text=text),)
+        if peers := list(peer_blocks(measured.steps, measured.hosts, CONSOLE_HOSTS)):
+            return (Paragraph(text=title), *peers)
         view = network_view(case, measured)
         if view is None or not 0 < len(view.matrix) <= MATRIX_HOSTS:
             return ()
@@ -116,6 +145,7 @@ class NetworkOutcome(DefaultOutcome):
             blocks.append(groups_table(view.analysis))
             if view.analysis.bisection_gbps is not None:
                 blocks.append(Paragraph(text=f"Bisection: {view.analysis.bisection_gbps:.4g} GB/s in each direction."))
+        blocks += peer_blocks(measured.steps, measured.hosts, REPORT_HOSTS)
         sizes = sizes_table(measured.steps)
         return [*blocks, sizes] if sizes.rows else blocks
 

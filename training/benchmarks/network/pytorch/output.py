@@ -2,12 +2,13 @@
 
 import argparse
 import csv
+import io
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,6 +16,7 @@ from training.benchmarks.driver.launch.rank import log_name
 from training.benchmarks.driver.protocol.perflog import write_line
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network import table
+from training.benchmarks.network.packing import host_names, unpacked
 from training.benchmarks.network.plot import sweep_svg
 
 CSV_FILE = "network.csv"
@@ -53,6 +55,7 @@ class Output:
         self._group = group
         self._is_first = group.placement.rank == 0
         self.folder = (chosen or _log_folder(group.placement.rank)) if self._is_first else None
+        self._files = None if self.folder is None else RowFiles(self.folder)
 
     def header(self, collective: str, convention: str) -> None:
         """Print the lines above the table."""
@@ -62,10 +65,19 @@ class Output:
             _show(table.header(collective, self._group.placement.world_size, name, convention))
 
     def step(self, value: Mapping[str, Any]) -> None:
-        """Print the rows of one step as soon as it is measured."""
+        """Print and write the rows of one step as soon as it is measured: an early end of the run loses none."""
         if not self._is_first:
             return
         groups = value.get("groups")
+        if self._files is not None and "packed" not in value:
+            self._files.add(rows_of(value))
+        if "packed" in value:
+            rates = sorted(row["busbw_GBps"] for row in rows_of(value))
+            _show(
+                f"# repeat {value['repeat']}, {value['round']}, {value['size_bytes']} bytes: {len(rates)} groups, busbw"
+                f" {rates[0]:.4g} to {rates[-1]:.4g} GB/s, median {rates[len(rates) // 2]:.4g}"
+            )
+            return
         if groups is None:
             _show(table.row(value))
             return
@@ -73,25 +85,26 @@ class Output:
         for group in groups:
             _show(f"{table.row(group)}  # {group['group']}")
 
+    def note(self, text: str) -> None:
+        """Print a comment between the rows."""
+        if self._is_first:
+            _show(f"# {text}")
+
     def finish(
         self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool, advertised: float | None
     ) -> None:
-        """Print the table's end and the answers; write the files if there is a folder for them.
+        """Print the table's end and the answers; write the plot if it is wanted and there is a folder for it.
 
         `advertised`, in GB/s in one direction, is drawn into the plot.
         """
         if not self._is_first:
             return
-        results = [row for value in steps for row in rows_of(value)]
-        _show(table.footer(results))
+        results = [row for value in steps if "packed" not in value for row in rows_of(value)]
+        if results:
+            _show(table.footer(results))
         for answer in answers:
             _show(f"# {answer}")
-        if self.folder is None:
-            return
-        write_csv(self.folder / CSV_FILE, results)
-        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in results)
-        (self.folder / JSONL_FILE).write_text(lines, encoding="utf-8")
-        if plot:
+        if plot and self.folder is not None and results:
             points = [(int(row["size_bytes"]), float(row["busbw_GBps"])) for row in results]
             title = f"{results[0]['collective']}, {results[0]['world_size']} ranks: busbw, GB/s"
             (self.folder / PLOT_FILE).write_text(
@@ -99,21 +112,41 @@ class Output:
             )
 
 
-def rows_of(value: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per group of a STEP_END's value, each with its place in the pattern."""
+def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One row per group of a STEP_END's value, each with its place in the pattern; packed ones, too."""
     place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
-    groups = value.get("groups")
-    return [dict(value)] if groups is None else [place | dict(group) for group in groups]
+    if "packed" in value:
+        yield from (place | row for row in unpacked(value, host_names(value)))
+    elif "groups" in value:
+        yield from (place | dict(group) for group in value["groups"])
+    else:
+        yield dict(value)
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write one line per measurement; times are in microseconds in columns time_us_<statistic>."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*_COLUMNS, *(f"time_us_{name}" for name in _TIMES)])
+class RowFiles:
+    """CSV and JSON lines in `folder`, one line per measurement, each written whole when it is added.
+
+    Times are in microseconds, in CSV in columns time_us_<statistic>.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mode: Literal["w", "a"] = "w"
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append these rows; the first call replaces files of an earlier run."""
+        text = io.StringIO()
+        writer, lines = csv.writer(text), []
+        if self._mode == "w":
+            writer.writerow([*_COLUMNS, *(f"time_us_{name}" for name in _TIMES)])
         for row in rows:
             cells = [" ".join(row[name]) if name == "hosts" and name in row else row.get(name) for name in _COLUMNS]
             writer.writerow([*cells, *(row["time_us"][name] for name in _TIMES)])
+            lines.append(json.dumps(row, allow_nan=False) + "\n")
+        for name, content in ((CSV_FILE, text.getvalue()), (JSONL_FILE, "".join(lines))):
+            with (self._folder / name).open(self._mode, newline="", encoding="utf-8") as file:
+                file.write(content)
+        self._mode = "a"
 
 
 def _show(text: str) -> None:

@@ -1,88 +1,136 @@
-"""Makes test data whose reduction is known exactly: integers that differ per rank and element, with a prime period.
+"""Makes the data that ranks send each other where nothing is reduced, and finds wrong elements in what they received.
 
-The prime period reveals a block that is displaced by a power of two; the integers are so small that the sum over all
-ranks, and every partial sum, is exact in the element type.
+An element is a hash of the seed, the message's length and the element's index, to which numbers for the source and the
+iteration are added; the destination shifts the elements. Messages of two sources or of two consecutive iterations
+differ in every element: such data is wrong everywhere, also in a message of one element.
 """
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-PERIOD = 8191
-_MAX_VALUE = 1 << 20
-# The largest N such that the type holds every integer of 0..N exactly: 2**(significand bits) for floating point.
-_EXACT_UP_TO = {
-    torch.float64: 1 << 53,
-    torch.float32: 1 << 24,
-    torch.float16: 1 << 11,
-    torch.bfloat16: 1 << 8,
-    torch.int64: (1 << 63) - 1,
-    torch.int32: (1 << 31) - 1,
-    torch.int8: (1 << 7) - 1,
-    torch.uint8: (1 << 8) - 1,
-}
-# The largest primes below 2**20, 2**11, 2**8 and 2**7: the modulus of moved data, by the range of the type.
-_MODULI = (1048573, 2039, 251, 127)
-# A pattern of fewer than three values would not distinguish ranks.
-_MIN_VALUES = 3
+# Columns of the table that a buffer is seen as. Prime, so that blocks of any usual size are displaced against it.
+COLUMNS = 8191
+# Elements that are made and compared at a time, in whole rows, and the bytes of scratch memory that each of them takes:
+# three numbers of 8 bytes and one comparison.
+CHUNK_ELEMENTS = 128 * COLUMNS
+SCRATCH_BYTES = 25
+
+# The integer type of as many bytes: data is compared bit by bit, and no type lacks the arithmetic.
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NUMPY_BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+# What an iteration adds to an element. Odd: its multiples by 0 .. 2**k - 1 all differ modulo 2**k. And by how many
+# elements the data is shifted for each destination, and for each 2**k sources and iterations. COLUMNS is prime.
+_PER_ITERATION = 0x85EBCA77
+_SHIFT_OF_DESTINATION, _SHIFT_OF_SOURCES, _SHIFT_OF_ITERATIONS = 1373, 4021, 2503
 
 
-def sent(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """The contribution of `rank`: one period, shape (PERIOD,), values 0 <= v, on the CPU."""
-    return torch.from_numpy(_values(rank, world_size, dtype, seed)).to(dtype)
+def hashes(count: int, *key: int | str) -> NDArray[np.uint64]:
+    """`count` hashed numbers of 64 bits, shape (count,), the same on every host for the same `key`.
 
-
-def summed(world_size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """The sum of `sent` over all ranks: one period, shape (PERIOD,), exact in `dtype`, on the CPU."""
-    total = np.zeros(PERIOD, dtype=np.int64)
-    for rank in range(world_size):
-        total += _values(rank, world_size, dtype, seed)
-    return torch.from_numpy(total).to(dtype)
-
-
-def moved(source: int, destination: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Data from `source` to `destination` where nothing is summed: one period, shape (PERIOD,), on the CPU.
-
-    It differs from the data of any other pair as long as there are fewer ranks than the prime modulus of the type.
+    Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (splitmix64), 2014.
     """
-    modulus = next(prime for prime in _MODULI if prime <= _EXACT_UP_TO[dtype])
-    index = np.arange(PERIOD, dtype=np.int64)
-    return torch.from_numpy((index * (2 * source + 1) + 7 * source + 31 * destination + seed) % modulus).to(dtype)
+    start = zlib.crc32(repr(key).encode()) | zlib.crc32(repr(key[::-1]).encode()) << 32
+    value = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
 
 
-def fill(buffer: torch.Tensor, period: torch.Tensor) -> None:
-    """Write the pattern `period` (1-D, same type and device) repeatedly over the flat `buffer`."""
-    rows, tail = _rows(buffer, period)
-    rows.copy_(period.expand_as(rows))
-    tail.copy_(period[: tail.numel()])
+class Data(Protocol):
+    """What a buffer holds, element by element."""
+
+    def values(self, begin: int, end: int) -> torch.Tensor:
+        """The elements from index `begin` to before `end`, shape (end - begin,), a new tensor of the buffer's type on
+        its device.
+        """
+        ...
 
 
-def count_wrong(buffer: torch.Tensor, period: torch.Tensor, chunk_elements: int) -> torch.Tensor:
-    """Number of elements of the flat `buffer` that differ from the repeated `period`: 0-d int64 on the buffer's device.
+class Messages:
+    """The data of messages of `count` elements between any two ranks, in one element type on one device.
 
-    Compares `chunk_elements` elements at a time, so that the comparison needs that many bytes of memory in addition.
+    Floating-point elements have any bits but the sign and the highest of the exponent: none is infinite or no number.
     """
-    rows, tail = _rows(buffer, period)
-    wrong = torch.count_nonzero(tail != period[: tail.numel()])
-    step = max(1, chunk_elements // period.numel())
-    for begin in range(0, rows.shape[0], step):
-        wrong += torch.count_nonzero(rows[begin : begin + step] != period)
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, *, seed: int, count: int) -> None:
+        size = dtype.itemsize
+        self._dtype, self._bits = dtype, 8 * size - (2 if dtype.is_floating_point else 0)
+        # One row more for the rest of the last one, one for the shift.
+        columns, rows = hashes(COLUMNS, seed, count, "column"), hashes(count // COLUMNS + 3, seed, count, "row")
+        self._columns = torch.from_numpy(columns.astype(_NUMPY_BITS[size])).to(device)
+        self._rows = torch.from_numpy(rows.astype(_NUMPY_BITS[size])).to(device)
+
+    def between(self, source: int, destination: int, iteration: int) -> Message:
+        """The message from rank `source` to rank `destination` (0 where all receive the same) in one iteration."""
+        offset = source + iteration * _PER_ITERATION
+        shift = (source >> self._bits) * _SHIFT_OF_SOURCES + (iteration >> self._bits) * _SHIFT_OF_ITERATIONS
+        shift += destination * _SHIFT_OF_DESTINATION
+        return Message(self._columns, self._rows, self._dtype, self._bits, offset=offset, shift=shift)
+
+
+class Message:
+    """One message: `values` of it are computed when they are asked for."""
+
+    def __init__(
+        self, columns: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype, bits: int, *, offset: int, shift: int
+    ) -> None:
+        self._columns, self._rows, self._dtype, self._bits = columns, rows, dtype, bits
+        self._shift = shift % columns.numel()
+        self._offset = torch.tensor(_signed(offset, bits), dtype=torch.int64).to(rows.dtype).to(rows.device)
+
+    def values(self, begin: int, end: int) -> torch.Tensor:
+        """See Data."""
+        begin, end = begin + self._shift, end + self._shift
+        first, last = begin // COLUMNS, -(-end // COLUMNS)
+        table = (self._rows[first:last, None] + self._offset) + self._columns
+        if self._dtype.is_floating_point:
+            table &= (1 << self._bits) - 1
+        return table.view(-1)[begin - first * COLUMNS : end - first * COLUMNS].view(self._dtype)
+
+
+def fill(buffer: torch.Tensor, data: Data, begin: int = 0) -> None:
+    """Write the elements of `data` from index `begin` on into the flat `buffer`."""
+    for part, offset in _parts(buffer):
+        part.copy_(data.values(begin + offset, begin + offset + part.numel()))
+
+
+def count_wrong(buffer: torch.Tensor, data: Data, begin: int = 0, tolerance: float = 0.0) -> torch.Tensor:
+    """Number of elements of the flat `buffer` that differ in any bit from those of `data` from index `begin` on.
+
+    0-d int64 on the buffer's device. With a `tolerance`, elements differ whose relative difference is larger.
+    """
+    wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
+    bits = BITS[buffer.dtype.itemsize]
+    for part, offset in _parts(buffer):
+        expected = data.values(begin + offset, begin + offset + part.numel())
+        if tolerance:
+            exact = expected.to(torch.float64)
+            is_close = (part.to(torch.float64) - exact).abs() <= tolerance * exact.abs()  # False for no number
+            wrong += torch.count_nonzero(~is_close)
+        else:
+            wrong += torch.count_nonzero(part.view(bits) != expected.view(bits))
     return wrong
 
 
-def _rows(buffer: torch.Tensor, period: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    length = period.numel()
-    whole = buffer.numel() // length * length
-    return buffer[:whole].view(-1, length), buffer[whole:]
+def scratch_bytes(count: int) -> int:
+    """Memory, in bytes, that `fill` and `count_wrong` need beside a buffer of `count` elements."""
+    return SCRATCH_BYTES * (min(count, CHUNK_ELEMENTS) + 2 * COLUMNS)
 
 
-def _values(rank: int, world_size: int, dtype: torch.dtype, seed: int) -> NDArray[np.int64]:
-    """Integers of one period. In small types with many ranks only every `stride`-th rank contributes to an element."""
-    limit = _EXACT_UP_TO[dtype]
-    stride = -(-world_size // (limit // _MIN_VALUES))
-    adding = -(-world_size // stride)
-    values = min(limit // adding, _MAX_VALUE)
-    index = np.arange(PERIOD, dtype=np.int64)
-    result = (index * (2 * rank + 1) + 7 * rank + seed) % values
-    result[index % stride != rank % stride] = 0
-    return result
+def _parts(buffer: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """The flat buffer in parts of CHUNK_ELEMENTS, each with the index of its first element."""
+    for begin in range(0, buffer.numel(), CHUNK_ELEMENTS):
+        yield buffer[begin : begin + CHUNK_ELEMENTS], begin
+
+
+def _signed(number: int, bits: int) -> int:
+    """`number` modulo 2**bits, as the signed integer of 64 bits with the same lowest bits."""
+    lowest = number % (1 << bits)
+    return lowest - (1 << 64) if lowest >= 1 << 63 else lowest

@@ -23,7 +23,7 @@ class SendRecv(Buffered):
         self.sends, self.receives = team.rank < half, half <= team.rank < 2 * half
         other = team.rank + half if self.sends else team.rank - half
         self._peer = team.ranks[other] if self.sends or self.receives else None
-        self._outgoing, self._incoming = self.moved(team.rank, other), self.moved(other, team.rank)
+        self._other = other
         self._sent = self._received = self.empty(0)
 
     def release(self) -> None:
@@ -36,23 +36,23 @@ class SendRecv(Buffered):
             self._sent = self.empty(self.count if self.sends else 0)
             self._received = self.empty(self.count if self.receives else 0)
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         self._received.zero_()
-        pattern.fill(self._sent, self._outgoing)
+        pattern.fill(self._sent, self.message(self.team.rank, self._other))
 
     def run(self) -> None:
         """See Collective."""
         if self._peer is None:
             return
         if self.sends:
-            dist.send(self._sent, dst=self._peer, group=self.team.handle)
+            dist.send(self.wire(self._sent), dst=self._peer, group=self.team.handle)
         else:
-            dist.recv(self._received, src=self._peer, group=self.team.handle)
+            dist.recv(self.wire(self._received), src=self._peer, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return self.wrong_in(self._received, self._incoming)
+        return pattern.count_wrong(self._received, self.message(self._other, self.team.rank))
 
 
 class SendRecvTwoWay(SendRecv):
@@ -70,8 +70,8 @@ class SendRecvTwoWay(SendRecv):
             return
         works = dist.batch_isend_irecv(
             [
-                dist.P2POp(dist.isend, self._sent, self._peer, self.team.handle),
-                dist.P2POp(dist.irecv, self._received, self._peer, self.team.handle),
+                dist.P2POp(dist.isend, self.wire(self._sent), self._peer, self.team.handle),
+                dist.P2POp(dist.irecv, self.wire(self._received), self._peer, self.team.handle),
             ]
         )
         for work in works:

@@ -1,20 +1,55 @@
-"""Collectives that sum: all_reduce, reduce and reduce_scatter."""
+"""Collectives that reduce: all_reduce, reduce and reduce_scatter."""
 
 import torch
 import torch.distributed as dist
 
 from training.benchmarks.network.pytorch import pattern
-from training.benchmarks.network.pytorch.collectives import Buffered, renamed
+from training.benchmarks.network.pytorch.choices import Op
+from training.benchmarks.network.pytorch.collectives import UNSIGNED, Buffered, renamed
+from training.benchmarks.network.pytorch.operands import Operands
 from training.benchmarks.network.pytorch.team import Team
 
 
-class AllReduce(Buffered):
-    """all_reduce (sum) in place: S is the size of one rank's buffer."""
+class Reducing(Buffered):
+    """A collective that reduces by `op`: its operands for the present count."""
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True) -> None:
+    carriers = UNSIGNED
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
-        self.sent = pattern.sent(team.rank, team.size, dtype, seed).to(team.device)
-        self.expected = pattern.summed(team.size, dtype, seed).to(team.device)
+        self.op = op
+        self._operands: Operands | None = None
+
+    @property
+    def reduce_op(self) -> dist.ReduceOp.RedOpType:
+        """`op` for torch.distributed."""
+        found: dist.ReduceOp.RedOpType = getattr(dist.ReduceOp, "PRODUCT" if self.op == "prod" else self.op.upper())
+        return found
+
+    @property
+    def operands(self) -> Operands:
+        """What the ranks contribute to `count` elements, and the result."""
+        if self._operands is None or self._operands.count != self.count:
+            self._operands = Operands(
+                self.op, self.dtype, self.team.device, ranks=self.team.size, seed=self.seed, count=self.count
+            )
+        return self._operands
+
+    def fill_own(self, buffer: torch.Tensor) -> None:
+        """Write this rank's contribution to this iteration into the flat `buffer` of `count` elements."""
+        pattern.fill(buffer, self.operands.contribution(self.team.rank, self.iteration))
+
+    def wrong_in(self, buffer: torch.Tensor, begin: int = 0) -> torch.Tensor:
+        """Number of elements of the flat `buffer`, 0-d, that differ from the result from its element `begin` on."""
+        operands = self.operands
+        return pattern.count_wrong(buffer, operands.result(self.iteration), begin, operands.tolerance)
+
+
+class AllReduce(Reducing):
+    """all_reduce in place: S is the size of one rank's buffer."""
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
         self.buffer = self.empty(0)
 
     def release(self) -> None:
@@ -25,41 +60,45 @@ class AllReduce(Buffered):
         """See Buffered."""
         self.buffer = self.empty(self.count)
 
-    def refill(self) -> None:
-        """See Collective."""
-        pattern.fill(self.buffer, self.sent)
+    def write(self) -> None:
+        """See Buffered."""
+        self.fill_own(self.buffer)
 
     def run(self) -> None:
         """See Collective."""
-        dist.all_reduce(self.buffer, group=self.team.handle)
+        dist.all_reduce(self.wire(self.buffer), self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return self.wrong_in(self.buffer, self.expected)
+        return self.wrong_in(self.buffer)
 
 
 class Reduce(AllReduce):
-    """reduce (sum) to the team's first rank, in place: S is the size of one rank's buffer."""
+    """reduce to the rank at place `root`, in place: S is the size of one rank's buffer."""
+
+    def __init__(
+        self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum", root: int = 0
+    ) -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
+        self._root = root
 
     def run(self) -> None:
         """See Collective."""
-        dist.reduce(self.buffer, dst=self.team.ranks[0], group=self.team.handle)
+        dist.reduce(self.wire(self.buffer), self.team.ranks[self._root], self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """Count of the root, 0-d; the other ranks' buffers are undefined afterwards."""
-        return self.wrong_in(self.buffer, self.expected) if self.team.rank == 0 else self.none_wrong()
+        return self.wrong_in(self.buffer) if self.team.rank == self._root else self.none_wrong()
 
 
-class ReduceScatter(Buffered):
-    """reduce_scatter (sum): S is the whole input of a rank. In place, the output is this rank's part of the input."""
+class ReduceScatter(Reducing):
+    """reduce_scatter: S is the whole input of a rank. In place, the output is this rank's part of the input."""
 
     chunked = True
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum") -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
         self._reduce_scatter = renamed("reduce_scatter_single", "reduce_scatter_tensor")
-        self._sent = pattern.sent(team.rank, team.size, dtype, seed).to(team.device)
-        self._summed = pattern.summed(team.size, dtype, seed).to(team.device)
         self._input = self._output = self.empty(0)
         self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
 
@@ -74,19 +113,16 @@ class ReduceScatter(Buffered):
         own = self._input[self.team.rank * chunk : (self.team.rank + 1) * chunk]
         self._output = own if self.in_place else self.empty(chunk)
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         if not self.in_place:
             self._output.zero_()
-        pattern.fill(self._input, self._sent)
+        self.fill_own(self._input)
 
     def run(self) -> None:
         """See Collective."""
-        self._reduce_scatter(self._output, self._input, group=self.team.handle)
+        self._reduce_scatter(self.wire(self._output), self.wire(self._input), self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """Count of this rank's part, 0-d: the pattern covers the whole input, so each part starts at another offset
-        of it.
-        """
-        offset = self.team.rank * (self.count // self.team.size)
-        return self.wrong_in(self._output, torch.roll(self._summed, -(offset % pattern.PERIOD)))
+        """Count of this rank's part of the result, 0-d."""
+        return self.wrong_in(self._output, self.team.rank * (self.count // self.team.size))

@@ -1,4 +1,4 @@
-"""Collectives with a root, the team's first rank: broadcast, gather and scatter."""
+"""Collectives with a root, a place in the team: broadcast, gather and scatter."""
 
 import torch
 import torch.distributed as dist
@@ -11,9 +11,9 @@ from training.benchmarks.network.pytorch.team import Team
 class Broadcast(Buffered):
     """broadcast from the root, in place: S is the size of one rank's buffer."""
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True) -> None:
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, root: int = 0) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
-        self._own, self._roots = self.moved(team.rank, 0), self.moved(0, 0)
+        self._root = root
         self._buffer = self.empty(0)
 
     def release(self) -> None:
@@ -24,17 +24,17 @@ class Broadcast(Buffered):
         """See Buffered."""
         self._buffer = self.empty(self.count)
 
-    def refill(self) -> None:
-        """See Collective."""
-        pattern.fill(self._buffer, self._own)
+    def write(self) -> None:
+        """See Buffered."""
+        pattern.fill(self._buffer, self.message(self.team.rank))
 
     def run(self) -> None:
         """See Collective."""
-        dist.broadcast(self._buffer, src=self.team.ranks[0], group=self.team.handle)
+        dist.broadcast(self.wire(self._buffer), src=self.team.ranks[self._root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return self.wrong_in(self._buffer, self._roots)
+        return pattern.count_wrong(self._buffer, self.message(self._root))
 
 
 class Gather(Buffered):
@@ -42,11 +42,10 @@ class Gather(Buffered):
 
     chunked = True
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False, root: int = 0) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
-        self._is_root = team.rank == 0
-        self._periods = [self.moved(source, 0) for source in range(team.size if self._is_root else 0)]
-        self._own = self.moved(team.rank, 0)
+        self._root = root
+        self._is_root = team.rank == root
         self._chunk = self.empty(0)
         self._all: list[torch.Tensor] = []
         self.buffers = 1.0 + 1.0 / team.size  # of the root
@@ -62,22 +61,22 @@ class Gather(Buffered):
         if self._is_root:
             self._all = list(torch.split(self.empty(self.count), chunk))
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         for received in self._all:
             received.zero_()
-        pattern.fill(self._chunk, self._own)
+        pattern.fill(self._chunk, self.message(self.team.rank))
 
     def run(self) -> None:
         """See Collective."""
-        received = self._all if self._is_root else None
-        dist.gather(self._chunk, received, dst=self.team.ranks[0], group=self.team.handle)
+        received = [*map(self.wire, self._all)] if self._is_root else None
+        dist.gather(self.wire(self._chunk), received, dst=self.team.ranks[self._root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
         wrong = self.none_wrong()
-        for received, period in zip(self._all, self._periods, strict=True):
-            wrong += self.wrong_in(received, period)
+        for source, received in enumerate(self._all):
+            wrong += pattern.count_wrong(received, self.message(source))
         return wrong
 
 
@@ -86,11 +85,10 @@ class Scatter(Buffered):
 
     chunked = True
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False, root: int = 0) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
-        self._is_root = team.rank == 0
-        self._periods = [self.moved(0, destination) for destination in range(team.size if self._is_root else 0)]
-        self._expected = self.moved(0, team.rank)
+        self._root = root
+        self._is_root = team.rank == root
         self._chunk = self.empty(0)
         self._all: list[torch.Tensor] = []
         self.buffers = 1.0 + 1.0 / team.size  # of the root
@@ -106,17 +104,17 @@ class Scatter(Buffered):
         if self._is_root:
             self._all = list(torch.split(self.empty(self.count), chunk))
 
-    def refill(self) -> None:
-        """See Collective."""
+    def write(self) -> None:
+        """See Buffered."""
         self._chunk.zero_()
-        for sent, period in zip(self._all, self._periods, strict=True):
-            pattern.fill(sent, period)
+        for destination, sent in enumerate(self._all):
+            pattern.fill(sent, self.message(self._root, destination))
 
     def run(self) -> None:
         """See Collective."""
-        sent = self._all if self._is_root else None
-        dist.scatter(self._chunk, sent, src=self.team.ranks[0], group=self.team.handle)
+        sent = [*map(self.wire, self._all)] if self._is_root else None
+        dist.scatter(self.wire(self._chunk), sent, src=self.team.ranks[self._root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return self.wrong_in(self._chunk, self._expected)
+        return pattern.count_wrong(self._chunk, self.message(self._root, self.team.rank))

@@ -1,23 +1,40 @@
 """Runs the network benchmark: measures what the case asks for, answers in words, and judges by the data received."""
 
+import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext, open_run
+from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network import answers, nccl_tests
-from training.benchmarks.network.analysis import analyse
+from training.benchmarks.network.analysis import analyse_scan
+from training.benchmarks.network.bandwidth import host_gbps
 from training.benchmarks.network.links import advertised_gbps
-from training.benchmarks.network.pytorch.config import PARTS, SWEEPS, Config
+from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.congestion import Congestion, congestion
+from training.benchmarks.network.pytorch.making import unsupported
 from training.benchmarks.network.pytorch.output import Output, chosen_folder, rows_of
-from training.benchmarks.network.pytorch.sweep import Sweep, worst
+from training.benchmarks.network.pytorch.overlap import Overlap, overlaps
+from training.benchmarks.network.pytorch.partial import KeptSteps
+from training.benchmarks.network.pytorch.scan import AdaptiveScan
+from training.benchmarks.network.pytorch.sharing import Exchange
+from training.benchmarks.network.pytorch.soak import LongRun
+from training.benchmarks.network.pytorch.stepping import worst
+from training.benchmarks.network.pytorch.surroundings import surroundings
+from training.benchmarks.network.pytorch.sweep import Sweep
 from training.benchmarks.network.pytorch.tools import ToolComparison
+from training.benchmarks.network.readings import scan_of
 from training.benchmarks.network.sizes import format_size
+from training.benchmarks.network.tiers import Tiers
 
 
 def main() -> None:
@@ -27,28 +44,93 @@ def main() -> None:
     with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
         output = Output(run.group, folder)
-        work = Sweep(run) if config.tool in SWEEPS else ToolComparison(run)
+        work = _work(run)
+        around = surroundings(run)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
-        logger.log(Event.TRAIN_START, {"total_steps": work.total_steps})
-        steps = list(work.steps(output))
+        logger.log(Event.TRAIN_START, {"total_steps": work.total_steps, **work.forecast(output)})
+        is_first = run.group.placement.rank == 0
+        with KeptSteps(
+            logger, is_first=is_first, total_steps=work.total_steps, conclude=partial(_broken_off, output)
+        ) as kept:
+            for step in work.steps(output):
+                kept.add(step)
+        steps = kept.steps
         logger.log(Event.TRAIN_END)
-        figures, sentences = _answers(run, steps)
-        problem = ""
+        exchange = Exchange(run.group, config.timeout_s)
         if config.tool == "nccl_tests":
-            ratios, lines, problem = _beside_nccl_tests(run, program, steps)
-            figures["ours_over_nccl_tests"], sentences = ratios, [*sentences, *lines]
-        advertised = advertised_gbps(config.expected_link, config.expected_links)
-        output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
-        summary = {"e2e_time": time.perf_counter() - begin, **_summary(steps), **figures}
-        logger.log(Event.FINISHED, summary | ({"answer": "; ".join(sentences)} if sentences else {}))
-    failed = dict.fromkeys(
-        format_size(row["size_bytes"]) for step in steps for row in rows_of(step) if row["correct"] == "fail"
-    )
-    if failed:
-        raise SystemExit(f"network: {steps[0]['collective']} delivered wrong data at {', '.join(failed)}")
-    if problem:
-        raise SystemExit(f"network: {problem}")
+            _free_devices(run, exchange)
+        if isinstance(work, ToolComparison):
+            work.time_as_the_original()
+        verdict, summary = _concluded(run, work, steps, output, program, around) if is_first else ({}, {})
+        verdict = exchange.from_first(verdict)
+        logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin, "correct": verdict["correct"], **summary})
+    if verdict["problem"]:
+        raise SystemExit(f"network: {verdict['problem']}")
+
+
+def _broken_off(output: Output, steps: list[dict[str, Any]], sentence: str) -> dict[str, Any]:
+    """FINISHED's value of a run that ended early, from rank 0's steps; prints the table's end with the sentence."""
+    output.finish(steps, [sentence], plot=False, advertised=None)
+    return _summary(steps)[0]
+
+
+Work = Sweep | AdaptiveScan | ToolComparison | Overlap | Congestion | LongRun
+_LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | LongRun]] = {
+    "overlap": Overlap,
+    "congestion": Congestion,
+    "soak": LongRun,
+}
+
+
+def _work(run: WorkloadContext[Config]) -> Work:
+    if run.config.tool in _LOADED:
+        if refusal := unsupported(run.config, run.group.backend):
+            raise UnusableSettingsError(refusal)
+        return _LOADED[run.config.tool](run)
+    if run.config.tool not in SWEEPS:
+        return ToolComparison(run)
+    return AdaptiveScan(run) if run.config.pattern == "adaptive" else Sweep(run)
+
+
+def _concluded(
+    run: WorkloadContext[Config],
+    work: Work,
+    steps: Sequence[dict[str, Any]],
+    output: Output,
+    program: Path | None,
+    around: tuple[Tiers | None, dict[tuple[int, int], str]],
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """What rank 0 makes of its steps: the verdict that all ranks share (correct, problem), and FINISHED's value."""
+    config = run.config
+    figures, sentences = _loaded(work, steps) or _answers(run, steps, around)
+    if isinstance(work, ToolComparison) and work.original is not None:
+        figures["object_over_tensor_original"] = work.original
+        sentences.append(f"without barrier and reading, as the original times it: {work.original:.1f}x")
+    if isinstance(work, AdaptiveScan) and work.result is not None:
+        figures |= {"search_rounds": work.result.rounds, "findings": [each.to_json() for each in work.findings()]}
+        sentences += work.sentences()
+    summary, wrong_sizes = _summary(steps)
+    failed = dict.fromkeys(map(format_size, wrong_sizes))
+    problem = f"{steps[0]['collective']} delivered wrong data at {', '.join(failed)}" if failed else ""
+    if isinstance(work, Sweep | Overlap | Congestion | LongRun) and work.skipped:
+        figures["skipped_sizes"] = work.skipped
+    if program is not None:
+        ratios, lines, theirs = _beside_nccl_tests(run, program, steps)
+        figures["ours_over_nccl_tests"], sentences, problem = ratios, [*sentences, *lines], problem or theirs
+    advertised = advertised_gbps(config.expected_link, config.expected_links)
+    output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
+    summary = {**summary, **figures} | ({"answer": "; ".join(sentences)} if sentences else {})
+    return {"correct": str(summary["correct"]), "problem": problem}, summary
+
+
+def _loaded(work: Work, steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]] | None:
+    """Figures and sentences of the tools that measure under load or for long; None for the others."""
+    if isinstance(work, Overlap):
+        return overlaps(steps)
+    if isinstance(work, Congestion):
+        return congestion(steps)
+    return work.conclusion() if isinstance(work, LongRun) else None
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
@@ -70,50 +152,75 @@ def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
     return program
 
 
+def _free_devices(run: WorkloadContext[Config], exchange: Exchange) -> None:
+    """Give the memory of the measurements back to the device on every rank, before rank 0 starts nccl-tests on it."""
+    if run.group.device.type == "cuda":
+        torch.cuda.empty_cache()
+    exchange.to_first(range(run.group.placement.world_size), {})
+
+
 # Fraction of the waiting ranks' time-out that rank 0 may spend in nccl-tests.
 _NCCL_TESTS_SHARE = 0.8
 
 
 def _beside_nccl_tests(
-    run: WorkloadContext[Config], program: Path | None, steps: Sequence[dict[str, Any]]
+    run: WorkloadContext[Config], program: Path, steps: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, float], list[str], str]:
-    """({size: our busbw / theirs}, sentences, problem) on every rank; the others wait while rank 0 runs it."""
+    """({size: our busbw / theirs}, sentences, problem) on rank 0. The others wait in the job's store meanwhile: their
+    accelerators are idle.
+    """
     config = run.config
-    found: list[tuple[dict[str, float], list[str], str]] = [({}, [], "")]
-    if program is not None:
-        try:
-            theirs = nccl_tests.run(
-                program,
-                [int(step["size_bytes"]) for step in steps],
-                gpus=run.group.placement.local_world_size,
-                dtype=config.dtype,
-                warmup=config.warmup_iterations,
-                iterations=config.iterations,
-                timeout_s=_NCCL_TESTS_SHARE * config.timeout_s,
-            )
-            ratios, sentences = nccl_tests.beside(steps, theirs)
-            found = [({format_size(size): ratio for size, ratio in ratios.items()}, sentences, "")]
-        except nccl_tests.NcclTestsError as error:
-            found = [({}, [f"nccl-tests was not measured: {error}"], str(error))]
-    dist.broadcast_object_list(found, src=0)
-    return found[0]
+    try:
+        theirs = nccl_tests.run(
+            program,
+            [int(step["size_bytes"]) for step in steps],
+            gpus=run.group.placement.local_world_size,
+            dtype=config.dtype,
+            warmup=config.warmup_iterations,
+            iterations=config.iterations,
+            op=config.op,
+            root=config.root,
+            aggregate=config.aggregate,
+            waits=config.timing == "each",
+            timeout_s=_NCCL_TESTS_SHARE * config.timeout_s,
+        )
+    except nccl_tests.NcclTestsError as error:
+        return {}, [f"nccl-tests was not measured: {error}"], str(error)
+    ratios, sentences = nccl_tests.beside(steps, theirs)
+    return {format_size(size): ratio for size, ratio in ratios.items()}, sentences, ""
 
 
-def _summary(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    rows = [row for step in steps for row in rows_of(step)]
-    best = max(rows, key=lambda row: float(row["busbw_GBps"]))
+def _summary(steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """What FINISHED says of all measurements, and the sizes in bytes whose data was wrong; row by row, in one pass."""
+    best: dict[str, Any] = {}
+    total, count, algbw, least = 0.0, 0, 0.0, math.inf
+    wrong: list[int] = []
+    for row in (row for step in steps for row in rows_of(step) if "after_compute_ms" not in row):
+        best = row if not best or row["busbw_GBps"] > best["busbw_GBps"] else best
+        total, count = total + row["busbw_GBps"], count + 1
+        algbw, least = max(algbw, row["algbw_GBps"]), min(least, row["time_us"]["p50"])
+        wrong += [row["size_bytes"]] * (row["correct"] == "fail")
     return {
-        "correct": worst([str(row["correct"]) for row in rows]),
+        "correct": worst([str(step["correct"]) for step in steps]),
         "max_busbw_GBps": best["busbw_GBps"],
         "peak_size_bytes": best["size_bytes"],
-        "avg_busbw_GBps": sum(row["busbw_GBps"] for row in rows) / len(rows),
-        "max_algbw_GBps": max(row["algbw_GBps"] for row in rows),
-        "min_p50_us": min(row["time_us"]["p50"] for row in rows),
-    }
+        "avg_busbw_GBps": total / count,
+        "max_algbw_GBps": algbw,
+        "min_p50_us": least,
+    }, wrong
 
 
-def _answers(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Figures and sentences that answer the case's questions; the same on every rank."""
+def host_rate(collective: str, row: Mapping[str, Any]) -> float:
+    """GB/s that leave the busiest host of a measurement in one direction; of one host its bus bandwidth."""
+    return host_gbps(collective, float(row["busbw_GBps"]), int(row["world_size"]), len(row["hosts"]))
+
+
+def _answers(
+    run: WorkloadContext[Config],
+    steps: Sequence[dict[str, Any]],
+    around: tuple[Tiers | None, Mapping[tuple[int, int], str]] = (None, {}),
+) -> tuple[dict[str, Any], list[str]]:
+    """Figures and sentences that answer the case's questions, from rank 0's steps."""
     config = run.config
     if config.tool == "all_reduce_latency_comp":
         ratio, sentence = answers.one_against_many(steps, PARTS)
@@ -123,7 +230,7 @@ def _answers(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> t
         return {"object_over_tensor": ratio}, [sentence]
     figures: dict[str, Any] = {}
     sentences: list[str] = []
-    best = max(float(row["busbw_GBps"]) for step in answers.between_hosts(steps) for row in rows_of(step))
+    best = max(host_rate(config.collective, row) for step in answers.between_hosts(steps) for row in rows_of(step))
     if config.expected_link is not None:
         figures["measured_over_expected"], sentence = answers.expectation(
             best, config.expected_link, config.expected_links
@@ -139,9 +246,12 @@ def _answers(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> t
             figures["zero3_at_scale"] = verdict
         if verdict is not None or config.tool == "all_reduce_bench":
             sentences.append(sentence)
-    found = analyse(steps, slow_percent=config.slow_percent, late_percent=config.late_percent)
+    tiers, devices = around
+    slow, late = config.slow_percent, config.late_percent
+    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, tiers=tiers, devices=devices)
     if found is not None:
         figures["noise_percent"] = found.noise_percent
+        figures |= {"findings": [each.to_json() for each in found.findings], "remarks": list(found.remarks)}
         if found.bisection_gbps is not None:
             figures["bisection_GBps"] = found.bisection_gbps
         sentences += found.sentences

@@ -1,23 +1,25 @@
 """Measures a sweep over message sizes, by all ranks at once or by the groups of a cluster pattern, round by round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from training.benchmarks.driver.protocol.perflog import Event
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext
-from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
-from training.benchmarks.network.pytorch import collectives
-from training.benchmarks.network.pytorch.collectives import Collective
-from training.benchmarks.network.pytorch.config import ELEMENT_BYTES, Config
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.network.bandwidth import CONVENTION
+from training.benchmarks.network.pytorch import operands
+from training.benchmarks.network.pytorch.choices import REDUCING
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.forecast import in_words, rehearse
 from training.benchmarks.network.pytorch.lineup import line_up, team_of
-from training.benchmarks.network.pytorch.memory import refuse_too_large
+from training.benchmarks.network.pytorch.making import created, unsupported, variants
+from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.stepping import Stepper
 from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import MICROSECONDS, Measurement, measure
-from training.benchmarks.network.schedule import ConcurrentGroups, Group
+from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 
 class Sweep:
@@ -25,29 +27,42 @@ class Sweep:
 
     def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run, self._config = run, run.config
-        hosts = line_up(run.group)
-        try:
-            self._rounds = run.config.rounds_of(hosts)
-        except ValueError as error:
-            raise UnusableSettingsError(str(error)) from error
-        refusal = run.config.refusal_of(self._rounds, len(hosts))
-        if refusal is None and run.config.cuda_graph and run.group.device.type != "cuda":
-            refusal = f"cuda_graph = True needs backend nccl, this run has {run.group.backend}; leave it out"
-        if refusal is not None:
-            raise UnusableSettingsError(refusal)
+        self._rounds = refuse_unusable(run, line_up(run.group))
         # The largest team needs the most memory, except for the rounding of chunks; the whole world bounds both.
-        refuse_too_large(run, self._create(Team.world(run.group)))
-        self.total_steps = run.config.repeats * len(self._rounds) * len(run.config.size_list)
+        self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
+        is_pattern = run.config.pattern != "all"
+        self._forecast = rehearse(self._typical(), run.group, run.config, self._sizes) if is_pattern else None
+        self._variants = variants(run.config, run.group.placement.world_size)
+        self.total_steps = run.config.repeats * len(self._rounds) * len(self._sizes) * len(self._variants)
+
+    def _typical(self) -> ConcurrentGroups:
+        """The first round in which rank 0 takes part."""
+        return next(each for each in self._rounds if any(0 in group.ranks for group in each.groups))
+
+    def forecast(self, output: Output) -> dict[str, Any]:
+        """Say how long the pattern will take; returns the seconds for TRAIN_START, nothing for the pattern all."""
+        if self._forecast is None:
+            return {}
+        repeats, rounds = self._config.repeats, len(self._rounds)
+        seconds = self._forecast.seconds(rounds, repeats, opened=rounds * repeats)
+        output.note(f"{self._config.pattern}: {repeats} x {rounds} rounds, {in_words(seconds)}")
+        return {"predicted_s": seconds}
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
-        """Measure everything; yields the value of each step's STEP_END, the same on every rank."""
+        """Measure everything; yields the value of each step's STEP_END."""
         output.header(self._config.collective, CONVENTION)
+        for name, reason in self.skipped.items():
+            output.note(f"{name} is skipped: {reason}")
+        stepper = Stepper(self._run, output)
         step = 0
         for repeat in range(1, self._config.repeats + 1):
             for this_round in self._rounds:
                 with team_of(this_round, self._run.group) as mine:
-                    collective = self._create(mine[1]) if mine else None
-                    for size in self._config.size_list:
+                    collective = created(self._config, mine[1]) if mine else None
+                    for size, variant in product(self._sizes, self._variants):
+                        if mine is not None and len(self._variants) > 1:
+                            collective = None  # frees the buffers of the variant before
+                            collective = created(self._config, mine[1], variant)
                         step += 1
                         place = {
                             "step": step,
@@ -58,90 +73,27 @@ class Sweep:
                             "round": this_round.name,
                             "size_bytes": size,
                         }
-                        yield self._step(place, this_round, mine, collective, output)
-
-    def _step(
-        self,
-        place: dict[str, Any],
-        this_round: ConcurrentGroups,
-        mine: tuple[int, Team] | None,
-        collective: Collective | None,
-        output: Output,
-    ) -> dict[str, Any]:
-        """Measure one size in one round, all groups at once; returns their results on every rank."""
-        config, logger = self._config, self._run.logger
-        logger.log(Event.STEP_BEGIN, place)
-        found: tuple[int, dict[str, Any]] | None = None
-        if mine is not None and collective is not None:
-            index, team = mine
-            size = collective.prepare(int(place["size_bytes"]))
-            measured = measure(
-                collective,
-                team,
-                warmup=config.warmup_iterations,
-                iterations=config.iterations,
-                check=config.check,
-                cuda_graph=config.cuda_graph,
-            )
-            if team.rank == 0:
-                found = index, result(config, team, size, measured) | group_place(this_round.groups[index])
-        gathered: list[tuple[int, dict[str, Any]] | None] = [None] * self._run.group.placement.world_size
-        dist.all_gather_object(gathered, found)
-        groups = [value for _, value in sorted((each for each in gathered if each), key=lambda each: each[0])]
-        if config.pattern == "all":
-            value = place | groups[0]
-        else:
-            value = place | {"groups": groups, "correct": worst([str(group["correct"]) for group in groups])}
-        output.step(value)
-        logger.log(
-            Event.STEP_END, value if self._run.group.placement.rank == 0 else place | {"correct": value["correct"]}
-        )
-        return value
-
-    def _create(self, team: Team) -> Collective:
-        dtype = getattr(torch, self._config.dtype)
-        name, in_place = self._config.collective, self._config.works_in_place
-        return collectives.create(name, team, dtype, self._config.seed, in_place=in_place)
+                        yield stepper.step(place, this_round, mine, collective, variant)
 
 
-def result(config: Config, team: Team, size: int, measured: Measurement, collective: str = "") -> dict[str, Any]:
-    """The result of one team for one size of `size` bytes: the part of STEP_END that docs/file-formats.md describes.
+def refuse_unusable(run: WorkloadContext[Config], hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
+    """The rounds of the case's pattern (of adaptive: the first ones) on these hosts.
 
-    Times are in microseconds, bandwidths in GB/s (1e9 bytes).
+    Raises:
+        UnusableSettingsError: they cannot be measured here.
     """
-    name = collective or config.collective
-    seconds = measured.time_us.p50 / MICROSECONDS
-    wrong = measured.wrong_elements
-    return {
-        "collective": name,
-        "size_bytes": size,
-        "count": size // ELEMENT_BYTES[config.dtype],
-        "dtype": config.dtype,
-        "in_place": config.works_in_place,
-        "world_size": team.size,
-        "iterations": config.iterations,
-        "time_us": measured.time_us.rounded(),
-        "stalled_iterations": measured.stalled_iterations,
-        "algbw_GBps": algbw_gbps(size, seconds),
-        "busbw_GBps": busbw_gbps(name, size, seconds, team.size),
-        "correct": measured.verdict,
-        "checked_iterations": measured.checked_iterations,
-        "wrong_elements": None if wrong is None else sum(wrong),
-        "wrong_ranks": None if wrong is None else [team.ranks[place] for place, count in enumerate(wrong) if count],
-        "convention": CONVENTION,
-    }
-
-
-def group_place(group: Group) -> dict[str, Any]:
-    """Identity of a group: its label, hosts (names and node ranks) and global ranks."""
-    return {
-        "group": group.label,
-        "hosts": [host.name for host in group.hosts],
-        "node_ranks": [host.node_rank for host in group.hosts],
-        "ranks": list(group.ranks),
-    }
-
-
-def worst(verdicts: list[str]) -> str:
-    """fail if any failed, else the first; not_checked for none."""
-    return "fail" if "fail" in verdicts else next(iter(verdicts), "not_checked")
+    try:
+        found = run.config.rounds_of(hosts)
+    except ValueError as error:
+        raise UnusableSettingsError(str(error)) from error
+    refusal = run.config.refusal_of(found, len(hosts))
+    if refusal is None:
+        refusal = unsupported(run.config, run.group.backend)
+    for each in {len(group.ranks) for this_round in found for group in this_round.groups}:
+        if refusal is None and run.config.collective in REDUCING:
+            refusal = operands.refusal(run.config.op, getattr(torch, run.config.dtype), each)
+    if refusal is None and run.config.cuda_graph and run.group.device.type != "cuda":
+        refusal = f"cuda_graph = True needs backend nccl, this run has {run.group.backend}; leave it out"
+    if refusal is not None:
+        raise UnusableSettingsError(refusal)
+    return found

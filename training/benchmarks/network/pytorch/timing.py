@@ -23,7 +23,9 @@ class TimeStatistics:
     """
 
     min: float
+    p25: float
     p50: float
+    p75: float
     p95: float
     p99: float
     max: float
@@ -39,13 +41,15 @@ class TimeStatistics:
 class Measurement:
     """One size: times over all ranks and, if checked, each rank's wrong elements in all checked iterations.
 
-    `stalled_iterations` counts those that took far longer than the fastest, as after a lost packet.
+    `stalled_iterations` counts those that took far longer than the fastest, as after a lost packet. `last_rank_us` is
+    the median of the shortest time among the ranks, that of the rank which came last: it waited for nobody.
     """
 
     time_us: TimeStatistics
     stalled_iterations: int
     wrong_elements: list[int] | None
     checked_iterations: int
+    last_rank_us: float = 0.0
 
     @property
     def verdict(self) -> str:
@@ -56,27 +60,39 @@ class Measurement:
 
 
 def measure(
-    collective: Collective, team: Team, *, warmup: int, iterations: int, check: bool, cuda_graph: bool = False
+    collective: Collective,
+    team: Team,
+    *,
+    warmup: int,
+    iterations: int,
+    check: bool,
+    cuda_graph: bool = False,
+    aggregate: int = 1,
+    compute: Callable[[], None] | None = None,
 ) -> Measurement:
     """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
 
     Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check`, data
     received in every warm-up iteration except the last, and in one more after the timed ones, is compared.
 
+    `aggregate` operations are timed as one, and the time is divided by it. `compute` runs on every rank between the
+    barrier and the operation; then the ranks begin when their compute ends.
+
     Only the barrier lies between the last warm-up iteration and the timed ones: directly after a comparison or a refill
     an operation takes longer (the first two of 1 MiB over gloo: 10 % and 6 %). Sums repeated in place therefore grow:
-    integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur (no
-    number is negative where infinity exists), nor denormals (all numbers are integers).
+    integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur
+    (the contributions to an element of a sum have the same sign, no factor is zero), nor denormals.
     """
     elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
-    operation = captured(collective.run) if cuda_graph else collective.run
+    several = aggregated(collective.run, team, aggregate)
+    operation = captured(several) if cuda_graph else several
     wrong = torch.zeros(1, dtype=torch.int64, device=team.device)
     checked = 0
 
     def checked_iteration() -> None:
         nonlocal checked
         collective.refill()
-        elapsed_s(operation, team)
+        elapsed_s(operation if aggregate == 1 else collective.run, team)
         found = collective.wrong_elements()
         if found is not None:
             wrong.add_(found)
@@ -90,16 +106,40 @@ def measure(
         elapsed_s(operation, team)
     times_s = np.empty(iterations)
     for iteration in range(iterations):
-        times_s[iteration] = elapsed_s(operation, team)
+        times_s[iteration] = elapsed_s(operation, team, compute) / aggregate
     if check:
         checked_iteration()
     times_us = slowest_rank(times_s, team) * MICROSECONDS
+    last_us = -slowest_rank(-times_s, team) * MICROSECONDS if compute else times_us
     return Measurement(
         time_us=statistics(times_us),
+        last_rank_us=float(np.median(last_us)),
         stalled_iterations=count_stalls(times_us),
-        wrong_elements=_of_every_rank(wrong, team) if checked else None,
+        wrong_elements=of_every_rank(wrong, team) if checked else None,
         checked_iterations=checked,
     )
+
+
+def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
+    """The operation `count` times in a row: with NCCL in one group call (nccl-tests' -m), which shares a launch.
+
+    gloo has no group calls.
+    """
+    if count == 1:
+        return operation
+
+    def several() -> None:
+        for _ in range(count):
+            operation()
+
+    if team.device.type != "cuda":
+        return several
+
+    def grouped() -> None:
+        with dist.distributed_c10d._coalescing_manager(group=team.handle, device=team.device):
+            several()
+
+    return grouped
 
 
 def captured(operation: Callable[[], None]) -> Callable[[], None]:
@@ -122,11 +162,13 @@ def captured(operation: Callable[[], None]) -> Callable[[], None]:
 
 def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
     """Statistics of `times_us`, microseconds, shape (iterations,)."""
-    p50, p95, p99 = np.percentile(times_us, [50, 95, 99])
+    p25, p50, p75, p95, p99 = np.percentile(times_us, [25, 50, 75, 95, 99])
     mean = float(times_us.mean())
     return TimeStatistics(
         min=float(times_us.min()),
+        p25=float(p25),
         p50=float(p50),
+        p75=float(p75),
         p95=float(p95),
         p99=float(p99),
         max=float(times_us.max()),
@@ -143,20 +185,26 @@ def count_stalls(times_us: NDArray[np.float64]) -> int:
     return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
 
 
-def cpu_time(operation: Callable[[], None], team: Team) -> float:
-    """Seconds of one operation on the CPU, started when all ranks have met."""
+def cpu_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
+    """Seconds of one operation on the CPU, started when all ranks have met, and after `compute`."""
     team.barrier()
+    if compute is not None:
+        compute()
     begin = time.perf_counter()
     operation()
     return time.perf_counter() - begin
 
 
-def cuda_time(operation: Callable[[], None], team: Team) -> float:
-    """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met."""
+def cuda_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
+    """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met, and after
+    `compute`.
+    """
     begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     team.barrier()
     torch.cuda.synchronize()
+    if compute is not None:
+        compute()
     begin.record()
     operation()
     end.record()
@@ -173,7 +221,8 @@ def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64
     return times.cpu().numpy()
 
 
-def _of_every_rank(count: torch.Tensor, team: Team) -> list[int]:
+def of_every_rank(count: torch.Tensor, team: Team) -> list[int]:
+    """Each rank's `count`, shape (1,), int64 on its device, on every rank."""
     counts = [torch.zeros_like(count) for _ in team.ranks]
     dist.all_gather(counts, count, group=team.handle)
     return [int(each) for each in counts]

@@ -1,5 +1,6 @@
 """Runs ml-engineering's comparisons: all_gather_object against a tensor collective, one large message against many."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,14 @@ import torch.distributed as dist
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.bandwidth import CONVENTION
+from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, ELEMENT_BYTES, PARTS
 from training.benchmarks.network.pytorch.collectives import Collective
-from training.benchmarks.network.pytorch.config import DEFAULT_SIZES, ELEMENT_BYTES, PARTS, Config
+from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.lineup import line_up
 from training.benchmarks.network.pytorch.memory import refuse_too_large, smallest_available_bytes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.reductions import AllReduce
-from training.benchmarks.network.pytorch.sweep import group_place, result
+from training.benchmarks.network.pytorch.stepping import group_place, result
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import rounds
@@ -23,16 +25,26 @@ from training.benchmarks.network.schedule import rounds
 # The tool sends 4 GB, or a quarter of the free memory if that is less.
 _TOTAL_BYTES = 4_000_000_000
 _MEMORY_SHARE = 4
+# The scripts make 1000 calls; ours make as many with 100 iterations.
+_CALLS_PER_ITERATION = 10
+
+
+MOST_FLAGS = 1 << 31
 
 
 class ObjectFlags:
-    """Every rank sends a number to every other by all_gather_object, which pickles it."""
+    """Every rank sends every other a number, another one after each refill, by all_gather_object, which pickles it."""
 
     name, variant = "all_gather", "all_gather_object"
 
     def __init__(self, team: Team) -> None:
         self.team = team
         self.found: list[int] = []
+        self.iteration = 0
+
+    def number(self, rank: int) -> int:
+        """What a rank sends in this iteration."""
+        return (self.iteration * self.team.size + rank) % MOST_FLAGS
 
     def memory_bytes(self, size_bytes: int) -> int:
         """0 bytes: the numbers need no buffers worth counting."""
@@ -44,15 +56,20 @@ class ObjectFlags:
 
     def refill(self) -> None:
         """Discard the last result."""
+        self.iteration += 1
         self.found = [-1] * self.team.size
+
+    def send(self) -> None:
+        """The operation alone: nobody reads the answer."""
+        dist.all_gather_object(self.found, self.number(self.team.rank))
 
     def run(self) -> None:
         """See Collective."""
-        dist.all_gather_object(self.found, self.team.rank)
+        self.send()
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        wrong = sum(each != place for place, each in enumerate(self.found))
+        wrong = sum(each != self.number(place) for place, each in enumerate(self.found))
         return torch.tensor(wrong, dtype=torch.int64, device=self.team.device)
 
 
@@ -66,14 +83,23 @@ class GatheredFlags(ObjectFlags):
         self._own = torch.tensor([team.rank], dtype=torch.int32, device=team.device)
         self._all = [torch.empty_like(self._own) for _ in team.ranks]
 
+    def refill(self) -> None:
+        """Discard the last result and write this iteration's number."""
+        super().refill()
+        self._own.fill_(self.number(self.team.rank))
+
+    def send(self) -> None:
+        """See ObjectFlags."""
+        dist.all_gather(self._all, self._own, group=self.team.handle)
+
     def run(self) -> None:
         """See Collective."""
-        dist.all_gather(self._all, self._own, group=self.team.handle)
+        self.send()
         self.found = torch.cat(self._all).tolist()
 
 
 class SummedFlags(ObjectFlags):
-    """Counts the ranks that are done, by all_reduce of a tensor that each sets anew; the host reads the answer."""
+    """Adds what each rank sets anew to say that it is done, by all_reduce of a tensor; the host reads the answer."""
 
     name, variant = "all_reduce", "tensor"
 
@@ -88,17 +114,26 @@ class SummedFlags(ObjectFlags):
 
     def refill(self) -> None:
         """Discard the sum."""
+        super().refill()
         self._sum = -1
+
+    def flag(self) -> int:
+        """What each rank adds in this iteration."""
+        return 1 + self.iteration % 1000
+
+    def send(self) -> None:
+        """See ObjectFlags."""
+        dist.all_reduce(self._flag, group=self.team.handle)
 
     def run(self) -> None:
         """See Collective."""
-        self._flag.fill_(1)
-        dist.all_reduce(self._flag, group=self.team.handle)
+        self._flag.fill_(self.flag())
+        self.send()
         self._sum = int(self._flag)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return torch.tensor(int(self._sum != self.team.size), dtype=torch.int64, device=self.team.device)
+        return torch.tensor(int(self._sum != self.team.size * self.flag()), dtype=torch.int64, device=self.team.device)
 
 
 class AllReduceInParts(AllReduce):
@@ -130,6 +165,7 @@ class ToolComparison:
     def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run = run
         self._team = Team.world(run.group)
+        self.original: float | None = None
         self._host_group = rounds("all", line_up(run.group))[0].groups[0]
         config = run.config
         if config.tool == "all_reduce_latency_comp":
@@ -155,8 +191,32 @@ class ToolComparison:
         part = PARTS * ELEMENT_BYTES[self._run.config.dtype]
         return max(1, fits // part) * part
 
+    def time_as_the_original(self) -> None:
+        """Set `original`: the time of all_gather_object / of the tensor collective as ml-engineering's scripts take it,
+        dimensionless; it stays None for the other tool. All ranks call it.
+
+        The calls follow each other without a barrier, and nobody reads the tensor: on a GPU its collective is only
+        launched.
+        """
+        if not isinstance(self._ways[1][2], ObjectFlags):
+            return
+        calls = _CALLS_PER_ITERATION * self._config.iterations
+        seconds = []
+        for _, _, way in self._ways:
+            assert isinstance(way, ObjectFlags)
+            self._team.barrier()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                way.send()
+            seconds.append(time.perf_counter() - begin)
+        self.original = seconds[0] / seconds[1]
+
+    def forecast(self, output: Output) -> dict[str, Any]:
+        """Nothing: the two ways take seconds."""
+        return {}
+
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
-        """Measure both ways; yields the value of each STEP_END, the same on every rank."""
+        """Measure both ways; yields the value of each STEP_END."""
         config, logger, team = self._config, self._run.logger, self._team
         output.header(config.tool, CONVENTION)
         for step, (name, variant, way) in enumerate(self._ways, start=1):

@@ -1,4 +1,4 @@
-# Each host alone, all at once: NVLink, PCIe and memory of one host against the others'.
+# Each host alone, all in parallel: NVLink, PCIe and memory of one host against the others'.
 collective = "all_reduce"
 pattern = "each"
 repeats = 3

@@ -1,4 +1,4 @@
-# Every pair of hosts once, those of a round at once: the host x host matrix, and who holds the others back.
+# Every pair of hosts once, the pairs of a round in parallel: the host x host matrix, and stragglers.
 collective = "all_reduce"
 pattern = "pairs"
 repeats = 3

@@ -1,4 +1,4 @@
-# The ranks of the same local rank on all hosts, all rails at once.
+# The ranks of the same local rank on all hosts, all rails in parallel.
 collective = "all_reduce"
 pattern = "rail"
 repeats = 3

@@ -1,0 +1,184 @@
+"""Many adaptive searches in a modelled cluster with bad hosts or links: how often they are named, in how many rounds.
+
+    python -m tests.training.benchmarks.network.adaptive_simulation [runs] [--write docs/network-benchmarks.md]
+
+All hosts of a group exchange with all others (all_to_all): a small message takes the latency and the longest delay in
+the group, a large one the time of the slowest host's NIC, or of the slowest path, which carries one part of n - 1. The
+noise is that of simulation.py: of each iteration, of each measurement, bursts, spikes, and a drift between repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.training.benchmarks.network.simulation import BUSY, LATE, QUIET, SIZES, SLOW_PERCENT, Noise, noisy
+from training.benchmarks.network.adaptive import AdaptiveSearch, ScanRound, Search
+from training.benchmarks.network.comparison import Judge, Times
+from training.benchmarks.network.designs import Members
+
+REPEATS = 3
+COUNTS = (8, 16, 64, 256, 512, 1024)
+BEGIN, END = "<!-- adaptive: begin -->", "<!-- adaptive: end -->"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Factors of the rate and microseconds more, by host (one member) or by link (two members in order)."""
+
+    rate: Mapping[Members, float] = field(default_factory=dict)
+    delay_us: Mapping[Members, float] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> set[Members]:
+        """What is bad."""
+        return {*self.rate, *self.delay_us}
+
+
+class Cluster:
+    """A modelled cluster that measures the rounds of a search."""
+
+    def __init__(self, noise: Noise, faults: Faults, seed: int) -> None:
+        self._noise, self._faults = noise, faults
+        self._draw = np.random.default_rng(seed)
+        self._links: dict[int, list[Members]] = {}
+        for link in faults.truth:
+            for host in link if len(link) == 2 else ():
+                self._links.setdefault(host, []).append(link)
+
+    def measure(self, this_round: ScanRound) -> list[Times]:
+        """The times of every group, REPEATS times."""
+        small, large = SIZES
+        latency = np.array([self._noise.latency_us + self._delay(group) for group in this_round.groups])
+        bandwidth = np.array([self._transfer_us(group, large) for group in this_round.groups]) + latency
+        latency = latency + small / self._noise.rate_gbps / 1e3
+        found: list[Times] = []
+        for _ in range(REPEATS):
+            drift = np.exp(self._draw.normal(0, self._noise.drift))
+            medians = [
+                np.median(noisy(times * drift, np.zeros(len(times)), self._noise, self._draw, 20), axis=1)
+                for times in (latency, bandwidth)
+            ]
+            found.append(
+                {
+                    group: {"latency": float(medians[0][place]), "bandwidth": float(medians[1][place])}
+                    for place, group in enumerate(this_round.groups)
+                }
+            )
+        return found
+
+    def _within(self, group: Members) -> list[Members]:
+        """The bad links between two hosts of the group."""
+        chosen = set(group)
+        return [link for host in group for link in self._links.get(host, ()) if set(link) <= chosen]
+
+    def _delay(self, group: Members) -> float:
+        slow = self._faults.delay_us
+        return max((slow.get(part, 0.0) for part in [*((host,) for host in group), *self._within(group)]), default=0.0)
+
+    def _transfer_us(self, group: Members, size: int) -> float:
+        """A host sends (n - 1) / n of the message on its NIC, 1 / n on each path."""
+        n, rate = len(group), self._faults.rate
+        nic = size * (n - 1) / n / min(rate.get((host,), 1.0) for host in group)
+        path = size / n / min((rate.get(link, 1.0) for link in self._within(group)), default=1.0)
+        return max(nic, path) / self._noise.rate_gbps / 1e3
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search named, and its rounds."""
+
+    named: frozenset[Members]
+    rounds: int
+
+
+def search(count: int, noise: Noise, faults: Faults, seed: int, find: Search) -> Found:
+    """One search."""
+    cluster = Cluster(noise, faults, seed)
+    steps = AdaptiveSearch(count, Judge(slow_percent=SLOW_PERCENT, late_percent=LATE), find).run()
+    this_round = next(steps)
+    while True:
+        try:
+            this_round = steps.send(cluster.measure(this_round))
+        except StopIteration as end:
+            return Found(frozenset(each.members for each in end.value.bad), end.value.rounds)
+
+
+# Kind of fault: whether links are bad, and how: a factor of the rate, or units of delay (50 us quiet, 5 ms busy).
+KINDS: dict[str, tuple[bool, float, float]] = {
+    "host, rate -30 %": (False, 0.7, 0.0),
+    "host, delay": (False, 1.0, 1.0),
+    "link, delay": (True, 1.0, 1.0),
+    "link, rate -98 %": (True, 0.02, 0.0),
+    "link, rate -50 %": (True, 0.5, 0.0),
+}
+
+
+def drawn(kind: str, bad: int, count: int, noise: Noise, seed: int) -> Faults:
+    """`bad` hosts or links at random."""
+    is_link, rate, delay = KINDS[kind]
+    draw = np.random.default_rng([seed, count, bad])
+    members: set[Members] = set()
+    while len(members) < bad:
+        members.add(tuple(sorted(int(host) for host in draw.choice(count, 2 if is_link else 1, replace=False))))
+    unit = 5000.0 if noise is BUSY else 50.0
+    if delay:
+        return Faults(delay_us=dict.fromkeys(members, delay * unit))
+    return Faults(rate=dict.fromkeys(members, rate))
+
+
+def row(network: str, count: int, kind: str, bad: int, runs: int) -> str:
+    """A row of the table: share of the bad that was named, runs in which somebody else was, rounds: median and most."""
+    noise = BUSY if network == "busy" else QUIET
+    find: Search = "links" if kind.startswith("link") else "hosts"
+    hits, false, rounds = 0, 0, []
+    for seed in range(runs):
+        faults = drawn(kind, bad, count, noise, seed) if bad else Faults()
+        found = search(count, noise, faults, seed, find)
+        hits += len(found.named & faults.truth)
+        false += bool(found.named - faults.truth)
+        rounds.append(found.rounds)
+    share = f"{100 * hits / (runs * bad):.0f}" if bad else "-"
+    return (
+        f"| {network} | {count} | {kind if bad else 'none, ' + kind.split(',')[0] + 's searched'} | {bad} | {runs} |"
+        f" {share} | {100 * false / runs:.1f} | {int(np.median(rounds))} | {max(rounds)} |"
+    )
+
+
+def table(runs: int, counts: tuple[int, ...] = COUNTS) -> str:
+    """The table of the documentation."""
+    lines = [
+        "| network | hosts | fault | bad | runs | named, % | false alarm, % of runs | rounds, median | most |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for network in ("quiet", "busy"):
+        for count in counts:
+            few = max(min(runs, 10), min(runs, runs * 64 // count))
+            for kind in ("host, rate -30 %", "link, delay"):
+                lines.append(row(network, count, kind, 0, 4 * few))
+            for kind in KINDS:
+                lines += [row(network, count, kind, bad, few) for bad in (1, 2, 5)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table, or write it between the marks of a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=int, nargs="?", default=100)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    text = table(options.runs)
+    if options.write is None:
+        print(text)
+        return
+    page = options.write.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

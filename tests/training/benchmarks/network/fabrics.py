@@ -1,0 +1,148 @@
+"""Steps of a scan of all pairs in tiered fabrics, healthy or with a fault; the pairs of a round share uplinks.
+
+A pair's message takes its latency and its size over its rate: that of its slower host, or less if it leaves a rack (or
+a pod) whose uplinks do not suffice for all pairs of the round that leave it at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from training.benchmarks.network.pytorch.timing import count_stalls, statistics
+from training.benchmarks.network.schedule import Group, HostRanks, rounds
+
+SIZES = (8, 4 << 20)
+ITERATIONS = 20
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """`racks` of `hosts_of_rack` hosts each, `racks_of_pod` racks a pod; rates in GB/s of one rail, latencies in us.
+
+    `rack_over` and `pod_over` are the oversubscriptions of the uplinks. Within a rack the rate may be another.
+    """
+
+    racks: int
+    hosts_of_rack: int
+    racks_of_pod: int = 1_000_000
+    rails: int = 1
+    rate: float = 50.0
+    rate_in_rack: float = 50.0
+    rack_over: float = 1.0
+    pod_over: float = 1.0
+    latency_us: tuple[float, float, float] = (10.0, 12.0, 14.0)
+    order: tuple[int, ...] = ()  # the place in the racks of each node rank; empty: the same number
+
+    @property
+    def hosts(self) -> int:
+        return self.racks * self.hosts_of_rack
+
+    def block(self, host: int, tier: int) -> int:
+        """The number of a host's rack (tier 0) or pod (tier 1)."""
+        return (self.order[host] if self.order else host) // self.hosts_of_rack // (1, self.racks_of_pod)[tier]
+
+    def level(self, pair: Sequence[int]) -> int:
+        """0 within a rack, 1 within a pod, 2 across pods."""
+        return next((tier for tier in (0, 1) if self.block(pair[0], tier) == self.block(pair[1], tier)), 2)
+
+
+FABRICS = {
+    "fat tree": Fabric(4, 4),
+    "fat tree of pods": Fabric(8, 4, racks_of_pod=2, latency_us=(10.0, 20.0, 40.0)),
+    "2:1, two leaves": Fabric(2, 4, rack_over=2.0),
+    "2:1, four leaves": Fabric(4, 8, rack_over=2.0),
+    "2:1 and 4:1": Fabric(8, 4, racks_of_pod=4, rack_over=2.0, pod_over=4.0),
+    "rail-optimised": Fabric(2, 8, rails=4, rack_over=1.0),
+    "rail-optimised, 2:1": Fabric(2, 8, rails=4, rack_over=2.0),
+    "2:1, two leaves, equal latency": Fabric(2, 4, rack_over=2.0, latency_us=(10.0, 10.0, 10.0)),
+    "4:1, hosts in another order": Fabric(3, 4, rack_over=4.0, order=(9, 6, 4, 7, 5, 11, 1, 3, 2, 10, 8, 0)),
+    "4:1 without latency tiers, in another order": Fabric(
+        3, 4, rack_over=4.0, order=(9, 6, 4, 7, 5, 11, 1, 3, 2, 10, 8, 0), latency_us=(10.0, 10.0, 10.0)
+    ),
+    "3:1, racks of odd size": Fabric(5, 3, rack_over=3.0),
+    "NVLink racks": Fabric(4, 4, rate_in_rack=400.0, latency_us=(3.0, 9.0, 9.0)),
+}
+
+
+@dataclass(frozen=True)
+class Ailment:
+    """What is wrong, by node rank, (node rank, rail) or two node ranks: a factor of the rate, more latency in us."""
+
+    rate: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
+    delay_us: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
+
+
+def steps(
+    fabric: Fabric, ailment: Ailment, seed: int, *, repeats: int = 3, pattern: str = "pairs", noise: float = 0.02
+) -> list[dict[str, Any]]:
+    """STEP_END values; `noise` is the standard deviation of a measurement's logarithm, and of half an iteration's."""
+    draw = np.random.default_rng(seed)
+    width = fabric.rails
+    hosts = [
+        HostRanks(node_rank=k, name=f"node{k + 1}", ranks=tuple(range(k * width, (k + 1) * width)))
+        for k in range(fabric.hosts)
+    ]
+    found = []
+    for repeat in range(1, repeats + 1):
+        for each in rounds(pattern, hosts):
+            rates = _rates(fabric, ailment, each.groups)
+            for size in SIZES:
+                level = np.array([_latency(fabric, ailment, group) for group in each.groups]) + size / rates / 1e3
+                whole = level * np.exp(draw.normal(0, noise, len(level)))
+                times = whole[:, None] * np.exp(np.abs(draw.normal(0, 2 * noise, (len(level), ITERATIONS))))
+                groups = [_group(*each) for each in zip(each.groups, times, [size] * len(times), strict=True)]
+                place = {"pattern": pattern, "repeat": repeat, "round": each.name, "size_bytes": size}
+                found.append(place | {"groups": groups})
+    return found
+
+
+def _keys(group: Group) -> list[int | tuple[int, str] | frozenset[int]]:
+    """What a group's rate and latency depend on."""
+    ranks = [host.node_rank for host in group.hosts]
+    return [*ranks, *((rank, f"rail {group.rail}") for rank in ranks), frozenset(ranks)]
+
+
+def _rates(fabric: Fabric, ailment: Ailment, groups: Sequence[Group]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """GB/s of each group of a round. A group of all ranks uses all rails."""
+    pairs = [[host.node_rank for host in group.hosts] for group in groups]
+    leaving: Counter[tuple[int, int, int | None]] = Counter()
+    for pair, group in zip(pairs, groups, strict=True):
+        leaving.update(
+            (tier, fabric.block(host, tier), group.rail) for tier in range(fabric.level(pair)) for host in pair
+        )
+    found = []
+    for pair, group in zip(pairs, groups, strict=True):
+        level, own = fabric.level(pair), min(ailment.rate.get(key, 1.0) for key in _keys(group))
+        rate = own * (fabric.rate_in_rack if level == 0 else fabric.rate)
+        for tier in range(level):
+            hosts = fabric.hosts_of_rack * (1, fabric.racks_of_pod)[tier]
+            uplinks = fabric.rate * hosts / (fabric.rack_over, fabric.rack_over * fabric.pod_over)[tier]
+            shares = [uplinks / leaving[tier, fabric.block(host, tier), group.rail] for host in pair]
+            rate = min(rate, *shares)
+        found.append(rate * (fabric.rails if group.rail is None else 1))
+    return np.array(found)
+
+
+def _latency(fabric: Fabric, ailment: Ailment, group: Group) -> float:
+    pair = [host.node_rank for host in group.hosts]
+    return fabric.latency_us[fabric.level(pair)] + sum(ailment.delay_us.get(key, 0.0) for key in _keys(group))
+
+
+def _group(group: Group, times: np.ndarray[Any, np.dtype[np.float64]], size: int) -> dict[str, Any]:
+    return {
+        "group": group.label,
+        **({} if group.rail is None else {"rail": group.rail}),
+        "hosts": [host.name for host in group.hosts],
+        "node_ranks": [host.node_rank for host in group.hosts],
+        "world_size": len(group.ranks),
+        "size_bytes": size,
+        "iterations": ITERATIONS,
+        "busbw_GBps": size / float(np.median(times)) / 1e3,
+        "stalled_iterations": count_stalls(times),
+        "time_us": statistics(times).rounded(),
+    }

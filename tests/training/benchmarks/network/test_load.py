@@ -1,0 +1,109 @@
+"""Measurements under load and for long: overlap, congestion, soak, by four gloo ranks in one start."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.training.benchmarks.driver.launch.launching import run
+from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.network.test_network_cases import CASES, records, settings, values
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence
+from training.benchmarks.network.pytorch.congestion import congestion, roles
+from training.benchmarks.network.pytorch.outcome import OUTCOME
+from training.benchmarks.network.pytorch.overlap import overlap
+from training.benchmarks.network.schedule import HostRanks
+
+RANKS = 4
+
+
+def test_the_overlap_is_the_hidden_share_of_the_shorter_time() -> None:
+    assert overlap(10.0, 20.0, 20.0) == 1.0
+    assert overlap(10.0, 20.0, 30.0) == 0.0
+    assert overlap(10.0, 20.0, 25.0) == 0.5
+    assert overlap(10.0, 20.0, 35.0) == -0.5, "they hinder each other"
+
+
+def test_victims_and_aggressors_share_hosts_or_alternate() -> None:
+    wide = [HostRanks(node_rank=node, name=f"h{node}", ranks=(2 * node, 2 * node + 1)) for node in range(2)]
+    assert [group.ranks for group in roles(wide).groups] == [(0, 2), (1, 3)]
+    single = [HostRanks(node_rank=node, name=f"h{node}", ranks=(node,)) for node in range(5)]
+    assert [group.ranks for group in roles(single).groups] == [(0, 2, 4), (1, 3)]
+    with pytest.raises(ValueError, match="needs 4 ranks or more"):
+        roles(single[:3])
+
+
+def test_the_congestion_figure_is_the_ratio_of_times() -> None:
+    alone = {"size_bytes": 8, "time_us": {"p50": 10.0, "p99": 20.0}}
+    figures, (sentence,) = congestion([alone, alone | {"time_us": {"p50": 15.0, "p99": 100.0}}])
+    assert (figures["congestion_p50"], figures["congestion_p99"]) == (1.5, 5.0)
+    assert sentence.endswith("1.50 times, p99 5.00 times")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each tool in a folder of its name."""
+    folder = tmp_path_factory.mktemp("load")
+    chosen: dict[str, dict[str, object]] = {
+        "overlap": {"sizes": "64K,1M", "iterations": 3},
+        "congestion": {"sizes": "8,64K", "iterations": 5},
+        "soak": {"sizes": "8,64K", "iterations": 10, "duration": "2s"},
+        "all_gather_object_vs_all_reduce": {"iterations": 2},
+    }
+    cases = {str(folder / tool): settings(tool=tool, warmup_iterations=1, **each) for tool, each in chosen.items()}
+    options = [*plain_processes(), "--nproc_per_node", str(RANKS)]
+    code, output = run(folder, options, [CASES, json.dumps(cases)], deadline_s=240)
+    assert code == 0, output + (folder / "rank0.out.log").read_text()
+    return folder
+
+
+@pytest.mark.parametrize("tool", ["overlap", "congestion", "soak"])
+def test_every_rank_keeps_the_rules_and_rank_0_has_the_figures(measured: Path, tool: str) -> None:
+    for rank in range(RANKS):
+        assert check_sequence(records(measured / tool, rank)) == []
+    steps = values(measured / tool, Event.STEP_END)
+    assert steps and all(step["correct"] == "pass" for step in steps)
+    summary = values(measured / tool, Event.FINISHED)[0]
+    assert {metric.name for metric in OUTCOME.metrics({"tool": tool})} <= summary.keys()
+    assert summary["answer"]
+
+
+def test_all_reduce_is_measured_alone_and_beside_products(measured: Path) -> None:
+    steps = values(measured / "overlap", Event.STEP_END)
+    assert [step["variant"] for step in steps] == ["alone", "beside compute"] * 2
+    assert all(float(str(step["compute_us"])) > 0 for step in steps[1::2])
+    figures = values(measured / "overlap", Event.FINISHED)[0]["overlap"]
+    assert isinstance(figures, dict) and figures.keys() == {"64K", "1M"}
+    for alone, both, share in zip(steps[::2], steps[1::2], figures.values(), strict=True):
+        times = [each["time_us"] for each in (alone, both)]
+        medians = [float(str(each["p50"])) for each in times if isinstance(each, dict)]
+        assert share == pytest.approx(overlap(medians[0], float(str(both["compute_us"])), medians[1]))
+
+
+def test_the_victims_are_measured_with_and_without_traffic(measured: Path) -> None:
+    steps = values(measured / "congestion", Event.STEP_END)
+    assert [step["variant"] for step in steps] == ["alone", "beside traffic"] * 2
+    assert all(step["ranks"] == [0, 2] and step["group"] == "victims" for step in steps)
+    assert float(str(values(measured / "congestion", Event.FINISHED)[0]["congestion_p50"])) > 0
+
+
+def test_a_soak_keeps_every_iteration(measured: Path) -> None:
+    summary = values(measured / "soak", Event.FINISHED)[0]
+    found = summary["soak"]
+    assert isinstance(found, dict) and found.keys() == {"8", "64K"}
+    columns = {path.stem: np.load(path) for path in (measured / "soak" / "iterations").iterdir()}
+    for name, size in (("8", 8), ("64K", 1 << 16)):
+        figures = found[name]
+        assert isinstance(figures, dict)
+        own = columns["time_us"][columns["size_bytes"] == size]
+        assert len(own) == figures["iterations"] and len(own) % 10 == 0 and len(own) > 0
+        assert float(own.max()) == pytest.approx(float(str(figures["max_us"])), rel=1e-5)
+        assert float(str(figures["p50_us"])) <= float(str(figures["p99_us"])) <= float(str(figures["max_us"]))
+    assert columns["at_s"].max() >= 1.0
+
+
+def test_the_ratio_of_the_original_method_stands_beside_ours(measured: Path) -> None:
+    summary = values(measured / "all_gather_object_vs_all_reduce", Event.FINISHED)[0]
+    assert float(str(summary["object_over_tensor_original"])) > 0 and float(str(summary["object_over_tensor"])) > 0
+    assert "without barrier and reading, as the original times it" in str(summary["answer"])

@@ -1,0 +1,73 @@
+"""The adaptive search over gloo: six ranks as six hosts, one of them slow."""
+
+import pytest
+
+from tests.training.benchmarks.driver.launch.launching import run
+from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.network.test_network_cases import settings
+from tests.training.benchmarks.network.test_network_run import Finished
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence
+from training.benchmarks.network.adaptive import BadMembers
+from training.benchmarks.network.comparison import Excess
+from training.benchmarks.network.findings import findings_of
+from training.benchmarks.network.pytorch.scan import finding_of
+from training.benchmarks.network.schedule import HostRanks
+
+WORKLOAD = "tests.training.benchmarks.network.hosts_workload"
+HOSTS, SLOW = 6, 4
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("searched")
+    chosen = settings(pattern="adaptive", sizes="8,256K", iterations=5, warmup_iterations=1)
+    code, output = run(
+        folder,
+        [*plain_processes(), "--nproc_per_node", str(HOSTS)],
+        [WORKLOAD, str(SLOW), "0.05", *chosen],
+        deadline_s=240,
+    )
+    return Finished(code, output, folder)
+
+
+def test_the_slow_host_is_named_and_nobody_else(searched: Finished) -> None:
+    assert searched.code == 0, searched.output + searched.log(0)
+    summary = searched.values(0, Event.FINISHED)[0]
+    (found,) = findings_of(summary["findings"])
+    assert (found.part, found.node_ranks, found.kind) == ("host", (SLOW,), "constant")
+    assert "latency" in found.symptoms and found.share_of_expected is not None and found.share_of_expected < 0.5
+    assert found.sentence in str(summary["answer"])
+
+
+def test_it_takes_four_rounds_and_every_rank_keeps_the_rules(searched: Finished) -> None:
+    """Batches, and the two suspects with three good hosts each; chance may make another pair suspicious for a while."""
+    summary = searched.values(0, Event.FINISHED)[0]
+    rounds = int(str(summary["search_rounds"]))
+    assert 4 <= rounds < HOSTS * (HOSTS - 1) // 2
+    for rank in range(HOSTS):
+        assert check_sequence(searched.records(rank)) == []
+        assert len(searched.values(rank, Event.STEP_END)) == rounds * 3 * 2, "3 repeats of 2 sizes"
+    steps = searched.values(0, Event.STEP_END)
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert {step["pattern"] for step in steps} == {"adaptive"} and str(steps[-1]["round"]).startswith(f"{rounds}: ")
+
+
+def test_its_seconds_are_predicted_and_its_progress_is_shown(searched: Finished) -> None:
+    log = searched.log(0)
+    (start,) = searched.values(0, Event.TRAIN_START)
+    assert 0 < float(str(start["predicted_s"])) < float(str(start["predicted_with_a_bad_host_s"]))
+    begin = log.index("# search for bad hosts among 6 hosts, if nothing is suspicious: rounds: 1, ")
+    assert begin < log.index("# repeat 1, 1: batches 1 of 1"), "before the first round"
+    assert "# round 1 of 1 to 4 done, " in log and "# round 4 of 4 to 4 done, " in log
+    assert "# round 1" not in searched.log(1)
+
+
+def test_a_finding_of_a_link_accuses_no_host() -> None:
+    hosts = [HostRanks(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
+    slow = Excess(symptom="bandwidth", ratio=2.0, deviations=9.0)
+    late = Excess(symptom="latency", ratio=3.0, deviations=9.0)
+    found = finding_of(BadMembers(members=(0, 2), excesses=(late, slow)), hosts, [8, 1 << 24])
+    assert found.drained_hosts == () and found.share_of_expected == pytest.approx(1 / 3)
+    assert found.sentence == (
+        "pair h0-h2 alone: small messages (8) take 3 times as long; 50 % slow at 16M: the path between them"
+    )

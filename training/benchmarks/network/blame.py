@@ -1,0 +1,165 @@
+"""Turns symptoms into findings: one for each bad part, the widest part that explains them, with cause and action.
+
+Devices that are bad on most rails of a host are a bad host, on most hosts of a rail a bad rail.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from training.benchmarks.network.findings import BadPart, NetworkFinding
+from training.benchmarks.network.readings import DEVICES_PER_HOST
+from training.benchmarks.network.symptoms import Figure, Symptom
+
+KINDS: dict[str, BadPart] = {
+    "pairs": "link",
+    "rail_pairs": "link",
+    "each": "host",
+    "rail": "rail",
+    "k_batch": "batch",
+    "halves": "half",
+    "across": "pair",
+}
+_CAUSES = {
+    "stalls": "packet loss, or a host that makes no progress",
+    "latency": "a late link: cable, port, or interrupts and power saving of the host",
+    "bandwidth": "NIC, cable or PCIe",
+}
+_AT_TIMES = "foreign load, a flapping link, throttling, or a link that drops packets"
+_PATH_CAUSES = {"stalls": "packet loss on the path between them"}
+_PATH_CAUSE = "the path between them"
+_MEANING = {
+    "each": "alone, so memory, NVLink or PCIe of the host, not the network",
+    "rail": "on all hosts, so the rail's NICs or its leaf switch",
+    "k_batch": "a host or a link among them",
+    "halves": "search on in this half",
+    "across": "one of the two hosts or the path across the cut",
+}
+_GROUP_ACTION = "measure the pairs of these hosts to find the host or the link"
+_ACTIONS: dict[BadPart, str] = {
+    "host": "take the host out of service, and check NIC, cable, PCIe and foreign load",
+    "device": "take the host out of service, and check this NIC, its cable, switch port and PCIe slot",
+    "link": "keep both hosts, and check the switch ports, cables and routes between them",
+    "pair": "measure both hosts against others to find which of them, or the path, it is",
+    "rail": "check the switch of the rail",
+    "batch": _GROUP_ACTION,
+    "half": _GROUP_ACTION,
+}
+RAIL = "rail "
+# The share of a host's rails, or of a rail's hosts, that makes one bad part of many bad devices.
+_MOST = 0.75
+
+
+class Subject(NamedTuple):
+    """What is bad: its part, the node ranks of its hosts, and the name of its device or group."""
+
+    part: BadPart
+    ranks: tuple[int, ...]
+    device: str
+
+
+def blamed(
+    part: str, symptoms: Sequence[Symptom], figure: Figure, names: Mapping[int, str]
+) -> dict[Subject, list[Symptom]]:
+    """The symptoms of each subject in a part of a pattern, without what a named host explains."""
+    readings, kind = figure.readings, KINDS[part]
+    found: dict[Subject, list[Symptom]] = {}
+    for each in symptoms:
+        if each.host >= 0 and part == "rail_pairs":
+            rank, rail = divmod(each.host, DEVICES_PER_HOST)
+            subject = Subject("device", (rank,), f"{RAIL}{rail}")
+        elif each.host >= 0:
+            subject = Subject("host", (each.host,), "")
+        else:
+            rail = readings.rails[each.place]
+            has_name = kind not in ("host", "link", "pair")
+            device = readings.label(each.place, names) if has_name else "" if rail < 0 else f"{RAIL}{rail}"
+            subject = Subject(kind, readings.members[each.place], device)
+        found.setdefault(subject, []).append(each)
+    if part == "rail_pairs":
+        found = _widest(found, figure)
+    return _without_echoes(found)
+
+
+def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject, list[Symptom]]:
+    """Make one host of its devices, one rail of the devices on it, one link of its rails, where most are bad."""
+    rails = sorted(set(figure.readings.rails))
+    ranks = sorted({rank for members in figure.readings.members for rank in members})
+    devices = {subject for subject in found if subject.part == "device"}
+    wider: dict[Subject, Subject] = {}
+    for rank in {subject.ranks[0] for subject in devices}:
+        own = [subject for subject in devices if subject.ranks == (rank,)]
+        if len(rails) > 1 and len(own) >= _MOST * len(rails):
+            wider |= dict.fromkeys(own, Subject("host", (rank,), ""))
+    for rail in {subject.device for subject in devices}:
+        own = [subject for subject in devices if subject.device == rail and subject not in wider]
+        if len(own) >= _MOST * len(ranks):
+            wider |= dict.fromkeys(own, Subject("rail", tuple(ranks), rail))
+    links = [subject for subject in found if subject.part == "link"]
+    on_rails = Counter(subject.ranks for subject in links)
+    wider |= {
+        subject: subject._replace(device="") for subject in links if on_rails[subject.ranks] >= _MOST * len(rails)
+    }
+    result: dict[Subject, list[Symptom]] = {}
+    for subject, symptoms in found.items():
+        own_symptoms = result.setdefault(wider.get(subject, subject), [])
+        own_symptoms += [each for each in symptoms if each.name not in {known.name for known in own_symptoms}]
+    return result
+
+
+def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
+    """Leave out what a named host explains: its links with another symptom than its own, all if it is bad at times."""
+    ways: dict[int, set[str]] = {}
+    at_times: set[int] = set()
+    for subject, symptoms in found.items():
+        if subject.part == "host":
+            ways.setdefault(subject.ranks[0], set()).update(each.name for each in symptoms)
+            at_times |= {subject.ranks[0] for each in symptoms if each.kind == "intermittent"}
+    result = {}
+    for subject, symptoms in found.items():
+        known = [ways[rank] for rank in subject.ranks if rank in ways]
+        own = [each for each in symptoms if not known or any(each.name in names for names in known)]
+        if subject.part not in ("link", "pair"):
+            result[subject] = symptoms
+        elif own and at_times.isdisjoint(subject.ranks):
+            result[subject] = own
+    return result
+
+
+def finding_of(
+    part: str,
+    subject: Subject,
+    symptoms: Sequence[Symptom],
+    names: Mapping[int, str],
+    devices: Mapping[tuple[int, int], str],
+) -> NetworkFinding:
+    """One finding for all symptoms of one subject in a part of a pattern; `devices` as for `analyse_scan`."""
+    device = subject.device
+    if subject.part == "device":
+        device = devices.get((subject.ranks[0], int(device.removeprefix(RAIL))), "") or device
+    order = ("constant", "intermittent", "stalls")
+    kind = min((each.kind for each in symptoms), key=order.index)
+    shares = [each.share for each in symptoms if each.share is not None]
+    return NetworkFinding(
+        part=subject.part,
+        hosts=tuple(names[rank] for rank in subject.ranks),
+        node_ranks=subject.ranks,
+        device=device,
+        kind=kind,
+        symptoms=tuple(each.name for each in symptoms),
+        share_of_expected=min(shares, default=None),
+        p_value=min(each.p_value for each in symptoms),
+        evidence="; ".join(each.text for each in symptoms),
+        cause=_cause(part, subject, kind, symptoms[0].name),
+        suggested_action=_ACTIONS[subject.part],
+    )
+
+
+def _cause(part: str, subject: Subject, kind: str, name: str) -> str:
+    if subject.part == "link":
+        return _PATH_CAUSES.get(name, _PATH_CAUSE)
+    if subject.part == "rail":
+        return _MEANING["rail"]
+    if part in ("pairs", "rail_pairs"):
+        return _AT_TIMES if kind == "intermittent" else _CAUSES[name]
+    return _MEANING[part]

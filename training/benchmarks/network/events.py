@@ -1,0 +1,260 @@
+"""Finds hosts and pairs that have more bad measurements than the others: measurements with stalls, or with slow parts.
+
+A measurement (one group and repeat) counts once, however many of its iterations are bad, because those of a burst have
+one cause. A host or pair is named if its share of bad measurements is not explained by the share among the others: the
+p-value is below a limit, and there are bad ones in at least two repeats. Stalls are rare in a healthy network: their
+test is binomial with the others' share (k + 1) / (n + 2), Laplace's rule of succession, since few measurements that are
+good do not prove a rate of 0. Slow operations may be common: their test is Fisher's exact one, which knows no rate. A
+host must have too many even without its worst pair; a pair is named only if its hosts have hardly any elsewhere.
+
+Source: Fisher, "Statistical Methods for Research Workers" (1934), section 21.02, for the exact test.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+MIN_REPEATS_WITH_EVENTS = 2
+# For a host without its worst pair: the rest need not be as significant.
+_REST_ALPHA = 0.01
+# For a pair's hosts elsewhere: largest share of bad measurements at which the pair alone is the cause.
+_ELSEWHERE_SHARE = 0.05
+# How much larger a host's share of slow measurements is than that of the others, at least.
+LEAST_EXCESS = 0.02
+_NEGLIGIBLE = 1e-17
+
+
+@dataclass(slots=True)
+class Tally:
+    """Measurements, and the bad ones among them; `repeats` has a bit for each repeat with bad ones."""
+
+    measured: int = 0
+    bad: int = 0
+    repeats: int = 0
+
+    @property
+    def share(self) -> float:
+        """Bad measurements / all of them, a fraction."""
+        return self.bad / self.measured if self.measured else 0.0
+
+    @property
+    def bad_repeats(self) -> int:
+        """The number of repeats with bad measurements."""
+        return self.repeats.bit_count()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Culprit:
+    """A host (node rank; -1 for a group), the places of its groups, its tally and that of the others, its p-value."""
+
+    host: int
+    places: tuple[int, ...]
+    tally: Tally
+    others: Tally
+    p_value: float
+
+
+@dataclass(slots=True)
+class _Host:
+    """A host's measurements, and the bad ones of each of its pairs by place."""
+
+    tally: Tally = field(default_factory=Tally)
+    bad_pairs: dict[int, Tally] = field(default_factory=dict)
+
+
+def culprit_pairs(
+    events: Sequence[Iterable[int]],
+    pairs: Sequence[tuple[int, ...]],
+    alpha: float,
+    *,
+    distinct: int = 0,
+    rare: bool = True,
+) -> list[Culprit]:
+    """Hosts and pairs with too many bad measurements. Fewer than three pairs cannot be compared.
+
+    `events` has, by repeat, the places of the pairs whose measurement is bad; of several sizes one after the other, of
+    `distinct` repeats each. `alpha` is the probability of a false alarm over all comparisons. Events that are not
+    `rare` must be twice as frequent as among the others, and more by LEAST_EXCESS.
+    """
+    repeats = len(events)
+    bad = _by_place(events, distinct or repeats)
+    if len(pairs) < 3 or not bad:
+        return []
+    hosts: dict[int, _Host] = {}
+    for pair in pairs:
+        for host in pair:
+            hosts.setdefault(host, _Host()).tally.measured += repeats
+    total = Tally(measured=len(pairs) * repeats, bad=sum(each.bad for each in bad.values()))
+    for place, own in bad.items():
+        for host in pairs[place]:
+            hosts[host].bad_pairs[place] = own
+            hosts[host].tally.bad += own.bad
+            hosts[host].tally.repeats |= own.repeats
+    # Half of the false alarms may be hosts, half pairs.
+    comparisons = 2 * len(hosts)
+    found: list[Culprit] = []
+    gone: set[int] = set()
+    while worst := _worst_host(hosts, total, alpha / comparisons, repeats, rare):
+        host, p_value = worst
+        mine = hosts[host]
+        others = Tally(measured=total.measured - mine.tally.measured, bad=total.bad - mine.tally.bad)
+        p_value = min(1.0, p_value * comparisons)
+        places = tuple(sorted(mine.bad_pairs))
+        found.append(Culprit(host=host, places=places, tally=mine.tally, others=others, p_value=p_value))
+        gone.add(host)
+        _remove(host, hosts, pairs, total, repeats)
+    left = {place: own for place, own in bad.items() if not gone.intersection(pairs[place])}
+    return found + _culprits(left, pairs, hosts, total, repeats, alpha, 2 * len(pairs), rare)
+
+
+def culprit_groups(
+    events: Sequence[Iterable[int]], groups: int, alpha: float, *, distinct: int = 0, rare: bool = True
+) -> list[Culprit]:
+    """Groups with too many bad measurements, in a pattern of similar groups; see culprit_pairs (`alpha`: 0 to 1)."""
+    bad = _by_place(events, distinct or len(events))
+    total = Tally(measured=groups * len(events), bad=sum(each.bad for each in bad.values()))
+    return _culprits(bad, None, {}, total, len(events), alpha, max(1, groups), rare)
+
+
+def _by_place(events: Sequence[Iterable[int]], distinct: int) -> dict[int, Tally]:
+    found: dict[int, Tally] = {}
+    for index, places in enumerate(events):
+        for place in places:
+            own = found.setdefault(place, Tally(measured=len(events)))
+            own.bad += 1
+            own.repeats |= 1 << index % distinct
+    return found
+
+
+def _worst_host(
+    hosts: dict[int, _Host], total: Tally, limit: float, repeats: int, rare: bool
+) -> tuple[int, float] | None:
+    """The host that stands out the most and can be named, with its p-value in this comparison."""
+    if total.measured < 3 * repeats:
+        return None
+    excess: dict[int, float] = {}
+    for host, own in hosts.items():
+        expected = own.tally.measured * _rate(own.tally, total)
+        if own.tally.bad > expected and own.tally.bad_repeats >= MIN_REPEATS_WITH_EVENTS:
+            excess[host] = (own.tally.bad - expected) / math.sqrt(expected)
+    for host in sorted(excess, key=lambda each: -excess[each]):
+        tally = hosts[host].tally
+        p_value = _p_value(tally, total, rare)
+        if p_value >= limit:
+            return None
+        worst = max(hosts[host].bad_pairs.values(), key=lambda each: each.bad)
+        rest = Tally(measured=tally.measured - repeats, bad=tally.bad - worst.bad)
+        without = Tally(measured=total.measured - repeats, bad=total.bad - worst.bad)
+        if _p_value(rest, without, rare) < _REST_ALPHA and (rare or _is_frequent(tally, total)):
+            return host, p_value
+    return None
+
+
+def _is_frequent(own: Tally, total: Tally) -> bool:
+    """Whether an effect is large enough to matter, however significant it is."""
+    others = (total.bad - own.bad) / max(1, total.measured - own.measured)
+    return own.share >= max(others + LEAST_EXCESS, 2 * others)
+
+
+def _p_value(own: Tally, total: Tally, rare: bool) -> float:
+    """The probability that chance gives a host or group so many of all bad measurements."""
+    if rare:
+        return chance(own.bad, own.measured, _rate(own, total))
+    return exact_chance(own.bad, own.measured, total.bad, total.measured)
+
+
+def _rate(own: Tally, total: Tally) -> float:
+    """The share of bad measurements among the others."""
+    return (total.bad - own.bad + 1) / (total.measured - own.measured + 2)
+
+
+def _remove(host: int, hosts: dict[int, _Host], pairs: Sequence[tuple[int, ...]], total: Tally, repeats: int) -> None:
+    """Take a named host's pairs out of the tallies of the others and of all."""
+    gone = hosts.pop(host)
+    total.measured -= gone.tally.measured
+    total.bad -= gone.tally.bad
+    for pair in pairs:
+        if host in pair:
+            for other in pair:
+                if other in hosts:
+                    hosts[other].tally.measured -= repeats
+    for place, own in gone.bad_pairs.items():
+        for other_host in pairs[place]:
+            if other_host in hosts:
+                peer = hosts[other_host]
+                peer.tally.bad -= own.bad
+                del peer.bad_pairs[place]
+
+
+def _culprits(
+    bad: dict[int, Tally],
+    pairs: Sequence[tuple[int, ...]] | None,
+    hosts: dict[int, _Host],
+    total: Tally,
+    repeats: int,
+    alpha: float,
+    comparisons: int,
+    rare: bool,
+) -> list[Culprit]:
+    """Pairs, or groups if there are no `pairs`, with too many bad measurements."""
+    found = []
+    for place, own in bad.items():
+        others = Tally(measured=total.measured - own.measured, bad=total.bad - own.bad)
+        if not others.measured or own.bad_repeats < MIN_REPEATS_WITH_EVENTS:
+            continue
+        p_value = _p_value(own, total, rare)
+        if p_value >= alpha / comparisons or not (rare or _is_frequent(own, total)):
+            continue
+        if pairs is not None and not _is_alone(own, pairs[place], hosts, repeats):
+            continue
+        p_value = min(1.0, p_value * comparisons)
+        found.append(Culprit(host=-1, places=(place,), tally=own, others=others, p_value=p_value))
+    return found
+
+
+def _is_alone(own: Tally, pair: tuple[int, ...], hosts: dict[int, _Host], repeats: int) -> bool:
+    """Whether a pair's hosts have hardly a bad measurement with others."""
+    elsewhere = [hosts[host].tally for host in pair]
+    return all(each.bad - own.bad <= _ELSEWHERE_SHARE * (each.measured - repeats) for each in elsewhere)
+
+
+def chance(bad: int, measured: int, share: float) -> float:
+    """p-value: probability (0 to 1) of at least `bad` bad ones of `measured`, each bad with the probability `share`.
+
+    Source: the binomial distribution.
+    """
+    if bad <= 0:
+        return 1.0
+    if share >= 1:
+        return 1.0
+    log_share, log_rest = math.log(share), math.log1p(-share)
+    whole = 0.0
+    for k in range(bad, measured + 1):
+        term = math.exp(_log_choose(measured, k) + k * log_share + (measured - k) * log_rest)
+        whole += term
+        if k > measured * share and term <= _NEGLIGIBLE * whole:
+            break
+    return min(1.0, whole)
+
+
+def exact_chance(bad: int, measured: int, all_bad: int, all_measured: int) -> float:
+    """p-value: probability (0 to 1) that of `all_bad` bad ones among `all_measured`, `bad` or more are in `measured`.
+
+    Source: Fisher's exact test, one-sided: the tail of the hypergeometric distribution.
+    """
+    if bad <= 0:
+        return 1.0
+    every = _log_choose(all_measured, measured)
+    whole = 0.0
+    for k in range(bad, min(measured, all_bad) + 1):
+        if measured - k > all_measured - all_bad:
+            continue
+        term = math.exp(_log_choose(all_bad, k) + _log_choose(all_measured - all_bad, measured - k) - every)
+        whole += term
+        if term <= _NEGLIGIBLE * whole and k * all_measured > measured * all_bad:
+            break
+    return min(1.0, whole)
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

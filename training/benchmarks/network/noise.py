@@ -1,0 +1,159 @@
+"""Estimates the noise of figures that are measured repeatedly, and how unlikely a deviation is by noise alone.
+
+A figure is the logarithm of a time. The noise of its median over the repeats is the larger of the scatter from repeat
+to repeat and of 1.4826 * MAD of what a model of the figures leaves unexplained. A drift that all groups share from
+repeat to repeat is removed if that lowers the noise. Extreme repeats do not count as scatter if they are so rare that
+no group is likely to have nothing else. Of many groups a sample suffices.
+
+Sources: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for 1.4826 * MAD; Abramowitz and
+Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile of Student's t; Wallace, "Bounds on Normal
+Approximations to Student's and the Chi-Square Distributions" (1959), for its tail.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, median
+from typing import TypeVar
+
+# Scales a median absolute deviation to the standard deviation of a normal distribution.
+_MAD_SCALE = 1.4826
+# A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
+_WILD = 5.0
+_Value = TypeVar("_Value")
+# Groups that are looked at to estimate a noise.
+_SAMPLED = 5000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """The figures of groups: of each repeat, without drift where there was one, and their medians.
+
+    `noise` is the standard deviation of a median from repeat to repeat, of `degrees` degrees of freedom (0: unknown),
+    both in logarithms.
+    """
+
+    repeats: tuple[Sequence[float], ...]
+    values: list[float]
+    noise: float
+    degrees: int
+
+
+def settle(repeats: Sequence[Sequence[float]], chance: float) -> Settled:
+    """Take the medians over the repeats, each a figure for every group; `chance` as for `tame_noise` (0 to 1)."""
+    sampled = [every_nth(column) for column in repeats]
+    # The standard error of a median of normal values is sqrt(pi / 2n) standard deviations.
+    share = min(1.0, math.sqrt(math.pi / (2 * len(repeats))))
+    noise, degrees = _noise(sampled, chance, lost_degrees=0)
+    drifts = [median(column) for column in zip(*_scatter(sampled), strict=True)]
+    still = [[value - drift for value in column] for column, drift in zip(sampled, drifts, strict=True)]
+    quiet, fewer = _noise(still, chance, lost_degrees=len(repeats) - 1)
+    columns = tuple(repeats)
+    if fewer and (not degrees or _limit(quiet, fewer, chance) < _limit(noise, degrees, chance)):
+        columns = tuple([value - d for value in column] for column, d in zip(repeats, drifts, strict=True))
+        noise, degrees = quiet, fewer
+    return Settled(repeats=columns, values=medians(columns), noise=share * noise, degrees=degrees)
+
+
+def medians(columns: Sequence[Sequence[float]]) -> list[float]:
+    """The median of each group over the repeats, in the unit of the values (logarithms)."""
+    half, count = len(columns) // 2, len(columns)
+    if count == 1:
+        return list(columns[0])
+    if count % 2:
+        return [sorted(values)[half] for values in zip(*columns, strict=True)]
+    ordered = map(sorted, zip(*columns, strict=True))
+    return [(values[half - 1] + values[half]) / 2 for values in ordered]
+
+
+def every_nth(values: Sequence[_Value]) -> Sequence[_Value]:
+    """A sample of many values, evenly spread."""
+    return values[:: 1 + (len(values) - 1) // _SAMPLED] if values else values
+
+
+def spread(left: Sequence[float]) -> float:
+    """Robust standard deviation of what a model leaves unexplained, in the unit of the values (logarithms)."""
+    chosen = every_nth(left)
+    if not chosen:
+        return 0.0
+    middle = median(chosen)
+    return _MAD_SCALE * median([abs(value - middle) for value in chosen])
+
+
+def repeat_noise(scatter: Sequence[Sequence[float]]) -> float:
+    """Standard deviation from repeat to repeat, in the unit of the values (logarithms), pooled over the groups'
+    distances from their medians.
+    """
+    degrees = sum(len(each) - 1 for each in scatter)
+    return math.sqrt(sum(value**2 for each in scatter for value in each) / degrees) if degrees > 0 else 0.0
+
+
+def plain_noise(repeats: Sequence[Sequence[float]]) -> float:
+    """`repeat_noise` of columns of figures (logarithms), drift and extremes included."""
+    return repeat_noise(_scatter([every_nth(column) for column in repeats]))
+
+
+def tail(deviation: float, noise: float, degrees: int) -> float:
+    """Probability (0 to 1) that noise alone exceeds a deviation; all are logarithms, the noise of `degrees` degrees of
+    freedom.
+
+    Source: Wallace (1959), his approximation of Student's t by the normal distribution.
+    """
+    if degrees < 1 or deviation <= 0:
+        return 1.0
+    if noise <= 0:
+        return 0.0
+    t = deviation / noise
+    z = (8 * degrees + 1) / (8 * degrees + 3) * math.sqrt(degrees * math.log1p(t * t / degrees))
+    return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+def quantile(chance: float, degrees: int) -> float:
+    """The number of standard deviations, estimated from few values, that noise exceeds with a probability `chance`.
+
+    A noise that was estimated from few repeats may be far too small by chance; this allows for it, by the expansion of
+    Student's t from the normal quantile. Infinite without a degree of freedom.
+
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
+    """
+    if degrees < 1:
+        return math.inf
+    z = NormalDist().inv_cdf(1 - chance)
+    return (
+        z
+        + (z**3 + z) / (4 * degrees)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
+    )
+
+
+def _limit(noise: float, degrees: int, chance: float) -> float:
+    return quantile(chance, degrees) * noise
+
+
+def _scatter(columns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Each group's distances from its median."""
+    return [[value - median(values) for value in values] for values in zip(*columns, strict=True)]
+
+
+def _noise(columns: Sequence[Sequence[float]], chance: float, *, lost_degrees: int) -> tuple[float, int]:
+    """(standard deviation of one repeat, degrees of freedom), without extremes as `tame_noise` decides."""
+    scatter = _scatter(columns)
+    degrees = sum(len(each) - 1 for each in scatter)
+    free = degrees - lost_degrees
+    if free < 1:
+        return math.inf, 0
+    return tame_noise(scatter, chance) * math.sqrt(degrees / free), free
+
+
+def tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
+    """`repeat_noise` without the extreme repeats if the probability that a given group has no others is smaller than
+    `chance`; a group is named only if all its repeats are bad.
+    """
+    distances = [abs(value) for each in scatter for value in each if value]
+    usual = _MAD_SCALE * median(distances) if distances else 0.0
+    wild = sum(value > _WILD * usual for value in distances)
+    total, repeats = sum(map(len, scatter)), min(map(len, scatter))
+    if ((wild + 1) / (total + 2)) ** repeats > chance:
+        return repeat_noise(scatter)
+    return repeat_noise([[value for value in each if abs(value) <= _WILD * usual] or [0.0] for each in scatter])

@@ -1,0 +1,59 @@
+"""Tells rank 0 what surrounds the ranks: the fabric's tiers from the topology file, and the NIC of each rank."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.network.nics import nic_of
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.lineup import line_up
+from training.benchmarks.network.tiers import Tiers
+from training.benchmarks.network.topology import HostWidth, Topology, TopologyError, read_topology
+
+
+def surroundings(run: WorkloadContext[Config]) -> tuple[Tiers | None, dict[tuple[int, int], str]]:
+    """(tiers, NICs by node rank and local rank) on rank 0, None and none on the others. All ranks call it.
+
+    Raises:
+        UnusableSettingsError: the topology file cannot be used; every rank raises it.
+    """
+    topology = _topology(run) if run.config.topology is not None else None
+    names = _devices(run) if run.config.pattern == "rail_pairs" else {}
+    return (topology.tiers, names | dict(topology.devices)) if topology is not None else (None, names)
+
+
+def _topology(run: WorkloadContext[Config]) -> Topology | None:
+    hosts = [HostWidth(name=host.name, ranks=len(host.ranks)) for host in line_up(run.group)]
+    found: Topology | None = None
+    problem = [""]
+    if run.group.placement.rank == 0:
+        try:
+            found = read_topology(Path(str(run.config.topology)), hosts)
+        except TopologyError as error:
+            problem = [str(error)]
+    dist.broadcast_object_list(problem, src=0)
+    if problem[0]:
+        raise UnusableSettingsError(problem[0])
+    return found
+
+
+def _devices(run: WorkloadContext[Config]) -> dict[tuple[int, int], str]:
+    """The NIC of each rank by node rank and local rank; ranks that know none are left out."""
+    local = int(os.environ["LOCAL_RANK"])
+    own = nic_of(local, _pci_addresses(run), os.environ)
+    found: list[tuple[int, int, str]] = [(0, 0, "")] * run.group.placement.world_size
+    dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), local, own))
+    return {(node, rank): name for node, rank, name in found if name}
+
+
+def _pci_addresses(run: WorkloadContext[Config]) -> list[str]:
+    """Those of the host's accelerators by local rank; none on CPUs."""
+    if run.group.device.type != "cuda":
+        return []
+    found: list[Any] = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return [f"{each.pci_domain_id:04x}:{each.pci_bus_id:02x}:{each.pci_device_id:02x}.0" for each in found]

@@ -1,0 +1,224 @@
+"""Divides hosts into the blocks of a tiered fabric, from a topology or from the measurements, and pairs into classes.
+
+Pairs are compared with pairs of their class alone: those that meet at the same tier (rack, pod, core), and of which as
+many cross the uplinks of a block at the same time. Learnt tiers come from the distribution of the pairs' times: where
+it has a valley, the faster pairs must make up blocks of hosts, fast within and slow to each other; else it is no tier.
+"""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_TIERS = 3
+# A valley is twice as wide, in logarithms of a time, and holds at most this share of the pairs on its thinner side.
+_HALF_WIDTH = 0.035
+_VALLEY_SHARE = 0.02
+# The medians of two tiers differ by this many standard deviations at least.
+_NOISES = 6.0
+# The share of fast pairs within a block, at least, and between blocks, at most.
+_WITHIN, _BETWEEN = 0.9, 0.1
+# A host belongs to a block if it is fast with this share of the hosts that the block's first host is fast with.
+_COMMON = 0.6
+# Loads that differ by less than this factor are alike.
+_LOAD_FACTOR = 1.1
+MIN_CLASS = 3
+
+Pair = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tiers:
+    """The block of each host by node rank, one mapping a tier from the innermost outwards; `source` says from what.
+
+    A host that is missing from a tier's mapping has no block there, and is outside everybody's.
+    """
+
+    blocks: tuple[Mapping[int, int], ...] = ()
+    source: str = ""
+
+    def level(self, first: int, second: int) -> int:
+        """The innermost tier in which two hosts, by node rank, share a block; the number of tiers if in none."""
+        for level, block in enumerate(self.blocks):
+            own = block.get(first)
+            if own is not None and own == block.get(second):
+                return level
+        return len(self.blocks)
+
+    def summary(self) -> str:
+        """The tiers in words."""
+        sizes = [sorted(Counter(block.values()).values()) for block in self.blocks]
+        told = [f"{len(each)} blocks of {_range(each)} hosts" for each in sizes]
+        return f"pairs are compared within tiers: {', in '.join(told)} ({self.source})"
+
+
+def _range(sizes: Sequence[int]) -> str:
+    return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+
+
+def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, with_load: bool) -> list[int]:
+    """The class of each pair, numbered from 0; -1 for one that too few are like to compare it.
+
+    `with_load`: the pairs of a round share uplinks, as far as bandwidth is measured.
+    """
+    if not tiers.blocks:
+        return [0] * len(pairs)
+    levels = [tiers.level(*pair) for pair in pairs]
+    keys: list[tuple[int, ...]] = [(level,) for level in levels]
+    if with_load:
+        loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
+        keys = [(level, *(each[place] for each in loads[:level][::-1])) for place, level in enumerate(levels)]
+    return _numbered(keys)
+
+
+def _loads(pairs: Sequence[Pair], rounds: Sequence[int], levels: Sequence[int], tiers: Tiers, tier: int) -> list[int]:
+    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR."""
+    block = tiers.blocks[tier]
+    leaving: Counter[tuple[int, int]] = Counter()
+    for pair, number, level in zip(pairs, rounds, levels, strict=True):
+        if level > tier:
+            leaving.update((number, block[host]) for host in pair if host in block)
+    return [
+        _step(max((leaving[number, block[host]] for host in pair if host in block), default=1)) if level > tier else 0
+        for pair, number, level in zip(pairs, rounds, levels, strict=True)
+    ]
+
+
+def _step(load: int) -> int:
+    return round(math.log(max(1, load)) / math.log(_LOAD_FACTOR))
+
+
+def _numbered(keys: Sequence[tuple[int, ...]]) -> list[int]:
+    """Numbers of the keys, -1 for those that few have."""
+    counts = Counter(keys)
+    frequent = [key for key in sorted(counts) if counts[key] >= MIN_CLASS]
+    number = {key: place for place, key in enumerate(frequent)}
+    return [number.get(key, -1) for key in keys]
+
+
+def combined(first: Tiers, second: Tiers) -> Tiers:
+    """The tiers of the first, and those of the second that fit in between, from the innermost outwards.
+
+    A host without a block takes that of the other's tier if that tier has the same blocks otherwise.
+    """
+    if not first.blocks or not second.blocks:
+        return first if first.blocks else second
+    result = [dict(block) for block in first.blocks]
+    for block in second.blocks:
+        same = next((own for own in result if _is_within(own, block) and _is_within(block, own)), None)
+        if same is not None:
+            number = {block[host]: own for host, own in same.items() if host in block}
+            same |= {host: number[each] for host, each in block.items() if host not in same and each in number}
+        elif all(_is_within(own, block) or _is_within(block, own) for own in result):
+            place = sum(_is_within(own, block) for own in result)
+            result.insert(place, dict(block))
+    return Tiers(blocks=tuple(result[:MAX_TIERS]), source=first.source)
+
+
+def _is_within(inner: Mapping[int, int], outer: Mapping[int, int]) -> bool:
+    """Whether each block of `inner` lies in one block of `outer`, as far as both know its hosts."""
+    known = {(block, outer[host]) for host, block in inner.items() if host in outer}
+    return len(known) == len({block for block, _ in known})
+
+
+def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> Tiers:
+    """The tiers that the pairs' times show; times and their noise are logarithms. A flat fabric has none."""
+    hosts = sorted({host for pair in pairs for host in pair})
+    own = {host: place for place, host in enumerate(hosts)}
+    found: list[dict[int, int]] = []
+    between: dict[tuple[int, int], list[float]] = {}
+    for (first, second), time in zip(pairs, times, strict=True):
+        between.setdefault((own[first], own[second]), []).append(time)
+    count = len(hosts)
+    while len(found) < MAX_TIERS and count >= 4:
+        figures = {key: sorted(values)[len(values) // 2] for key, values in between.items()}
+        block = _blocks(count, figures, noise)
+        if block is None:
+            break
+        joined: dict[tuple[int, int], list[float]] = {}
+        singles = iter(range(count, 2 * count))
+        place = [block[each] if each in block else next(singles) for each in range(count)]
+        for (first, second), values in between.items():
+            one, other = sorted((place[first], place[second]))
+            if one != other:
+                joined.setdefault((one, other), []).extend(values)
+        number = {old: new for new, old in enumerate(dict.fromkeys(place))}
+        found.append({host: block[at] for host, at in own.items() if at in block})
+        own = {host: number[place[at]] for host, at in own.items()}
+        between = {(number[one], number[other]): values for (one, other), values in joined.items()}
+        count = len(number)
+    return Tiers(blocks=tuple(found), source="learnt from these measurements") if found else Tiers()
+
+
+def _blocks(count: int, figures: Mapping[tuple[int, int], float], noise: float) -> dict[int, int] | None:
+    """The block of each of `count` nodes that has one, from the first valley in which blocks separate; None: none."""
+    for limit in _valleys(sorted(figures.values()), _NOISES * noise):
+        fast: list[set[int]] = [{node} for node in range(count)]
+        for (first, second), time in figures.items():
+            if time < limit:
+                fast[first].add(second)
+                fast[second].add(first)
+        block: dict[int, int] = {}
+        blocks = 0
+        for seed in range(count):
+            mine = fast[seed] - block.keys()
+            if seed in block or len(mine) < 2:
+                continue
+            members = [node for node in mine if len(fast[node] & mine) >= _COMMON * len(mine)]
+            if len(members) >= 2:
+                block |= dict.fromkeys(members, blocks)
+                blocks += 1
+        if _separates(block, figures, limit):
+            return _filled(block, count)
+    return None
+
+
+def _filled(block: dict[int, int], count: int) -> dict[int, int]:
+    """Give nodes without a block, which a fault makes slow to everybody, the places that smaller blocks lack.
+
+    Only if the others are of one size, two at least, and lack exactly as many.
+    """
+    sizes = Counter(block.values())
+    largest = max(sizes.values())
+    single = [node for node in range(count) if node not in block]
+    places = [number for number, size in sorted(sizes.items()) for _ in range(largest - size)]
+    if len(places) != len(single) or list(sizes.values()).count(largest) < 2:
+        return block
+    return block | dict(zip(single, places, strict=True))
+
+
+def _separates(block: Mapping[int, int], figures: Mapping[tuple[int, int], float], limit: float) -> bool:
+    """Whether pairs are fast within the blocks, and slow between them; and there are two blocks at least."""
+    if len(set(block.values())) < 2:
+        return False
+    tally = {True: [0, 0], False: [0, 0]}
+    for (first, second), time in figures.items():
+        if first in block and second in block:
+            own = tally[block[first] == block[second]]
+            own[0] += time < limit
+            own[1] += 1
+    (fast_within, within), (fast_between, between) = tally[True], tally[False]
+    return fast_within >= _WITHIN * within and fast_between <= _BETWEEN * between and between > 0
+
+
+def _valleys(ordered: Sequence[float], least: float) -> list[float]:
+    """Times between two groups of pairs, from the fastest on: hardly a pair takes about that long.
+
+    The groups' medians differ by `least` or more; all are logarithms.
+    """
+    found: list[float] = []
+    best: tuple[float, float] | None = None
+    low, high = ordered[0], ordered[-1]
+    steps = min(2000, int((high - low) / _HALF_WIDTH * 2))
+    for step in range(1, steps):
+        limit = low + step * (high - low) / steps
+        begin, end = bisect_left(ordered, limit - _HALF_WIDTH), bisect_left(ordered, limit + _HALF_WIDTH)
+        if end - begin <= _VALLEY_SHARE * min(begin, len(ordered) - end):
+            fullness = float(end - begin)
+            best = (fullness, limit) if best is None or fullness < best[0] else best
+        elif best is not None:
+            found.append(best[1])
+            best = None
+    middles = [(bisect_left(ordered, limit), limit) for limit in found]
+    return [limit for place, limit in middles if ordered[(place + len(ordered)) // 2] - ordered[place // 2] >= least]
