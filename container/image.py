@@ -24,7 +24,7 @@ from vendors.case_files import requirement_names
 HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "templates"
 INSTALLER = HERE / "context" / "install_packages.py"
-WORKLOAD = HERE.parent / "requirements" / "workload.txt"
+REQUIREMENTS = HERE.parent / "requirements"
 
 LABEL_HASH = "org.clusterdyno.content-hash"
 LABEL_BASE = "org.clusterdyno.base-image-id"
@@ -134,9 +134,10 @@ def image_spec(
     _check(base, pip_source, wheelhouse, parameters, options or {})
     _check_encryption(pip_source, pip_trusted_host)
     try:
-        files = {"install_packages.py": INSTALLER, "requirements/workload.txt": WORKLOAD}
+        workload = REQUIREMENTS / parameters.requirements
+        files = {"install_packages.py": INSTALLER, "requirements/workload.txt": workload}
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
-        wheels = _wheels(wheelhouse, requirements)
+        wheels = _wheels(wheelhouse, workload, requirements)
         context = files | case | wheels
         hashes = hash_files(context.values(), default_cache())
     except (CaseFileError, WheelhouseError, OSError) as error:
@@ -214,13 +215,13 @@ def _check_encryption(pip_source: str | None, pip_trusted_host: str | None) -> N
         )
 
 
-def _wheels(wheelhouse: Path | None, requirements: Sequence[Path]) -> dict[str, Path]:
+def _wheels(wheelhouse: Path | None, workload: Path, requirements: Sequence[Path]) -> dict[str, Path]:
     """Context names of the wheels: those of the workload separate from those of the case, which form two layers."""
     if wheelhouse is None:
         return {}
-    common = needed_wheels(wheelhouse, [name for _, name in requirement_names(WORKLOAD)])
+    common = needed_wheels(wheelhouse, [name for _, name in requirement_names(workload)])
     if not common:
-        raise WheelhouseError(f"wheelhouse {wheelhouse} has no wheel that {WORKLOAD.name} asks for")
+        raise WheelhouseError(f"wheelhouse {wheelhouse} has no wheel that {workload.name} asks for")
     more = needed_wheels(wheelhouse, [name for path in requirements for _, name in requirement_names(path)])
     case = [path for path in more if path not in common]
     groups = {"workload": common, "case": case}

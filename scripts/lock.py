@@ -47,19 +47,23 @@ def main() -> None:
     write("dev.lock", plain(entries(everything)))
     write("controller.lock", entries(compiled("controller.txt", everything)))
     write("workload.lock", plain(workload))
+    write("simulation.lock", entries(compiled("simulation.txt", everything)))
+    write("paddle.lock", entries(compiled("paddle.txt", everything)))
+    write("chakra.lock", entries(compiled("chakra.txt", "", "--no-deps")))
     write("torch-cpu.lock", [" \\\n    --hash=sha256:".join([f"torch=={version_of(torch)}+cpu", *sorted(cpu)])])
     write("torch.lock", [torch])
     write("torch-cuda.lock", [entry for entry in workload if CUDA_ONLY.match(name_of(entry))])
 
 
-def compiled(file: str, within: str = "") -> str:
+def compiled(file: str, within: str = "", *options: str) -> str:
     """What uv makes of one of our requirements files, with the versions of another answer of it."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write(re.sub(r"( \\)?\n +--hash=\S+", "", within))
         constraints.flush()
         command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", f"--python-version={PYTHON}", "--quiet"]
         command += ["--generate-hashes", "--no-header", "--no-annotate", f"--constraints={constraints.name}"]
-        return subprocess.run([*command, str(FOLDER / file)], check=True, stdout=subprocess.PIPE, text=True).stdout
+        command += [*options, str(FOLDER / file)]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def entries(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import vendors
-from container.image import LABEL_HASH, WORKLOAD, ImageSpec, ImageSpecError, image_spec
+from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, image_spec
 from container.wheels import hash_files, needed_wheels
 from vendors import ImageParameters
 
@@ -125,7 +125,7 @@ def test_context_is_the_same_bytes_and_has_what_the_dockerfile_copies(tmp_path: 
     assert context(spec) == context(cpu(wheelhouse=wheels, requirements=(case,)))
     found = members(spec)
     assert found["Dockerfile"].decode() == spec.dockerfile
-    assert found["requirements/workload.txt"] == WORKLOAD.read_bytes()
+    assert found["requirements/workload.txt"] == (REQUIREMENTS / "workload.txt").read_bytes()
     assert found["requirements/case/0.txt"] == b"einops==3.16.0\n"
     assert {name for name in found if name.startswith("wheelhouse/")} == {
         "wheelhouse/workload/torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
@@ -219,7 +219,7 @@ def test_contradictions_are_refused(wheels: Path) -> None:
         cpu(wheelhouse=wheels, pip_source="https://mirror.example/simple")
     with pytest.raises(ImageSpecError, match="put built wheels into it"):
         nvidia(wheelhouse=wheels, options={"apex": "master"})
-    with pytest.raises(ImageSpecError, match="has no image for framework 'jax'; it has pytorch"):
+    with pytest.raises(ImageSpecError, match="has no image for framework 'jax'; it has paddle, pytorch"):
         image_spec(vendors.load("cpu"), "jax", base_image=None, pip_source=None, wheelhouse=None, requirements=())
 
 
@@ -305,3 +305,14 @@ def test_a_base_may_be_given_by_its_digest() -> None:
     assert f"FROM {base} AS packages" in cpu(base_image=base).dockerfile
     with pytest.raises(ImageSpecError, match="is no image reference"):
         cpu(base_image=base[:-1])
+
+
+@pytest.mark.parametrize(("vendor", "package"), [("cpu", "paddlepaddle"), ("nvidia", "paddlepaddle-gpu")])
+def test_an_image_of_paddle_has_paddle_and_no_torch(vendor: str, package: str) -> None:
+    spec = image_spec(
+        vendors.load(vendor), "paddle", base_image=None, pip_source=None, wheelhouse=None, requirements=()
+    )
+    names = [line.partition("==")[0] for line in members(spec)["requirements/workload.txt"].decode().splitlines()]
+    assert package in names and "torch" not in names
+    assert "libgomp" in spec.dockerfile and "pytorch" not in spec.dockerfile
+    assert spec.tag.startswith(f"clusterdyno/{vendor}-paddle:")

@@ -1,0 +1,226 @@
+"""BERT in Paddle. The trainings are of make nightly, which installs Paddle in .cache/paddle; the rest needs none."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record
+from training.benchmarks.bert.paddle.config import Config as PaddleConfig
+from training.benchmarks.bert.pytorch.config import Config as TorchConfig
+from training.benchmarks.bert.pytorch.model import Bert
+from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.protocol.catalog import benchmark
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from training.benchmarks.driver.protocol.problems import ConfigError
+from training.benchmarks.driver.training.schedule import learning_rate
+
+PADDLE = ROOT / ".cache" / "paddle" / "bin" / "python"
+CASE = ROOT / "vendors" / "cpu" / "bert-paddle" / "config" / "config_CPUx1x2.py"
+needs_paddle = pytest.mark.skipif(
+    not PADDLE.exists(), reason="no .cache/paddle: make nightly installs requirements/paddle.lock there"
+)
+# Every step sees all samples: their order, which each framework draws for itself, changes nothing.
+PARITY = """
+data, train_samples, eval_samples = "synthetic", 32, 32
+num_layers, hidden_size, num_attention_heads, ffn_hidden_size = 2, 32, 4, 64
+vocab_size, synthetic_tokens, max_position_embeddings, max_seq_length, max_predictions_per_seq = 64, 40, 32, 32, 5
+hidden_dropout = attention_dropout = 0.0
+eval_batch_size, max_steps, log_freq, warmup, learning_rate, weight_decay = 16, 20, 1, 0.2, 5e-3, 0.1
+lr_schedule, max_samples, precision, unpad, num_workers = "linear", None, "fp32", False, 0
+eval_interval_samples, eval_start_samples, target_mlm_accuracy, synthetic_lengths = None, 0, None, "full"
+max_grad_norm = 1.0
+"""
+# Stands in for the package: classes and functions that nothing calls while modules are imported.
+WITHOUT_PADDLE = """
+import importlib, sys, types
+names = ("paddle", "paddle.distributed", "paddle.nn", "paddle.nn.functional")
+modules = {name: types.ModuleType(name) for name in names}
+modules["paddle.nn"].Layer = object
+for name, module in modules.items():
+    sys.modules[name] = module
+    owner, _, own = name.rpartition(".")
+    if owner:
+        setattr(modules[owner], own, module)
+importlib.import_module("training.benchmarks.bert.paddle.run_pretraining")
+print(sorted(name for name in sys.modules if name.partition(".")[0] == "torch"))
+"""
+
+
+def test_nothing_that_a_paddle_rank_imports_of_ours_imports_torch() -> None:
+    found = subprocess.run([sys.executable, "-c", WITHOUT_PADDLE], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_what_paddle_does_not_offer_is_refused_all_at_once() -> None:
+    config_class = benchmark("bert", "paddle").config_class
+    with pytest.raises(ConfigError) as error:
+        load_case_config(config_class, CASE, {"strategy": "fsdp", "num_workers": 4})
+    assert "num_workers = 4; allowed with Paddle: 0; strategy = 'fsdp'; allowed with Paddle: 'ddp'" in str(error.value)
+
+
+def test_both_frameworks_have_one_model_and_one_outcome() -> None:
+    of_torch, of_paddle = benchmark("bert", "pytorch"), benchmark("bert", "paddle")
+    assert of_paddle.outcome is of_torch.outcome
+    assert (of_paddle.launcher, of_torch.launcher) == ("processes", "torchrun")
+    assert of_paddle.config_class.model_fields.keys() == of_torch.config_class.model_fields.keys()
+
+
+@pytest.mark.parametrize("size", ["1x8", "2x8"])
+def test_the_true_size_has_flagperf_s_values(size: str) -> None:
+    case = ROOT / "vendors" / "nvidia" / "bert-paddle" / "config" / f"config_A100x{size}.py"
+    config = load_case_config(PaddleConfig, case, {})
+    assert (config.num_layers, config.hidden_size, config.max_seq_length, config.data) == (24, 1024, 512, "files")
+    assert (config.train_batch_size, config.gradient_accumulation_steps, config.max_samples) == (12, 1, 4_500_000)
+    assert [str(target) for target in config.targets()] == ["eval_mlm_accuracy >= 0.67"]
+    # FlagPerf's scheduler at update n: 1e-4 * n / 2000 below 2000, then 1e-4 * (1 - n / 10000).
+    rates = [learning_rate(config, step, config.max_steps or 0) for step in (1000, 1999, 2000, 5000, 10000)]
+    assert rates == pytest.approx([0.5e-4, 0.9995e-4, 0.8e-4, 0.5e-4, 0.0])
+
+
+def _launched(
+    folder: Path, python: Path | str, ranks: int, workload: list[str], launcher: str
+) -> subprocess.CompletedProcess[str]:
+    argv = [str(python), "-m", "training.benchmarks.driver.launch", "--launcher", launcher, "--log_dir", str(folder)]
+    argv += ["--nproc_per_node", str(ranks), "--", "-m", *workload]
+    paths = [str(ROOT)]
+    if python == PADDLE:  # where torch is imported nothing catches this
+        (folder.parent / "torch.py").write_text("raise SystemExit('a Paddle rank imports torch')")
+        paths.append(str(folder.parent))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+
+
+def _records(folder: Path, rank: int = 0) -> list[PerfLogRecord]:
+    lines = (folder / f"rank{rank}.out.log").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(parse_line, lines) if record is not None]
+
+
+def _keys(records: list[PerfLogRecord]) -> dict[Event, set[str]]:
+    """The keys of every kind of event, of all its lines together."""
+    found: dict[Event, set[str]] = {}
+    for record in records:
+        if isinstance(record.value, dict):
+            found.setdefault(record.event, set()).update(record.value)
+    return found
+
+
+def _weights(folder: Path, case: Path) -> None:
+    """One set of weights in both forms."""
+    config = load_case_config(TorchConfig, case, {})
+    generator = numpy.random.default_rng(7)
+    weights = {
+        name: (generator.standard_normal(tuple(tensor.shape)) * 0.05 + (tensor.ndim == 1)).astype(numpy.float32)
+        for name, tensor in Bert(config).named_parameters()
+    }
+    torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, folder / "weights.pt")
+    saving = pytest.importorskip("safetensors.numpy")
+    saving.save_file(weights, folder / "weights.safetensors")
+
+
+@pytest.mark.nightly
+@needs_paddle
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw", "adam"])
+def test_a_training_is_that_of_torch(tmp_path: Path, optimizer: str) -> None:
+    """20 steps from the same weights: Paddle on two ranks that accumulate, and torch on one."""
+    losses: dict[str, list[float]] = {}
+    keys: dict[str, dict[Event, set[str]]] = {}
+    case = tmp_path / "case.py"
+    case.write_text(PARITY + f"optimizer = {optimizer!r}\n")
+    _weights(tmp_path, case)
+    runs: Mapping[str, tuple[Any, ...]] = {
+        "pytorch": (sys.executable, 1, "torchrun", "weights.pt", 32, 1),
+        "paddle": (PADDLE, 2, "processes", "weights.safetensors", 8, 2),
+    }
+    for framework, (python, ranks, launcher, weights, batch, accumulation) in runs.items():
+        workload = [
+            f"training.benchmarks.bert.{framework}.run_pretraining",
+            "--vendor",
+            "cpu",
+            "--config_file",
+            str(case),
+        ]
+        workload += ["--set", f"init_checkpoint='{tmp_path / weights}'", "--set", f"train_batch_size={batch}"]
+        workload += ["--set", f"gradient_accumulation_steps={accumulation}"]
+        done = _launched(tmp_path / framework, python, ranks, workload, launcher)
+        assert done.returncode == 0, done.stdout + done.stderr
+        records = _records(tmp_path / framework)
+        assert check_sequence(records) == []
+        steps = [record.value for record in records if record.event is Event.STEP_END]
+        losses[framework] = [float(str(value["loss"])) for value in steps if isinstance(value, dict)]
+        keys[framework] = _keys(records)
+    assert len(losses["paddle"]) == 20
+    numpy.testing.assert_allclose(losses["paddle"], losses["pytorch"], rtol=2e-4)
+    assert losses["paddle"][-1] < losses["paddle"][0]
+    # One rank has no losses by rank; Paddle names its version beside torch's, which is empty.
+    keys["paddle"][Event.STEP_END] -= {"rank_losses"}
+    keys["paddle"][Event.SUBMIT_INFO] -= {"paddle"}
+    assert keys["paddle"] == keys["pytorch"]
+
+
+@pytest.mark.nightly
+@needs_paddle
+def test_ranks_that_train_alone_are_found(tmp_path: Path) -> None:
+    workload = ["tests.training.benchmarks.bert.paddle_sabotage", "--vendor", "cpu", "--config_file", str(CASE)]
+    workload += ["--set", "max_steps=20", "--set", "eval_start_samples=0", "--set", "eval_interval_samples=640"]
+    done = _launched(tmp_path, PADDLE, 2, workload, "processes")
+    assert done.returncode != 0
+    said = (tmp_path / "rank1.out.log").read_text(encoding="utf-8")
+    assert "after step 10 rank 1 has other parameters than rank 0, first " in said
+
+
+@pytest.mark.nightly
+@needs_paddle
+def test_bert_converges_on_two_ranks_through_run_py(tmp_path: Path) -> None:
+    conf = tmp_path / "test_conf.py"
+    conf.write_text(
+        f"""VENDOR, RUNTIME, PYTHON = "cpu", "process", {str(PADDLE)!r}
+FLAGPERF_LOG_PATH_HOST = {str(tmp_path / "result")!r}
+CASES = {{"bert:paddle:CPU:1:2:1": ""}}
+"""
+    )
+    argv = [sys.executable, "run_benchmarks/run.py", "--test-conf", str(conf)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (exit_file,) = tmp_path.glob("result/run*/*/round1/*/node_exit.json")
+    record = exit_record(exit_file.parent)
+    assert record.failures == [] and record.torch is None
+    (round_file,) = tmp_path.glob("result/run*/*/round1/round.json")
+    metrics = json.loads(round_file.read_text(encoding="utf-8"))["metrics"]
+    assert metrics["converged"] is True and metrics["final_mlm_accuracy"] >= 0.67
+    assert metrics["one_training"] is True and metrics["throughput(sps)_no_eval"] > 0
+
+
+@pytest.mark.nightly
+@needs_paddle
+def test_ranks_of_two_nodes_meet_at_the_master(tmp_path: Path) -> None:
+    """Two launchers with two ranks each, as on two hosts: node 1 is told no more than the master's address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    workload = ["-m", "training.benchmarks.bert.paddle.run_pretraining", "--vendor", "cpu", "--config_file", str(CASE)]
+    workload += ["--set", "max_steps=5", "--set", "target_mlm_accuracy=None", "--set", "log_freq=1"]
+    workload += ["--set", "eval_start_samples=0", "--set", "eval_interval_samples=None"]
+    started = []
+    for node in range(2):
+        argv = [str(PADDLE), "-m", "training.benchmarks.driver.launch", "--launcher", "processes"]
+        argv += ["--log_dir", str(tmp_path / str(node)), "--nproc_per_node", "2", "--nnodes", "2"]
+        argv += ["--node_rank", str(node), "--master_addr", "127.0.0.1", "--master_port", str(port), "--", *workload]
+        started.append(subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    said = [process.communicate(timeout=300)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    for rank in range(4):
+        records = _records(tmp_path / str(rank // 2), rank)
+        assert check_sequence(records) == []
+        (finished,) = (record.value for record in records if record.event is Event.FINISHED)
+        assert (
+            isinstance(finished, dict) and finished["one_training"] is True and finished["num_trained_samples"] == 640
+        )

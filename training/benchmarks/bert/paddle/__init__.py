@@ -1,0 +1,1 @@
+"""BERT pretraining in PaddlePaddle."""

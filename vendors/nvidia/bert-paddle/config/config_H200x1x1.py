@@ -1,0 +1,2 @@
+# BERT-Large in Paddle on H200, one host, one GPU.
+# FlagPerf's values for A100, unchanged.
