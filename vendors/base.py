@@ -79,7 +79,8 @@ class ImageParameters:
     template: file name of the Dockerfile template, searched in vendors/<vendor>/, then container/templates/<vendor>/.
     base_image: the base unless the user names another. python: interpreter inside the finished image that has the
     framework and our packages. options: further values for the template alone; the caller of image_spec may override
-    them by name. unpacked_bytes: approximate size of the finished image on a host.
+    them by name. unpacked_bytes: approximate size of the finished image on a host. requirements: file of requirements/
+    with what the workloads of the framework need.
     """
 
     template: str
@@ -87,6 +88,7 @@ class ImageParameters:
     python: str
     options: Mapping[str, str] = field(default_factory=dict)
     unpacked_bytes: int = 4 << 30
+    requirements: str = "workload.txt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,16 @@ VENDOR = Vendor(
             python="/opt/clusterdyno/bin/python",
             unpacked_bytes=24 << 30,
             options={"flash_attn": "", "apex": "", "max_jobs": "8"},
-        )
+        ),
+        "paddle": ImageParameters(
+            template="paddle.Dockerfile.j2",
+            base_image="python:3.11-slim",
+            python="/opt/clusterdyno/bin/python",
+            unpacked_bytes=12 << 30,
+            # Where Paddle's installation guide takes its GPU builds from: PyPI has none of the present ones.
+            options={"extra_index_url": "https://www.paddlepaddle.org.cn/packages/stable/cu126/"},
+            requirements="paddle-gpu.txt",
+        ),
     },
     open_probe=_open_probe,
     device_files=("/dev/nvidia[0-9]*",),

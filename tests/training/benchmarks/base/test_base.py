@@ -15,7 +15,7 @@ from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 from training.benchmarks.driver.protocol.problems import ConfigError
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
-from training.benchmarks.driver.training.benchmark import DataError
+from training.benchmarks.bert.samples import wikipedia_lengths
+from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.loader import loader
 from training.benchmarks.driver.training.settings import TrainingConfig
 
@@ -178,3 +179,30 @@ def test_a_worker_process_names_the_file_and_nothing_else(data_dir: Path) -> Non
         list(loader(train, [[0], [7]], workers=1, device=torch.device("cpu")))
     expected = "'input_ids' has 64 in row 2; expected 0 to 63 (vocab_size)"
     assert str(error.value) == f"{data_dir / TRAIN.format(1)}: {expected}"
+
+
+def test_synthetic_lengths_are_those_of_the_published_histogram() -> None:
+    generator = np.random.default_rng(3)
+    lengths = wikipedia_lengths(generator, 200_000, 512)
+    assert (lengths == 512).mean() == pytest.approx(0.2343, abs=0.004)
+    assert lengths.mean() == pytest.approx(255.8, abs=1.5)
+    assert (lengths.astype(float) ** 2).mean() == pytest.approx(98_826, rel=0.01)
+    assert lengths.min() == 5 and np.median(lengths[lengths < 512]) == pytest.approx(135, abs=2)
+    short = wikipedia_lengths(generator, 200_000, 64)
+    assert short.max() == 64 and short.min() == 5 and short.mean() == pytest.approx(255.8 / 8, abs=0.5)
+
+
+def test_samples_of_published_lengths_are_padded_pairs() -> None:
+    config = config_of("bert", synthetic_lengths="wikipedia", max_seq_length=64, max_position_embeddings=64)
+    batch = benchmark_of("bert").synthetic_data(config).train[list(range(64))]
+    lengths = batch["input_mask"].sum(1)
+    assert len(set(lengths.tolist())) > 5
+    for row, length in enumerate(lengths.tolist()):
+        tokens, mask = batch["input_ids"][row], batch["input_mask"][row]
+        assert mask[:length].all() and not mask[length:].any() and not tokens[length:].any()
+        assert tokens[0] == 1 and tokens[length - 1] == 2, "[CLS] and [SEP]"
+        labels, positions = batch["masked_lm_ids"][row], batch["masked_lm_positions"][row]
+        predicted = int((labels != 0).sum())
+        assert predicted == (3 if length == 64 else min(max(round(0.15 * length), 1), 3))
+        assert (tokens[positions[:predicted]] == 3).all(), "[MASK]"
+        assert not labels[predicted:].any() and not positions[predicted:].any()

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config
@@ -39,6 +41,56 @@ def _pair() -> tuple[Bert, torch.nn.Module, dict[str, torch.Tensor]]:
     batch["input_mask"][1, 10:] = 0
     batch["masked_lm_ids"][2, 1:] = 0
     return ours.train(), theirs.train(), batch
+
+
+def test_an_encoder_without_padding_has_the_same_loss_gradients_and_metrics() -> None:
+    padded, _, batch = _pair()
+    batch["masked_lm_positions"].clamp_(max=9)
+    unpadded = Bert(padded.config.model_copy(update={"unpad": True})).train()
+    unpadded.load_state_dict(padded.state_dict())
+    losses = []
+    for model in (padded, unpadded):
+        loss = model(batch)["loss"]
+        loss.backward()
+        losses.append(float(loss.detach()))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    for (name, mine), theirs in zip(unpadded.named_parameters(), padded.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-6, rtol=1e-4, msg=name)
+    found = [model.eval()(batch) for model in (padded, unpadded)]
+    for key, value in found[0].items():
+        torch.testing.assert_close(found[1][key], value, msg=key)
+
+
+def test_the_layers_without_padding_see_the_real_tokens_alone() -> None:
+    model, _, batch = _pair()
+    seen = []
+    model.config = model.config.model_copy(update={"unpad": True})
+    model.blocks()[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
+    model(batch)
+    assert seen == [(16 * 3 + 10, 32)], "one of four samples has ten tokens of sixteen"
+
+
+def test_work_is_counted_without_padding() -> None:
+    config = config_of("bert")
+    assert isinstance(config, Config)
+    model = Bert(config).train()
+    batch = benchmark_of("bert").synthetic_data(config).train[[0, 1, 2, 3]]
+    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, batch))
+    assert (tokens, flops) == (4 * config.tokens_per_sample(), 4 * config.flops_per_sample()), "nothing is padding"
+    batch["input_mask"][:, 10:] = 0
+    batch["masked_lm_positions"].clamp_(max=9)
+    batch["masked_lm_ids"][:, 2:] = 0
+    short = config.model_copy(update={"max_seq_length": 10, "max_predictions_per_seq": 2})
+    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, batch))
+    assert (tokens, flops) == (40, 4 * short.flops_per_sample())
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        cut = {
+            key: value[:, :10] if key in ("input_ids", "input_mask", "segment_ids") else value
+            for key, value in batch.items()
+        }
+        cut |= {key: batch[key][:, :2] for key in ("masked_lm_positions", "masked_lm_ids")}
+        model(cut)["loss"].backward()
+    assert flops == pytest.approx(counter.get_total_flops(), rel=1e-3)
 
 
 def test_loss_and_gradients_are_those_of_transformers() -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import re
 import sys
 import types
 from pathlib import Path
@@ -12,9 +13,11 @@ import sentencepiece
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.cpm.pytorch.data import Tokenizer
-from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.benchmark import DataSets
+from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
+NEWLINE = "\u2583"  # CPM's character for it
 SENTENCES = ["今天 天气 很好 我们 去 公园", "人工智能 改变 世界", "这本书 很 有趣 我 推荐 给 你", "天气 世界 公园 有趣"]
 
 
@@ -27,7 +30,7 @@ def vocabulary() -> bytes:
         model_writer=stream,
         vocab_size=60,
         hard_vocab_limit=False,
-        user_defined_symbols=["<eod>"],
+        user_defined_symbols=["<eod>", NEWLINE],
         minloglevel=2,
     )
     return stream.getvalue()
@@ -35,10 +38,10 @@ def vocabulary() -> bytes:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """jieba's interface, where jieba is not installed: words are what spaces stand between."""
+    """jieba's interface, where jieba is not installed: words, spaces and newlines."""
     if importlib.util.find_spec("jieba") is None:
         jieba_like = types.ModuleType("jieba")
-        jieba_like.__dict__.update(lcut=str.split, setLogLevel=lambda level: None)
+        jieba_like.__dict__.update(lcut=re.compile(r"\s|\S+").findall, setLogLevel=lambda level: None)
         monkeypatch.setitem(sys.modules, "jieba", jieba_like)
 
 
@@ -56,8 +59,10 @@ def _open(folder: Path, **settings: Any) -> DataSets:
 
 def test_documents_become_padded_pieces_that_end(data_dir: Path) -> None:
     tokenizer = Tokenizer(data_dir / "chinese_vocab.model", 64)
-    documents = [tokenizer.encode(text) for text in (SENTENCES[0] * 4, *SENTENCES[1:])]
-    assert all(tokens[-1] == tokenizer.end for tokens in documents)
+    documents = [tokenizer.encode(text + "\n") for text in (SENTENCES[0] * 4, *SENTENCES[1:])]
+    newline = tokenizer.encode("\n")[-2]
+    assert all(tokens[-2:] == [newline, tokenizer.end] for tokens in documents)
+    assert newline != tokenizer.encode("天气")[-2], "the newline is a token of its own"
     pieces = [tokens[begin : begin + 17] for tokens in documents for begin in range(0, len(tokens), 17)]
     pieces = [piece for piece in pieces if len(piece) > 1]
     train = _open(data_dir).train

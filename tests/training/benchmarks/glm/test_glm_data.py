@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
-from training.benchmarks.driver.training.benchmark import DataError
+from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.hdf5 import dense
 from training.benchmarks.driver.training.settings import TrainingConfig
 
@@ -17,6 +17,7 @@ SEQ = 16
 FOLDER = "ReCoRD/glm_train_eval_hdf5_sparse"
 COUNTS = [2, 5, 3]  # choices of each question
 ANSWERS = [[1], [0, 4], [2]]
+OF_EVALUATION = ("answer_start_end", "answer_idx")
 
 
 def _arrays() -> dict[str, Any]:
@@ -39,11 +40,13 @@ def _arrays() -> dict[str, Any]:
     }
 
 
-def _write(path: Path, arrays: dict[str, Any], dense: tuple[str, ...] = ()) -> None:
+def _write(path: Path, arrays: dict[str, Any], dense: tuple[str, ...] = (), left_out: tuple[str, ...] = ()) -> None:
     """As h5sparse writes compressed sparse rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         for key, array in arrays.items():
+            if key in left_out:
+                continue
             if key in dense:
                 file.create_dataset(key, data=array)
                 continue
@@ -59,7 +62,7 @@ def _write(path: Path, arrays: dict[str, Any], dense: tuple[str, ...] = ()) -> N
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    _write(tmp_path / FOLDER / "train_hdf5" / "part_sparse.hdf5", _arrays())
+    _write(tmp_path / FOLDER / "train_hdf5" / "part_sparse.hdf5", _arrays(), left_out=OF_EVALUATION)
     _write(tmp_path / FOLDER / "eval_hdf5" / "part_sparse.hdf5", _arrays(), dense=("text", "choice_start_end"))
     return tmp_path
 
@@ -140,8 +143,16 @@ def test_a_file_of_another_shape_is_named_when_it_is_opened(
 def test_values_out_of_range_are_named_when_they_are_read(data_dir: Path, key: str, value: int, message: str) -> None:
     arrays = _arrays()
     arrays[key][-1, -1] = value
-    _write(data_dir / FOLDER / "train_hdf5" / "part_sparse.hdf5", arrays)
+    kind = "eval" if key in OF_EVALUATION else "train"
+    _write(data_dir / FOLDER / f"{kind}_hdf5" / "part_sparse.hdf5", arrays)
     with pytest.raises(DataError, match=message):
+        benchmark_of("glm").open_files(_config(), data_dir)
+
+
+@pytest.mark.parametrize("key", OF_EVALUATION)
+def test_an_evaluation_file_needs_its_answers(data_dir: Path, key: str) -> None:
+    _write(data_dir / FOLDER / "eval_hdf5" / "part_sparse.hdf5", _arrays(), left_out=(key,))
+    with pytest.raises(DataError, match=f"has no '{key}'"):
         benchmark_of("glm").open_files(_config(), data_dir)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
-from training.benchmarks.driver.training.benchmark import DataError, DataSets
+from training.benchmarks.driver.training.benchmark import DataSets
+from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.llama.pytorch import data
 
 
@@ -27,6 +28,18 @@ def test_samples_are_consecutive_pieces(data_dir: Path) -> None:
     assert (len(sets.train), len(sets.evaluation)) == (6, 2)
     tokens = sets.train[[5, 0]]["tokens"]
     assert tokens.tolist() == [[index % 64 for index in range(80, 96)], list(range(16))]
+
+
+def test_without_an_evaluation_file_nothing_is_evaluated(data_dir: Path) -> None:
+    (data_dir / "eval.npy").unlink()
+    config = config_of("llama", data="files", eval_file=None)
+    evaluation = benchmark_of("llama").open_files(config, data_dir).evaluation
+    assert len(evaluation) == 0
+    with pytest.raises(IndexError, match="this set has no samples"):
+        _ = evaluation[[0]]
+    for key in ("target_loss", "eval_interval_samples"):
+        with pytest.raises(ValueError, match=f"{key} = 3.* needs an evaluation; eval_file is None"):
+            config_of("llama", data="files", eval_file=None, **{key: 3})
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def activation_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, 
     """
     changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "attention": "sdpa", "eval_samples": 1}
     changes["train_samples"] = config.train_batch_size
+    if hasattr(config, "unpad"):  # full samples: the most that a step may need
+        changes |= {"unpad": False, "synthetic_lengths": "full"}
     if hasattr(config, "attention_dropout"):
         changes["attention_dropout"] = 0.0
     small = config.model_copy(update=changes)

@@ -21,11 +21,12 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import start_processes
 
 from tests.training.benchmarks.trainer.tiny import STEPS, config_of, trainer_of
+from training.benchmarks.driver.training import hugging_face
 from training.benchmarks.driver.training.checkpoint import Checkpoints
-from training.benchmarks.driver.training.parallel import average
 from training.benchmarks.driver.training.trainer import Trainer
-from training.benchmarks.driver.workload.process_group import Placement, ProcessGroup, init
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.placement import Placement
+from training.benchmarks.driver.workload.process_group import ProcessGroup, init
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def steps(trainer: Trainer, count: int) -> list[float]:
@@ -36,7 +37,8 @@ def steps(trainer: Trainer, count: int) -> list[float]:
         batches = trainer.batches()
         rest = trainer.schedule.steps_per_epoch - trainer.step % trainer.schedule.steps_per_epoch
         for _ in range(min(rest, end - trainer.step)):
-            losses.append(float(average(trainer.train_step(batches).float())))
+            of_ranks = trainer.proof.losses(trainer.train_step(batches))
+            losses.append(sum(of_ranks) / len(of_ranks))
     return losses
 
 
@@ -64,10 +66,12 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     if group.placement.rank == 0:
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
+    trainer.check_gradients()
     losses = steps(trainer, layout.get("steps", STEPS))
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")
+    hugging_face.write(folder / f"{name}.hf", trainer.model.module, {}, shard_bytes=20_000)
     after = trainer.evaluate()
     scales: list[float | None] = [None] * group.placement.world_size
     torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.driver.training.checkpoint import Checkpoints
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def test_the_highest_whole_checkpoint_is_the_one_to_go_on_from(tmp_path: Path) -> None:

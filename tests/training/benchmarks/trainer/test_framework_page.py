@@ -102,8 +102,8 @@ CASES = {{"memcopy:numpy:CPU:1:2:1": ""}}
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("bert:paddle:CPU:1:2:1", "unknown framework of bert 'paddle'; available: pytorch"),
-        ("memcopy:paddle:CPU:1:2:1", "unknown framework of memcopy 'paddle'; available: numpy"),
+        ("bert:jax:CPU:1:2:1", "unknown framework of bert 'jax'; available: paddle, pytorch"),
+        ("memcopy:jax:CPU:1:2:1", "unknown framework of memcopy 'jax'; available: numpy"),
     ],
 )
 def test_the_controller_names_the_case_and_what_there_is(
@@ -130,6 +130,6 @@ def test_a_launcher_that_is_not_there_is_named(project: Path, tmp_path: Path) ->
 
 def test_a_framework_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(UnknownBenchmarkError) as error:
-        benchmark("bert", "paddle")
-    assert str(error.value) == "unknown framework of bert 'paddle'; available: pytorch"
-    assert f"BERT.model:framework = 'bert:paddle': {error.value}" in PAGE.read_text(encoding="utf-8")
+        benchmark("bert", "jax")
+    assert str(error.value) == "unknown framework of bert 'jax'; available: paddle, pytorch"
+    assert f"BERT.model:framework = 'bert:jax': {error.value}" in PAGE.read_text(encoding="utf-8")

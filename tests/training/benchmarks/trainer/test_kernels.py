@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training import attention, kernels, optimizers
 from training.benchmarks.driver.training.kernels import Kernels, Libraries, choose
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 STAND_INS = Path(__file__).with_name("stand_ins")
 FLASH = "flash_attention_2"
@@ -148,8 +148,11 @@ def test_every_attention_computes_the_same(kv_heads: int, libraries: None) -> No
     found: dict[str, list[torch.Tensor]] = {}
     for name in ("sdpa", "eager", FLASH):
         causal = attention.attend(name, query, key, value, is_causal=True)
-        masked = attention.attend(name, query, key, value, mask=packed if name == FLASH else mask)
-        masked = masked.transpose(1, 2)[is_there]  # what stands in padding is nobody's business
+        q, k, v = (heads.transpose(1, 2)[is_there] for heads in (query, key, value))
+        masked = attention.attend_packed(name, q, k, v, packed)
+        if name != FLASH:
+            padded = attention.attend(name, query, key, value, mask=mask).transpose(1, 2)[is_there]
+            torch.testing.assert_close(masked, padded, atol=1e-6, rtol=1e-6)
         gradients = torch.autograd.grad((causal**2).sum() + (masked**3).sum(), (query, key, value))
         found[name] = [causal, masked, *gradients]
     for name in ("eager", FLASH):

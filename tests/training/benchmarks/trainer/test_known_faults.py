@@ -10,13 +10,13 @@ from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_
 from training.benchmarks.driver.protocol import catalog
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.training import optimizers, report
-from training.benchmarks.driver.training.hdf5 import ShardedSet
-from training.benchmarks.driver.training.loader import MicroBatches
-from training.benchmarks.driver.training.meter import Times
+from training.benchmarks.driver.training.log_values import TrainingProgress
+from training.benchmarks.driver.training.micro_batches import MicroBatches
 from training.benchmarks.driver.training.model import Batch
-from training.benchmarks.driver.training.report import TrainingProgress
+from training.benchmarks.driver.training.rates import Times
 from training.benchmarks.driver.training.schedule import TrainingSchedule, learning_rate
-from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.training.settings import PHASES, TrainingConfig
+from training.benchmarks.driver.training.sharded_set import ShardedSet
 
 CPU = torch.device("cpu")
 
@@ -70,7 +70,9 @@ def _finished(model: str, steps: int, *, world_size: int, monkeypatch: pytest.Mo
     run: Any = SimpleNamespace(config=config, group=SimpleNamespace(device=CPU, placement=placement))
     times = Times(raw=10.0, no_eval=8.0, pure_compute=5.0)
     progress = TrainingProgress(step=steps, steps_done=steps, global_batch_size=16, total_steps=steps, times=times)
-    return report.finished(progress, run, benchmark_of(model).throughput_unit, {})
+    unit = benchmark_of(model).throughput_unit
+    work = (config.tokens_per_sample(), config.flops_per_sample())
+    return report.finished(progress, run, unit, {}, steady=None, parameters=1_000_000, work=work)
 
 
 def test_every_step_counts_for_the_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +93,7 @@ def test_figures_of_a_device_are_the_runs_by_all_devices(monkeypatch: pytest.Mon
 def test_every_metric_of_the_outcome_is_measured(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on a metric that no run has would always be broken."""
     declared = catalog.benchmark(model, "pytorch").outcome.metrics({})
-    of_the_process = {"e2e_time", "init_time"}
+    of_the_process = {"e2e_time", "init_time", *(f"phase_{name}" for name in PHASES)}
     expected = {each.name for each in declared if not each.name.startswith("final_")} - of_the_process
     assert _finished(model, 5, world_size=1, monkeypatch=monkeypatch).keys() >= expected
     assert [each.name for each in declared if each.is_key] == [f"throughput({benchmark_of(model).throughput_unit})_raw"]

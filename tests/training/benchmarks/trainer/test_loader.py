@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import config_of
-from training.benchmarks.driver.training.hdf5 import Array, ShardedSet
-from training.benchmarks.driver.training.loader import EvaluationBatches, MicroBatches, TensorSet, loader
+from training.benchmarks.driver.training.hdf5 import Array
+from training.benchmarks.driver.training.loader import TensorSet, loader
+from training.benchmarks.driver.training.micro_batches import EvaluationBatches, MicroBatches
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.schedule import TrainingSchedule
+from training.benchmarks.driver.training.sharded_set import ShardedSet
 
 CPU = torch.device("cpu")
 

@@ -1,21 +1,27 @@
 """FLOPs of every model against torch's counter, MFU, datasheets, and the clocks."""
 
+import math
 import time
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.datasheet import datasheet
+from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.meter import (
     Meter,
-    model_flops_utilization,
     peak_memory_bytes,
     peak_tflops,
 )
 from training.benchmarks.driver.training.model import BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.rates import flops_without_attention, model_flops_utilization
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")
 SAMPLES = 3
@@ -77,11 +83,33 @@ def test_mfu_is_the_part_of_all_peaks_and_unknown_without_one() -> None:
     config = config_of("cpm", peak_tflops=2.0)
     peak = peak_tflops(config, CPU)
     assert peak == 2.0
-    seconds = config.flops_per_sample() * 1000 / 4e12
-    mfu = model_flops_utilization(config, samples=1000, seconds=2 * seconds, world_size=2, peak=peak)
+    flops = config.flops_per_sample()
+    seconds = flops * 1000 / 4e12
+    mfu = model_flops_utilization(flops, samples=1000, seconds=2 * seconds, world_size=2, peak=peak)
     assert mfu == pytest.approx(0.5)
     assert peak_tflops(config_of("cpm"), CPU) is None
-    assert model_flops_utilization(config, samples=1000, seconds=1.0, world_size=2, peak=None) is None
+    assert model_flops_utilization(flops, samples=1000, seconds=1.0, world_size=2, peak=None) is None
+
+
+def test_both_conventions_of_mfu_stand_beside_each_other() -> None:
+    """LLaMA-2 7B where FlagPerf publishes 47.9 %: 6 operations for each of 7e9 parameters and each token."""
+    path = ROOT / "vendors" / "nvidia" / "llama-pytorch" / "config" / "config_A100x1x8.py"
+    config = load_case_config(MODELS["llama"][1], path, {})
+    rate: dict[str, Any] = {"samples": 1, "world_size": 8, "peak": 312.0}
+    seconds = flops_without_attention(config, 6_738_415_616, 4096) / 0.479 / (8 * 312e12)
+    assert model_flops_utilization(42e9 * 4096, seconds=seconds, **rate) == pytest.approx(0.479)
+    assert model_flops_utilization(config.flops_per_sample(), seconds=seconds, **rate) == pytest.approx(0.526, abs=5e-4)
+    tiny = config_of("llama")
+    assert flops_without_attention(tiny, 1000, 16) == 6 * 1000 * 16, "the model's own number where none is nominal"
+
+
+def test_a_nominal_number_of_parameters_is_that_of_this_model() -> None:
+    config = config_of("llama", nominal_parameters=7_000_000_000)
+    model = benchmark_of("llama").build_model(config)
+    found = parameter_count(model)
+    with pytest.raises(UnusableSettingsError, match=rf"nominal_parameters = 7000000000: the model has {found}"):
+        checked_parameters(model, config)
+    assert checked_parameters(model, config_of("llama", nominal_parameters=int(found * 1.05))) == found
 
 
 @pytest.mark.parametrize(
@@ -121,8 +149,15 @@ def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:
     meter.end_compute()
     with meter.excluded():
         time.sleep(0.03)
+    meter.begin_compute()
+    meter.end_compute()
+    meter.begin_compute()
+    meter.end_compute(is_typical=False)
     times = meter.read()
     assert 0.02 <= times.pure_compute <= times.no_eval <= times.raw - 0.03
+    assert meter.step_times[0] >= 0.02, "a step's time holds its loading and its computation"
+    assert meter.step_times[1] < 0.03, "but nothing that is excluded"
+    assert len(meter.step_times) == 3 and math.isnan(meter.step_times[2])
 
 
 def test_peak_memory_is_at_least_what_is_held() -> None:

@@ -66,6 +66,10 @@ TWO_DIMENSIONS: dict[str, dict[str, Any]] = {
     "fsdp_tp": FOUR_RANKS,
     "fsdp_tp_sequence": FOUR_RANKS | {"sequence_parallel": True},
 }
+FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "from_shards_of_tp": ("tp", {}),
+    "from_shards_of_fsdp": ("fsdp", TP),
+}
 WORKLOAD_SECONDS = 240.0  # some 40 trainings one after the other
 OVERFLOWING_SCALE = 2.0**24
 OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP}
@@ -80,6 +84,9 @@ def _layouts(folder: Path) -> dict[str, Any]:
         half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
         changes = [{"seed": 1}, {"max_steps": 4, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
         layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
+    for name, (source, settings) in FROM_SHARDS.items():
+        settings = settings | {"init_checkpoint": str(folder / f"{source}.hf")}
+        layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
     for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
         settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
         layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
@@ -239,15 +246,37 @@ def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any]
     with torch.no_grad():
         results = net(samples[list(range(len(samples)))])
     metrics = {key: float(pair[0] / pair[1]) for key, pair in results.items() if key != "loss"}
-    assert found[name]["after"].keys() - {"time", "global_steps"} == metrics.keys()
+    assert found[name]["after"].keys() - {"time", "global_steps", "one_training"} == metrics.keys()
     for key, value in metrics.items():
         assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *OVERFLOWING])
+def test_no_layout_seems_to_be_several_trainings(name: str, found: dict[str, Any]) -> None:
+    before, after = (found[name][when]["one_training"] for when in ("before", "after"))
+    assert before["departed"] is None is after["departed"]
+    assert before["parameters"] != after["parameters"]
+    assert after["shared_loss_spread"] == 0.0
+    assert len(after["data_order"]) == len(set(after["data_order"]))
 
 
 @pytest.mark.parametrize("name", ["from_file_ddp", "from_file_fsdp"])
 def test_a_run_starts_from_the_weights_of_a_file(name: str, found: dict[str, Any]) -> None:
     assert found[name]["before"]["eval_loss"] == pytest.approx(found["ddp"]["after"]["eval_loss"], abs=EXACT)
     assert found["ddp"]["before"]["eval_loss"] > found["ddp"]["after"]["eval_loss"] + 1
+
+
+@pytest.mark.parametrize("name", FROM_SHARDS)
+def test_every_layout_writes_whole_weights_in_shards_that_others_read(
+    name: str, found: dict[str, Any], folder: Path
+) -> None:
+    source, _ = FROM_SHARDS[name]
+    index = json.loads((folder / f"{source}.hf" / "model.safetensors.index.json").read_text())["weight_map"]
+    written = torch.load(folder / f"{source}.end.pt")
+    assert index.keys() == written.keys() and len(set(index.values())) > 2
+    read = torch.load(folder / f"{name}.start.pt")
+    assert all(torch.equal(read[key], weight) for key, weight in written.items())
+    assert found[name]["before"]["eval_loss"] == pytest.approx(found[source]["after"]["eval_loss"], abs=EXACT)
 
 
 def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of, prepared
-from training.benchmarks.driver.training.benchmark import DataError, PreparedTraining
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.benchmark import PreparedTraining
+from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def _prepare(data_dir: Path | None = None, **settings: Any) -> PreparedTraining:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.trainer.tiny import config_of
-from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule, learning_rate
+from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule, applied_rate, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 
@@ -66,3 +66,25 @@ def test_cosine_and_constant() -> None:
     assert learning_rate(cosine, 5, 4) == pytest.approx(1.0)
     constant = _config(learning_rate=2.0, warmup=0.5, min_lr_ratio=0.0, lr_schedule="constant")
     assert [learning_rate(constant, step, 4) for step in (1, 2, 3, 9)] == [1.0, 2.0, 2.0, 2.0]
+
+
+def test_flagperfs_schedules_fall_over_max_steps_however_long_the_run_is() -> None:
+    config = _config(learning_rate=1.0, warmup=0.25, max_steps=8, lr_schedule="flagperf_cpm", min_lr_ratio=0.0)
+    assert [learning_rate(config, step, 3) for step in (1, 2, 3, 8)] == [0.5, 1.0, 0.875, 0.25]
+    assert learning_rate(config, 99, 3) == 0
+    cosine = _config(learning_rate=1.0, warmup=0.25, max_steps=8, lr_schedule="flagperf_cpm_cosine", min_lr_ratio=0.0)
+    assert [learning_rate(cosine, step, 3) for step in (1, 2, 6)] == pytest.approx([0.5, 1.0, 0.5])
+    bert = _config(learning_rate=1.0, warmup=0.25, max_steps=8, lr_schedule="flagperf_bert", min_lr_ratio=0.0)
+    assert [learning_rate(bert, step, 3) for step in (1, 2, 6, 9)] == [0.5, 0.75, 0.25, 0]
+    longer = _config(
+        learning_rate=1.0, warmup=0.0, max_steps=8, lr_decay_steps=16, lr_schedule="flagperf_bert", min_lr_ratio=0.0
+    )
+    assert learning_rate(longer, 4, 3) == 0.75
+    without = _config(learning_rate=1.0, warmup=0.0, max_steps=8, lr_schedule="flagperf_cpm", min_lr_ratio=0.0)
+    assert applied_rate(without, 1, 8) == 1.0, "no warm-up: the first update takes the full rate"
+
+
+@pytest.mark.parametrize("schedule", ["constant", "flagperf_bert", "flagperf_cpm", "flagperf_cpm_cosine"])
+def test_a_lowest_rate_that_a_schedule_does_not_know_is_refused(schedule: str) -> None:
+    with pytest.raises(ValueError, match=f"min_lr_ratio has no effect with lr_schedule = '{schedule}'; allowed: 0"):
+        _config(lr_schedule=schedule, min_lr_ratio=0.1)

@@ -1,22 +1,31 @@
 """Training as the controller starts it: ranks through driver.launch, their events, verdicts and refusals."""
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, run
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.bert.pytorch.config import Config as BertConfig
+from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.outcome import OUTCOME
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from training.benchmarks.driver.training.trainer import run_training
+from training.benchmarks.driver.training.loader import NoSamples
+from training.benchmarks.driver.training.rank_entry import run_training
+from training.benchmarks.driver.training.settings import Target
+from training.benchmarks.llama.pytorch import data
+from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
+from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
+Single = Callable[[str, dict[str, Any], Path | None], list[PerfLogRecord]]
 MODULE = "training.benchmarks.{}.pytorch.run_pretraining"
 # What FlagPerf's readers look for.
 STEP_KEYS = {
@@ -102,6 +111,22 @@ def alone(
     assert not dist.is_initialized(), "the group must be left"
 
 
+@pytest.fixture
+def single(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Single:
+    """Runs the only rank of a run that succeeds on the files of a folder, without a launcher."""
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+
+    def rank(model: str, settings: dict[str, Any], data_dir: Path | None) -> list[PerfLogRecord]:
+        arguments = _arguments(tmp_path, model, settings)
+        if data_dir is not None:
+            arguments += ["--data_dir", str(data_dir)]
+        run_training(benchmark_of(model), MODELS[model][1], arguments)
+        return _records(capsys.readouterr().out)
+
+    return rank
+
+
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """20 of 1000 steps, 8 an epoch, evaluated every 4: the target is met after more than one epoch."""
@@ -117,6 +142,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "checkpoint_dir": str(folder / "checkpoints"),
         "checkpoint_interval_steps": 8,
         "peak_tflops": 0.1,
+        "warmup_steps": 3,
     }
     return _run(folder, "cpm", settings)
 
@@ -161,6 +187,12 @@ def test_epochs_have_their_numbers_and_steps_their_places(healthy: Run) -> None:
         assert value["end_training"] is (value["step"] == last)
         assert value["tokens/s"] == pytest.approx(16 * value["seq/s"])
         assert value.get("embedding_average") == value.get("eval_embedding_average")
+    for before, value in pairwise(ends):
+        samples = value["num_trained_samples"] - before["num_trained_samples"]
+        rate = samples / (value["no_eval_time"] - before["no_eval_time"])
+        assert value["seq/s_interval"] == pytest.approx(rate)
+        assert value["tokens/s_interval"] == pytest.approx(16 * rate)
+    assert ends[0]["seq/s_interval"] == ends[0]["seq/s"]
     assert "embedding_average" in ends[-1] and "embedding_average" not in ends[0], "once there is one"
     assert [a["no_eval_time"] < b["no_eval_time"] for a, b in pairwise(ends)] == [True] * (len(ends) - 1)
 
@@ -172,6 +204,7 @@ def test_evaluations_and_the_result_agree(healthy: Run) -> None:
     (first,) = healthy.values(Event.INIT_EVALUATION)
     assert first["eval_loss"] > 3.5 > 2.5 >= evaluations[-1]["eval_loss"] == finished["final_loss"]
     assert finished["final_embedding_average"] == evaluations[-1]["eval_embedding_average"]
+    assert finished["final_mlm_accuracy"] == finished["final_embedding_average"], "FlagPerf's name"
     assert all(value["eval_loss"] > 2.5 for value in evaluations[:-1])
     assert evaluations == [
         value | {"time": own["time"]} for value, own in zip(healthy.values(Event.EVALUATE, 1), evaluations, strict=True)
@@ -196,8 +229,17 @@ def test_throughput_mfu_and_memory(healthy: Run) -> None:
     assert times == sorted(times)
     rate = finished["throughput(ips)_no_eval"]
     assert finished["tokens_per_second_per_device"] == pytest.approx(rate * 16 / 2)
-    flops = config_of("cpm").flops_per_sample()
-    assert finished["mfu"] == pytest.approx(rate * flops / (2 * 0.1e12))
+    assert finished["warmup_steps"] == 3 and finished["steady_steps"] == finished["global_steps"] - 3
+    steady = finished["throughput(ips)_steady"]
+    assert finished["tokens_per_second_per_device_steady"] == pytest.approx(steady * 16 / 2)
+    assert 0 < finished["step_time_p50"] <= finished["step_time_p99"] and finished["warmup_time"] > 0
+    assert finished["mfu_of"] == "steady state"
+    flops, parameters = config_of("cpm").flops_per_sample(), finished["parameters"]
+    assert finished["mfu"] == pytest.approx(steady * flops / (2 * 0.1e12))
+    assert finished["mfu_6n"] == pytest.approx(steady * 6 * parameters * 16 / (2 * 0.1e12))
+    if finished["steady_steps"] >= 20:
+        ends = [finished[f"throughput(ips)_steady{end}"] for end in ("_low", "", "_high")]
+        assert ends == sorted(ends)
     assert finished["peak_memory_bytes"] > 50e6
     assert finished["targets"] == ["eval_embedding_average >= 0.5", "eval_loss <= 2.5"]
 
@@ -237,6 +279,93 @@ def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     events = [record.event for record in result.records(0)]
     assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
     assert f"{data}/train.npy: no such file" in result.message
+
+
+def test_padding_counts_neither_for_tokens_nor_for_mfu(single: Single) -> None:
+    settings: dict[str, Any] = {"synthetic_lengths": "wikipedia", "unpad": True, "max_steps": 4, "peak_tflops": 1e-3}
+    settings |= {"max_seq_length": 64, "max_position_embeddings": 64, "warmup_steps": 1, "train_samples": 32}
+    records = single("bert", settings, None)
+    config = config_of("bert", **settings)
+    assert isinstance(config, BertConfig)
+    samples = benchmark_of("bert").synthetic_data(config).train[list(range(32))]  # four steps of eight: each once
+    tokens, flops = (float(found) / 32 for found in BertBenchmark().work_of(config, samples))
+    assert tokens < 50 and flops < 0.8 * config.flops_per_sample()
+    finished: Any = records[-1].value
+    assert (finished["tokens_per_sample"], finished["flops_per_sample"]) == pytest.approx((tokens, flops))
+    rate = finished["throughput(sps)_steady"]
+    assert finished["mfu"] == pytest.approx(rate * flops / 1e9)
+    assert finished["mfu_6n"] == pytest.approx(rate * 6 * finished["parameters"] * tokens / 1e9)
+    assert finished["tokens_per_second_per_device_steady"] == pytest.approx(rate * tokens)
+    last: Any = [record.value for record in records if record.event is Event.STEP_END][-1]
+    assert last["tokens/s"] == pytest.approx(last["seq/s"] * tokens)
+
+
+def test_a_run_without_an_evaluation_file_measures_speed_alone(single: Single, tmp_path: Path) -> None:
+    np.save(tmp_path / "train.npy", (np.arange(16 * 32) % 64).astype(np.uint16))
+    records = single("llama", {"data": "files", "eval_file": None, "max_steps": 3, "log_freq": 2}, tmp_path)
+    assert check_sequence(records) == []
+    events = [record.event for record in records]
+    assert Event.INIT_EVALUATION not in events and Event.EVALUATE not in events
+    assert [record.step for record in records if record.event is Event.STEP_BEGIN] == [1, 2, 3]
+    finished = records[-1].value
+    assert isinstance(finished, dict) and finished["converged"] is None
+    assert not [key for key in finished if key.startswith("final_")]
+
+
+class _Misnamed(LlamaBenchmark):
+    """A benchmark whose names of metrics are wrong."""
+
+    step_names: ClassVar[Mapping[str, str]] = {"accuracy": "eval_acuracy"}
+    final_names: ClassVar[Mapping[str, str]] = {"final_perplexity": "eval_perplexity"}
+
+
+class _MisnamedConfig(LlamaConfig):
+    """Settings whose target is about a metric that the model has not."""
+
+    def targets(self) -> tuple[Target, ...]:
+        return (Target(metric="eval_los", bound=1.0, at_least=False),)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "config_class", "settings", "message"),
+    [
+        (LlamaBenchmark, _MisnamedConfig, {}, "the target eval_los <= 1 is about 'eval_los'"),
+        (
+            _Misnamed,
+            LlamaConfig,
+            {},
+            "step_names['accuracy'] is about 'eval_acuracy'; final_names['final_perplexity'] is",
+        ),
+    ],
+)
+def test_a_metric_that_the_model_has_not_is_named_before_the_training(
+    benchmark: type[LlamaBenchmark],
+    config_class: type[LlamaConfig],
+    settings: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as caught:
+        run_training(benchmark(), config_class, _arguments(tmp_path, "llama", settings))
+    output = capsys.readouterr()
+    assert caught.value.code == 2
+    assert message in output.err and output.err.endswith("; the metrics of llama are eval_loss\n")
+    assert [record.event for record in _records(output.out)][-1] is Event.INIT_EVALUATION
+
+
+def test_a_target_without_an_evaluation_is_refused(
+    alone: Callable[..., Rank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        LlamaBenchmark, "synthetic_data", lambda self, config: replace(data.synthetic(config), evaluation=NoSamples())
+    )
+    found = alone("llama", {"target_loss": 1.0})
+    assert found.code == 2
+    assert "the target eval_loss <= 1 is about 'eval_loss'; the metrics of llama are none" in found.message
 
 
 def test_kernels_that_cannot_be_had_are_named_before_anything_is_taken(alone: Callable[..., Rank]) -> None:

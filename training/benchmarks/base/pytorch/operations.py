@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _TERA, _GIGA = 1e12, 1e9
 _CHECKED_ROWS = 16

@@ -15,7 +15,8 @@ from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.datasheet import Datasheet, datasheet
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError, WorkloadContext, open_run
+from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def main() -> None:

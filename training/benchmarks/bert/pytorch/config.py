@@ -1,75 +1,9 @@
-"""Settings of BERT pretraining. Needs no torch: the controller validates case configs with it."""
+"""Settings of BERT pretraining in PyTorch. Needs no torch: the controller validates case configs with it."""
 
-from typing import Literal, Self
-
-from pydantic import Field, model_validator
-
-from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.bert.settings import BertSettings
 
 ENTRY_MODULE = "training.benchmarks.bert.pytorch.run_pretraining"
 
-# Tokens of the synthetic data: padding, [CLS], [SEP], [MASK].
-SPECIAL_TOKENS = 4
 
-
-class Config(TrainingConfig):
-    """BERT (Devlin et al. 2019) with masked tokens and next sentences; the defaults are BERT-Large's sizes."""
-
-    ffn_hidden_size: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
-    vocab_size: int = Field(30528, ge=8, description="number of distinct tokens (BERT's 30522, padded to 8)")
-    max_position_embeddings: int = Field(512, ge=2, description="positions that have an embedding")
-    max_seq_length: int = Field(512, ge=16, description="tokens of a sample")
-    max_predictions_per_seq: int = Field(76, ge=1, description="masked tokens of a sample at most")
-    hidden_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of embeddings and layer outputs")
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the attention weights")
-    synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
-    train_files: str = Field("2048_shards_uncompressed/part*.hdf5", description="training shards in data_dir (pattern)")
-    eval_file: str = Field("eval_set_uncompressed/part_eval_10k.hdf5", description="evaluation samples in data_dir")
-    target_mlm_accuracy: float | None = Field(None, gt=0, le=1, description="fraction of masked tokens to predict")
-
-    optimizer: Literal["adamw", "adam", "lamb"] = Field("lamb", description="adam: weight decay is part of the loss")
-    eps: float = Field(1e-6, gt=0, description="added to the root of the second moment")
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if self.max_seq_length > self.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length = {self.max_seq_length}; allowed: up to"
-                f" max_position_embeddings = {self.max_position_embeddings}"
-            )
-        if self.max_predictions_per_seq > self.max_seq_length - 3:
-            raise ValueError(
-                f"max_predictions_per_seq = {self.max_predictions_per_seq}; allowed: up to max_seq_length - 3"
-            )
-        if self.data == "synthetic" and self.synthetic_tokens + SPECIAL_TOKENS > self.vocab_size:
-            raise ValueError(
-                f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size - {SPECIAL_TOKENS}"
-            )
-        return self
-
-    def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
-        if self.target_mlm_accuracy is None:
-            return ()
-        return (Target(metric="eval_mlm_accuracy", bound=self.target_mlm_accuracy, at_least=True),)
-
-    def tokens_per_sample(self) -> int:
-        """See TrainingConfig."""
-        return self.max_seq_length
-
-    def flops_per_sample(self) -> int:
-        """See TrainingConfig; only masked tokens use the vocabulary. A backward pass takes twice the operations of the
-        forward.
-        """
-        size = self.hidden_size
-        layers = transformer_flops(
-            seq_length=self.max_seq_length,
-            num_layers=self.num_layers,
-            hidden_size=size,
-            kv_size=size,
-            ffn_size=self.ffn_hidden_size,
-            ffn_matrices=2,
-        )
-        masked_tokens = 2 * self.max_predictions_per_seq * (size * size + size * self.vocab_size)
-        next_sentence = 2 * (size * size + 2 * size)
-        return 3 * (layers + masked_tokens + next_sentence)
+class Config(BertSettings):
+    """See BertSettings."""

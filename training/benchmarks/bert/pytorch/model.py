@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch.config import Config
-from training.benchmarks.driver.training.attention import Packing, attend, packing
+from training.benchmarks.driver.training.attention import Packing, attend, attend_packed, packing
 from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
@@ -25,9 +25,15 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=_NORM_EPS)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
-    def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """Takes tokens and segments of shape (batch, seq); returns (batch, seq, hidden_size)."""
-        positions = self.position_embeddings.weight[: tokens.shape[1]]
+    def forward(self, tokens: Tensor, segments: Tensor, packed: Packing | None) -> Tensor:
+        """Takes tokens and segments of shape (batch, seq); returns (batch, seq, hidden_size), or (tokens, hidden_size)
+        of a packed batch.
+        """
+        if packed is None:
+            positions = self.position_embeddings.weight[: tokens.shape[1]]
+        else:
+            positions = self.position_embeddings(packed.places % packed.longest)
+            tokens, segments = (each.flatten()[packed.places] for each in (tokens, segments))
         embedded = self.word_embeddings(tokens) + positions + self.token_type_embeddings(segments)
         result: Tensor = self.dropout(self.LayerNorm(embedded))
         return result
@@ -68,15 +74,19 @@ class BertAttention(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
         """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` is boolean, (batch, 1, 1, seq), True for
-        tokens that are no padding, or a Packing.
+        tokens that are no padding. With a Packing instead `hidden` has shape (tokens, hidden_size).
         """
         query, key, value = (
-            projection(hidden).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            projection(hidden).unflatten(-1, (self.num_heads, -1))
             for projection in (self.self.query, self.self.key, self.self.value)
         )
         dropout = self.dropout if self.training else 0.0
-        attended = attend(self.implementation, query, key, value, mask=mask, dropout=dropout)
-        result: Tensor = self.output(attended.transpose(1, 2).flatten(2), hidden)
+        if isinstance(mask, Packing):
+            attended = attend_packed(self.implementation, query, key, value, mask, dropout=dropout)
+        else:
+            by_head = (heads.transpose(1, 2) for heads in (query, key, value))
+            attended = attend(self.implementation, *by_head, mask=mask, dropout=dropout).transpose(1, 2)
+        result: Tensor = self.output(attended.flatten(-2), hidden)
         return result
 
 
@@ -90,7 +100,7 @@ class BertLayer(nn.Module):
         self.output = _AddAndNorm(config.ffn_hidden_size, config.hidden_size, config.hidden_dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | Packing) -> Tensor:
-        """Shapes as in BertAttention: (batch, seq, hidden_size)."""
+        """Shapes as in BertAttention: (batch, seq, hidden_size) or (tokens, hidden_size)."""
         attended = self.attention(hidden, mask)
         result: Tensor = self.output(nn.functional.gelu(self.intermediate["dense"](attended)), attended)
         return result
@@ -152,17 +162,25 @@ class Bert(BenchmarkModel):
         """`batch`, all int64: input_ids, input_mask, segment_ids (batch, seq); masked_lm_positions and masked_lm_ids
         (batch, predictions), where a label of 0 is unused; next_sentence_labels (batch,).
         """
-        hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"])
-        is_there = batch["input_mask"] != 0
-        mask = packing(is_there) if self.config.attention == FLASH_ATTENTION else is_there[:, None, None, :]
+        is_there, positions = batch["input_mask"] != 0, batch["masked_lm_positions"]
+        labels, samples = batch["masked_lm_ids"], len(is_there)
+        packed = packing(is_there) if self.config.unpad or self.config.attention == FLASH_ATTENTION else None
+        hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"], packed)
         for block in self.blocks():
-            hidden = self.run_block(block, hidden, mask)
-        positions = batch["masked_lm_positions"][:, :, None].expand(-1, -1, hidden.shape[-1])
-        logits = self.cls.predictions(hidden.gather(1, positions), self.bert.embeddings.word_embeddings.weight)
-        pooled = torch.tanh(self.bert.pooler["dense"](hidden[:, 0]))
-        labels = batch["masked_lm_ids"]
+            hidden = self.run_block(block, hidden, is_there[:, None, None, :] if packed is None else packed)
+        if packed is None:
+            masked = hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
+            first = hidden[:, 0]
+        else:
+            # The k-th token of the batch stands in row k - 1.
+            rows = (is_there.flatten().cumsum(0) - 1).view_as(is_there)
+            is_label = labels != _IGNORED
+            masked, labels = hidden[rows.gather(1, positions)[is_label]], labels[is_label]
+            first = hidden[packed.boundaries[:-1]]
+        logits = self.cls.predictions(masked, self.bert.embeddings.word_embeddings.weight)
+        pooled = torch.tanh(self.bert.pooler["dense"](first))
         mlm_loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
+            logits.flatten(0, -2).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
         )
         count = (labels != _IGNORED).sum()
         next_sentence = nn.functional.cross_entropy(
@@ -173,5 +191,4 @@ class Bert(BenchmarkModel):
         if self.training:
             return {LOSS: loss}
         found = ((logits.argmax(-1) == labels) & (labels != _IGNORED)).sum()
-        samples = len(labels)
         return {LOSS: loss, "eval_loss": metric(loss * samples, samples), "eval_mlm_accuracy": metric(found, count)}

@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION
-from training.benchmarks.driver.training.trainer import run_training
 
 _PREFIXES = ("module.", "bert_model_segment.", "heads_only_segment.")
 _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
@@ -35,6 +36,15 @@ class BertBenchmark(TrainingBenchmark[Config]):
     def open_files(self, config: Config, data_dir: Path) -> DataSets:
         """See TrainingBenchmark."""
         return data.open_files(config, data_dir)
+
+    def work_of(self, config: Config, batch: Batch) -> tuple[Tensor, Tensor]:
+        """See TrainingBenchmark."""
+        lengths = batch["input_mask"].sum(1).double()
+        tokens = lengths.sum()
+        predictions = (batch["masked_lm_ids"] != 0).sum()
+        per_token, per_pair, per_prediction, per_sample = config.flops_of_parts()
+        of_tokens = tokens * per_token + lengths.square().sum() * per_pair
+        return tokens, of_tokens + predictions * per_prediction + len(lengths) * per_sample
 
     def weights_of(self, config: Config, state: Any) -> Any:
         """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from training.benchmarks.cpm.pytorch.config import Config
-from training.benchmarks.driver.training.benchmark import DataError, DataSets
+from training.benchmarks.driver.training.benchmark import DataSets
+from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.synthetic import Chain, generators
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 # In CPM's vocabulary spaces and newlines are these two characters.
 _CHARACTERS = str.maketrans({" ": "\u2582", "\n": "\u2583"})
@@ -58,7 +59,9 @@ class Tokenizer:
 
 
 def read_text(path: Path, tokenizer: Tokenizer, seq_length: int) -> TensorSet:
-    """Each document in pieces of seq_length + 1 tokens, the last one padded.
+    """Each document, a line with its newline, in pieces of seq_length + 1 tokens, the last one padded.
+
+    A line without text is no document; of all others, spaces and the newline are tokens, as in FlagPerf.
 
     Raises:
         DataError: the file is missing or broken.
@@ -67,10 +70,9 @@ def read_text(path: Path, tokenizer: Tokenizer, seq_length: int) -> TensorSet:
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line in file:
-                document = line.strip()
-                if not document:
+                if not line.strip():
                     continue
-                tokens = tokenizer.encode(document)
+                tokens = tokenizer.encode(line)
                 for begin in range(0, len(tokens), seq_length + 1):
                     piece = tokens[begin : begin + seq_length + 1]
                     if len(piece) < 2:
@@ -105,6 +107,7 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
     return DataSets(
         train=read_text(data_dir / config.train_file, tokenizer, config.seq_length),
         evaluation=read_text(data_dir / config.eval_file, tokenizer, config.seq_length),
+        files=tuple(data_dir / name for name in (config.train_file, config.eval_file, config.vocab_file)),
     )
 
 

@@ -2,4 +2,4 @@
 
 from training.benchmarks.driver.training.outcome import TrainingOutcome
 
-OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower", "embedding_average": "higher"})
+OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower", "embedding_average": "higher", "mlm_accuracy": "higher"})

@@ -8,8 +8,8 @@ from training.benchmarks.cpm.pytorch import data
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION
-from training.benchmarks.driver.training.trainer import run_training
 
 
 class CpmBenchmark(TrainingBenchmark[Config]):
@@ -17,6 +17,7 @@ class CpmBenchmark(TrainingBenchmark[Config]):
 
     name = "cpm"
     step_names: ClassVar[Mapping[str, str]] = {"embedding_average": "eval_embedding_average"}
+    final_names: ClassVar[Mapping[str, str]] = {"final_mlm_accuracy": "eval_embedding_average"}
     # Torch has a flash kernel of its own for causal masks.
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 

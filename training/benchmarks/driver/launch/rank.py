@@ -18,7 +18,10 @@ from pathlib import Path
 
 from training.benchmarks.driver.launch import rank_watch
 from training.benchmarks.driver.protocol import pulse
+from training.benchmarks.driver.protocol.whole_file import write_whole
 
+# The folder of the rank's log, for further files of the workload.
+LOG_FOLDER_ENV = "CLUSTERDYNO_LOG_FOLDER"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -35,6 +38,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     _end_with_launcher()
+    os.environ[LOG_FOLDER_ENV] = str(options.log_dir)
     _redirect(options.log_dir / log_name(int(os.environ["RANK"])))
     pulse.begin(int(os.environ["RANK"]))
     _run(options.module, options.arguments)
@@ -95,10 +99,7 @@ def _record(report: str, error: BaseException) -> None:
     exit_code = pulse.exit_code_of(error)
     extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
     data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
-    path = Path(name)
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_text(json.dumps(data), encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(Path(name), json.dumps(data))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,17 @@
 """
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.benchmarks.driver.protocol.case_config import parse_override
+
+# The number of the round, counted from 1, in the environment of its ranks.
+ROUND_ENV = "CLUSTERDYNO_ROUND"
+# The folder in which a host remembers the hashes of data files.
+CACHE_ENV = "CLUSTERDYNO_DATA_CACHE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,3 +57,9 @@ def parse_arguments(model: str, argv: Sequence[str]) -> WorkloadArguments:
         data_dir=options.data_dir,
         overrides=overrides,
     )
+
+
+def round_number() -> int:
+    """The number of the round that this process belongs to, counted from 1; 1 for a run by hand."""
+    number = os.environ.get(ROUND_ENV, "")
+    return int(number) if number.isdecimal() and number != "0" else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from training.benchmarks.driver.protocol.outcome import Reference
+from training.benchmarks.driver.protocol.whole_file import write_whole
 
 SCHEMA_VERSION: Literal[3] = 3
 SHOWN_PROBLEMS = 3
@@ -36,11 +36,11 @@ class CaseBaseline(BaseModel):
 
     def mismatch(self, device: str, conditions: Mapping[str, JsonValue]) -> str:
         """The differences that prevent a comparison of a measurement with this, in words; "" if there are none."""
-        differences = [] if device == self.device else [f"device {device}, there {self.device}"]
+        differences = [] if device == self.device else [f"device {device}, in the baseline {self.device}"]
         for name in dict.fromkeys((*conditions, *self.conditions)):
             mine, known = conditions.get(name), self.conditions.get(name)
             if mine != known:
-                differences.append(f"{name} {mine!r}, there {known!r}")
+                differences.append(f"{name} {mine!r}, in the baseline {known!r}")
         more = len(differences) - SHOWN_PROBLEMS
         return "; ".join(differences[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 
@@ -59,6 +59,16 @@ class Baseline(BaseModel):
         wanted = (name, model, framework)
         return tuple(each for each in self.cases if (each.case, each.model, each.framework) == wanted)
 
+    def counterpart(self, now: CaseBaseline) -> tuple[CaseBaseline | None, tuple[str, ...]]:
+        """The entry that `now` can be compared with; without one, how each entry of the same case differs."""
+        mismatches = []
+        for each in self.of_case(now.case, now.model, now.framework):
+            mismatch = each.mismatch(now.device, now.conditions)
+            if not mismatch:
+                return each, ()
+            mismatches.append(mismatch)
+        return None, tuple(mismatches)
+
 
 def save(cases: Iterable[CaseBaseline], file: Path) -> None:
     """Write a baseline, whole or not at all.
@@ -67,12 +77,9 @@ def save(cases: Iterable[CaseBaseline], file: Path) -> None:
         BaselineError: the file cannot be written.
     """
     text = Baseline(saved_ms=time.time_ns() // 1_000_000, cases=tuple(cases)).model_dump_json(indent=1)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        unfinished.write_text(text + "\n", encoding="utf-8")
-        unfinished.replace(file)
+        write_whole(file, text + "\n")
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise BaselineError(f"{file}: cannot be written: {error}") from error
 
 

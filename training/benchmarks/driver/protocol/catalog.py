@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.config_file import failed_at
 from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
 from training.benchmarks.driver.protocol.outcome import Metric, Outcome
 
@@ -20,6 +21,7 @@ _DRIVER = "driver"  # shared by all benchmarks, not a benchmark itself
 
 # What starts the ranks of a framework, the LAUNCHER in its config.py: torch's agent, or launch.processes.
 LAUNCHERS = ("torchrun", "processes")
+NEEDED = ("Config", "ENTRY_MODULE")  # of a config.py
 PARTS_OF_OUTCOME = tuple(sorted(name for name in vars(Outcome) if not name.startswith("_")))
 
 
@@ -45,13 +47,18 @@ def available() -> list[tuple[str, str]]:
     return sorted(each for each in found if each[0] != _DRIVER)
 
 
+def without_version(framework: str) -> str:
+    """The name of a framework that may have a version: pytorch of pytorch_2.0.1."""
+    return framework.partition("_")[0]
+
+
 def benchmark(model: str, framework: str) -> Benchmark:
     """The benchmark of `model` and `framework`; a framework may have a version, as in pytorch_2.0.1.
 
     Raises:
-        UnknownBenchmarkError: there is no such model or framework, or a half of the benchmark is of another form.
+        UnknownBenchmarkError: there is no such model or framework, or one of its halves fails or is of another form.
     """
-    package = framework.partition("_")[0]
+    package = without_version(framework)
     known = available()
     models = sorted({name for name, _ in known})
     if model not in models:
@@ -59,7 +66,10 @@ def benchmark(model: str, framework: str) -> Benchmark:
     frameworks = [name for owner, name in known if owner == model]
     if package not in frameworks:
         raise UnknownBenchmarkError(_message(f"framework of {model}", framework, frameworks))
-    module = importlib.import_module(f"{_PACKAGE}.{model}.{package}.config")
+    module = _imported(f"{_PACKAGE}.{model}.{package}.config")
+    lacking = [name for name in NEEDED if not hasattr(module, name)]
+    if lacking:
+        raise UnknownBenchmarkError(f"{module.__file__}: lacks {', '.join(lacking)}")
     launcher = getattr(module, "LAUNCHER", LAUNCHERS[0])
     if launcher not in LAUNCHERS:
         raise UnknownBenchmarkError(f"{module.__file__}: LAUNCHER = {launcher!r}; allowed: {', '.join(LAUNCHERS)}")
@@ -73,6 +83,19 @@ def benchmark(model: str, framework: str) -> Benchmark:
     )
 
 
+def _imported(name: str) -> ModuleType:
+    """One half of a benchmark.
+
+    Raises:
+        UnknownBenchmarkError: its code fails; the message names the file and the line.
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        file = _ROOT.parents[1] / f"{name.replace('.', '/')}.py"
+        raise UnknownBenchmarkError(f"{file}: {failed_at(file, error)}: it cannot be imported") from error
+
+
 def _outcome(config: ModuleType, name: str) -> Outcome:
     """OUTCOME of the benchmark's outcome.py; without that file the default one, of the METRICS of its config.py."""
     declared = getattr(config, "METRICS", ())
@@ -80,7 +103,7 @@ def _outcome(config: ModuleType, name: str) -> Outcome:
         if not all(isinstance(metric, Metric) for metric in declared):
             raise UnknownBenchmarkError(f"{config.__file__}: METRICS holds something else than {Metric.__name__}s")
         return DefaultOutcome(declared)
-    module = importlib.import_module(name)
+    module = _imported(name)
     outcome = getattr(module, "OUTCOME", None)
     if declared:
         raise UnknownBenchmarkError(f"{config.__file__}: METRICS has no effect beside {module.__file__}")

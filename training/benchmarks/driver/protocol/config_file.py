@@ -24,12 +24,17 @@ def read_config_file(path: Path) -> dict[str, object]:
         tree = ast.parse(text, filename=str(path))
         exec(compile(tree, str(path), "exec"), namespace)
     except (Exception, SystemExit) as error:
-        line = error.lineno if isinstance(error, SyntaxError) else _last_line(path, error)
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        message = f"line {line}: {type(error).__name__}: {reason}"
-        allowed = f"{message}; allowed: plain Python assignments"
+        allowed = f"{failed_at(path, error)}; allowed: plain Python assignments"
         raise ConfigError([Problem(str(path), "", ABSENT, allowed)]) from error
     return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
+
+
+def failed_at(path: Path, error: BaseException) -> str:
+    """Line of the file `path` where `error` arose, its type and its message."""
+    is_syntax = isinstance(error, SyntaxError) and error.filename == str(path)
+    line = error.lineno if isinstance(error, SyntaxError) and is_syntax else _last_line(path, error)
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"line {line}: {type(error).__name__}: {reason}"
 
 
 def _assigned_names(tree: ast.Module) -> list[str]:

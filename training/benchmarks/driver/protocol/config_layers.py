@@ -91,9 +91,9 @@ def _refusal(chain: list[Path], extended: object) -> Problem | None:
     near = closest(extended.removesuffix(".py"), others) if isinstance(extended, str) else None
     hint = f"; did you mean {near!r}?" if near else ""
     if not isinstance(extended, str) or not _CONFIG_NAME.fullmatch(extended):
-        message = f"is no name of a config file{hint}"
+        message = f"is not the name of a config file{hint}"
     elif path.with_name(f"{extended}.py") in chain:
-        message = f"the chain comes back to itself: {_shown([*chain, path.with_name(extended)])}"
+        message = f"the chain is a cycle: {_shown([*chain, path.with_name(extended)])}"
     elif extended not in others:
         message = f"no file {extended}.py in {path.parent}{hint}"
     elif len(chain) == MOST_FILES:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import JsonValue
 
@@ -91,14 +91,14 @@ def by_name(name: str) -> Metric | None:
     return Metric(name=name, unit=found[0], better=found[1])
 
 
-def is_measured(value: object) -> bool:
-    """Whether it is a number: JSON from a host may contain anything instead."""
+def is_measured(value: object) -> TypeGuard[int | float]:
+    """Whether it is a finite number, in any unit: JSON from a host may contain anything instead."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _values(name: str, rounds: Sequence[MeasuredRound]) -> list[float]:
     values = [each.metrics.get(name) for each in rounds]
-    return [float(value) for value in values if isinstance(value, int | float) and is_measured(value) and value > 0]
+    return [float(value) for value in values if is_measured(value) and value > 0]
 
 
 def reference(values: Sequence[float], metric: Metric) -> Reference:

@@ -1,12 +1,12 @@
 """Record of how the workload ended on one node: `launch` writes node_exit.json, the controller reads it."""
 
-import os
 import signal
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.whole_file import write_whole
 
 NODE_EXIT_FILE = "node_exit.json"
 LOCK_FILE = "workload.lock"
@@ -73,9 +73,7 @@ class NodeExit(BaseModel):
     def write(self, log_dir: Path) -> Path:
         """Write node_exit.json in `log_dir` atomically; returns its path."""
         path = log_dir / NODE_EXIT_FILE
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        write_whole(path, self.model_dump_json(indent=2) + "\n")
         return path
 
     @classmethod

@@ -12,6 +12,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from training.benchmarks.driver.protocol.masking import mask_config
+
 Better = Literal["higher", "lower"]
 
 
@@ -30,6 +32,22 @@ class Metric:
     is_reference: bool = True
 
 
+def declared(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The metrics as a benchmark declares them, the key figure first.
+
+    Raises:
+        ValueError: two have the same name, or several are the key figure.
+    """
+    names = [metric.name for metric in metrics]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    keys = [metric.name for metric in metrics if metric.is_key]
+    if twice:
+        raise ValueError(f"declares {', '.join(twice)} twice; expected each metric once")
+    if len(keys) > 1:
+        raise ValueError(f"declares {', '.join(keys)} as key figures; expected one at most")
+    return tuple(sorted(metrics, key=lambda metric: not metric.is_key))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCase:
     """A case: its name, the JSON of its settings (secrets masked), and its size in hosts and ranks per host."""
@@ -39,15 +57,24 @@ class MeasuredCase:
     nnodes: int
     nproc: int
 
+    @classmethod
+    def masked(cls, name: str, config: Mapping[str, Any], *, nnodes: int, nproc: int) -> MeasuredCase:
+        """The case with the secrets of its settings masked."""
+        return cls(name=name, config=mask_config(config), nnodes=nnodes, nproc=nproc)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredRound:
-    """A round: the value of rank 0's FINISHED and of each STEP_END; `hosts` has the user's host names by node rank."""
+    """A round: the value of rank 0's FINISHED and of each STEP_END; `hosts` has the user's host names by node rank.
+
+    `partial`: what was measured of a round that ended early ("3 of 8 steps"); empty for one that measured everything.
+    """
 
     number: int
     metrics: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     hosts: Mapping[int, str]
+    partial: str = ""
 
 
 class Reference(BaseModel):
@@ -95,10 +122,14 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Every measurement that two sets of references share, the worst first, and sentences on what became worse."""
+    """Every measurement that two sets of references share, the worst first, and sentences on what became worse.
+
+    `remarks` are further sentences, on what is as in the reference or cannot be compared.
+    """
 
     changes: tuple[Change, ...]
     sentences: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

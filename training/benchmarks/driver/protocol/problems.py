@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 WIDTH = 110
+SHOWN_CHARACTERS = 300
 
 
 class Absent(Enum):
@@ -50,6 +51,11 @@ class ConfigError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__(listed(self.problems))
+
+
+def in_brief(error: BaseException) -> str:
+    """Type and message of an exception, cut to SHOWN_CHARACTERS."""
+    return f"{type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -4,13 +4,13 @@ It holds what the logs cannot show: which rank waits in a collective and which h
 stopped, which rank exited first.
 """
 
-import os
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.whole_file import write_whole
 
 RANK_STATES_FILE = "rank_states.json"
 SCHEMA_VERSION = 1
@@ -69,10 +69,7 @@ class NodeRanks(BaseModel):
         Raises:
             OSError: the file cannot be written.
         """
-        path = log_dir / RANK_STATES_FILE
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(self.model_dump_json() + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        write_whole(log_dir / RANK_STATES_FILE, self.model_dump_json() + "\n")
 
     @classmethod
     def read(cls, log_dir: Path) -> Self:

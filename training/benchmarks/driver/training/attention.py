@@ -12,11 +12,12 @@ from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
 
 class Packing(NamedTuple):
-    """Positions of the tokens of a padded batch (batch, seq), for kernels that skip the padding."""
+    """Positions of the tokens of a padded batch (batch, seq), for layers that skip the padding."""
 
     places: Tensor  # (tokens,) int64: indices in the flattened batch
     boundaries: Tensor  # (batch + 1,) int32: sample i has the positions boundaries[i] to boundaries[i + 1]
     longest: int  # no sample has more tokens
+    mask: Tensor  # (batch, 1, 1, seq) bool
 
 
 def packing(is_there: Tensor) -> Packing:
@@ -24,7 +25,33 @@ def packing(is_there: Tensor) -> Packing:
     shape.
     """
     boundaries = nn.functional.pad(is_there.sum(1).cumsum(0), (1, 0)).to(torch.int32)
-    return Packing(is_there.flatten().nonzero().flatten(), boundaries, is_there.shape[1])
+    places = is_there.flatten().nonzero().flatten()
+    return Packing(places, boundaries, is_there.shape[1], is_there[:, None, None, :])
+
+
+def attend_packed(
+    implementation: str, query: Tensor, key: Tensor, value: Tensor, packed: Packing, *, dropout: float = 0.0
+) -> Tensor:
+    """`attend` within each sample of a batch without padding: all tensors have the shape (tokens, heads, head_size).
+
+    flash-attn needs no padding; for the other implementations it is restored around the attention alone.
+    """
+    if implementation == FLASH_ATTENTION:
+        bounds, longest = packed.boundaries, packed.longest
+        found: Tensor = _library().flash_attn_varlen_func(
+            query, key, value, bounds, bounds, longest, longest, dropout_p=dropout
+        )
+        return found
+    batch, seq = packed.mask.shape[0], packed.longest
+    padded = (
+        heads.new_zeros((batch * seq, *heads.shape[1:]))
+        .index_copy(0, packed.places, heads)
+        .view(batch, seq, *heads.shape[1:])
+        .transpose(1, 2)
+        for heads in (query, key, value)
+    )
+    attended = attend(implementation, *padded, mask=packed.mask, dropout=dropout)
+    return attended.transpose(1, 2).flatten(0, 1)[packed.places]
 
 
 def attend(
@@ -33,23 +60,22 @@ def attend(
     key: Tensor,
     value: Tensor,
     *,
-    mask: Tensor | Packing | None = None,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(head_size)) V, with the shape of `query`.
 
     query (batch, heads, seq, head_size); key and value may have fewer heads, each shared by a group of query heads.
-    `mask` is boolean, broadcast to (batch, heads, seq, seq) and True where a query may look; for flash-attn it is a
-    Packing, and the result is 0 for padding. `is_causal` applies a causal mask instead of `mask`. `dropout` is the
+    `mask` is boolean, broadcast to (batch, heads, seq, seq) and True where a query may look; flash-attn takes none
+    (see `attend_packed`). `is_causal` applies a causal mask instead of `mask`. `dropout` is the
     probability with which an attention weight is dropped.
 
     Source: Vaswani et al., "Attention Is All You Need" (2017), equation 1.
     """
     if implementation == FLASH_ATTENTION:
-        assert not isinstance(mask, Tensor), "flash-attn takes no dense mask"
-        return _flash(query, key, value, mask, is_causal, dropout)
-    assert not isinstance(mask, Packing), "a packed batch is flash-attn's"
+        assert mask is None, "flash-attn takes no dense mask"
+        return _flash(query, key, value, is_causal, dropout)
     if implementation == "eager":
         return _eager(query, key, value, mask, is_causal, dropout)
     return nn.functional.scaled_dot_product_attention(
@@ -76,21 +102,10 @@ def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_ca
     return nn.functional.dropout(weights, dropout) @ value
 
 
-def _flash(
-    query: Tensor, key: Tensor, value: Tensor, packed: Packing | None, is_causal: bool, dropout: float
-) -> Tensor:
+def _flash(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, dropout: float) -> Tensor:
     by_token = [heads.transpose(1, 2) for heads in (query, key, value)]  # flash-attn: (batch, seq, heads, head_size)
-    if packed is None:
-        whole: Tensor = _library().flash_attn_func(*by_token, dropout_p=dropout, causal=is_causal)
-        return whole.transpose(1, 2)
-    batch, seq = by_token[0].shape[:2]
-    tokens = [heads.flatten(0, 1)[packed.places] for heads in by_token]
-    bounds, longest = packed.boundaries, packed.longest
-    attended: Tensor = _library().flash_attn_varlen_func(
-        *tokens, bounds, bounds, longest, longest, dropout_p=dropout, causal=is_causal
-    )
-    padded = attended.new_zeros((batch * seq, *attended.shape[1:])).index_copy(0, packed.places, attended)
-    return padded.view(batch, seq, *attended.shape[1:]).transpose(1, 2)
+    whole: Tensor = _library().flash_attn_func(*by_token, dropout_p=dropout, causal=is_causal)
+    return whole.transpose(1, 2)
 
 
 @lru_cache(1)

@@ -11,15 +11,18 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 from torch.serialization import safe_globals
 
 from training.benchmarks.driver.protocol.case_config import ConfigT
+from training.benchmarks.driver.training import hugging_face
+from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
-from training.benchmarks.driver.training.model import BenchmarkModel
+from training.benchmarks.driver.training.model import Batch, BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings import TrainingConfig
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 # Types that DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose
 # functions numpy 1 kept in another module.
@@ -36,34 +39,32 @@ _BESIDE_WEIGHTS: list[Any] = [
 ]
 
 
-class DataError(UnusableSettingsError):
-    """A data file is missing or broken; the message names the file, the mistake and what is expected."""
-
-    def __init__(self, path: Path | str, problem: str | None = None) -> None:
-        # A DataLoader rebuilds its worker's error from the text of its traceback alone.
-        super().__init__(str(path).rpartition("DataError: ")[2].strip() if problem is None else f"{path}: {problem}")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSets:
-    """The training set and the evaluation set of a run."""
+    """The training set and the evaluation set of a run; if the latter is empty, nothing is evaluated.
+
+    `files` are those that they are read from.
+    """
 
     train: SampleSet
     evaluation: SampleSet
+    files: tuple[Path, ...] = ()
 
 
 class TrainingBenchmark(ABC, Generic[ConfigT]):
     """A model, its data and its metric; the trainer provides everything else.
 
     `throughput_unit` is part of the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
-    `attentions` lists the implementations of attention that the model can use, the best first. `step_names` maps
-    additional names in STEP_END, which FlagPerf's readers know, to the metric that they stand for.
+    `attentions` lists the implementations of attention that the model can use, the best first. `step_names` and
+    `final_names` map additional names in STEP_END and FINISHED, which FlagPerf's readers know, to the metric that they
+    stand for.
     """
 
     name: ClassVar[str]
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
     step_names: ClassVar[Mapping[str, str]] = {}
+    final_names: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:
@@ -81,6 +82,12 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
             DataError: a file is missing or broken.
         """
 
+    def work_of(self, config: ConfigT, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Number of tokens and of floating-point operations (forward and backward, as flops_per_sample counts them) of
+        a batch without its padding, both 0-d float64; None: every sample has tokens_per_sample and flops_per_sample.
+        """
+        return None
+
     def weights_of(self, config: ConfigT, state: Any) -> Any:
         """The weights, by this model's names, in what torch.load found in a file; the default unpacks a dict around
         them.
@@ -88,15 +95,22 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
         nested = [state[key] for key in ("module", "model", "state_dict") if isinstance(state.get(key), dict)]
         return nested[0] if nested else state
 
+    def published_facts(self, config: ConfigT) -> Mapping[str, JsonValue]:
+        """What Hugging Face's config.json says of this model with these settings, by the names there; nothing for
+        models without such a form.
+        """
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedTraining:
-    """State before the process group opens: data, the model without storage, initial weights (if any)."""
+    """State before the process group opens: data, the model without storage, initial weights (if any), all files."""
 
     data: DataSets
     model: BenchmarkModel
     kernels: Kernels
     weights: dict[str, Tensor] | None
+    files: tuple[Path, ...] = ()
 
 
 def prepare(
@@ -126,25 +140,61 @@ def prepare(
         data = benchmark.synthetic_data(config)
     with torch.device("meta"):
         model = benchmark.build_model(config.model_copy(update={"attention": kernels.attention.used}))
-    weights = None
+    weights, files = None, data.files
     if config.init_checkpoint is not None:
-        weights = _weights(benchmark, config, model, (data_dir or Path()) / config.init_checkpoint)
-    return PreparedTraining(data=data, model=model, kernels=kernels, weights=weights)
+        path = (data_dir or Path()) / config.init_checkpoint
+        weights = _weights(benchmark, config, model, path)
+        files = (*files, *(hugging_face.files_of(path) if hugging_face.is_hugging_face(path) else [path]))
+    if config.save_weights is not None:
+        hugging_face.refuse_folder(Path(config.save_weights))
+    return PreparedTraining(data=data, model=model, kernels=kernels, weights=weights, files=files)
+
+
+def check_names(benchmark: TrainingBenchmark[Any], config: TrainingConfig, metrics: Mapping[str, float]) -> None:
+    """Check that the first evaluation has found every metric that is used later, in the units of the model.
+
+    Raises:
+        UnusableSettingsError: a target, step_names or final_names names another; the message has those that there are.
+    """
+    used = {f"the target {target}": target.metric for target in config.targets()}
+    if metrics:
+        used |= {f"step_names[{name!r}]": metric for name, metric in benchmark.step_names.items()}
+        used |= {f"final_names[{name!r}]": metric for name, metric in benchmark.final_names.items()}
+    there = ", ".join(sorted(metrics)) or "none: nothing is evaluated"
+    problems = [f"{place} is about {metric!r}" for place, metric in used.items() if metric not in metrics]
+    if problems:
+        raise UnusableSettingsError(f"{'; '.join(problems)}; the metrics of {benchmark.name} are {there}")
+
+
+def checked_parameters(model: BenchmarkModel, config: TrainingConfig) -> int:
+    """The model's number of parameters, shared ones once.
+
+    Raises:
+        UnusableSettingsError: nominal_parameters is of another model.
+    """
+    found, nominal = parameter_count(model), config.nominal_parameters
+    if nominal is not None and not 0.9 < nominal / found < 1.1:
+        raise UnusableSettingsError(
+            f"nominal_parameters = {nominal}: the model has {found}; allowed: None, or within 10 % of these"
+        )
+    return found
 
 
 def _weights(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, model: BenchmarkModel, path: Path
 ) -> dict[str, Tensor]:
     """The file's tensors, after a check of names and shapes."""
-    if not path.is_file():
+    if not path.exists():
         raise DataError(path, "no such file (init_checkpoint)")
     try:
-        state = benchmark.weights_of(config, _saved(path))
+        state = benchmark.weights_of(config, _published(benchmark, config, path))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
         # Torch's message about a class that is not allowed fills a page; only the class matters.
         why = str(error).partition("WeightsUnpickler error: ")[2].partition(". Please")[0] or repr(error)
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {why}") from error
+    except hugging_face.BrokenWeightsError as error:
+        raise DataError(error.path, f"{error} (init_checkpoint)") from error
     wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
     problems = [f"{name} is missing" for name in wanted if name not in found]
     problems += [
@@ -156,6 +206,22 @@ def _weights(
         more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:3])}{more}")
     return {name: found[name] for name in wanted}
+
+
+def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: Path) -> Any:
+    """What a file of torch.save holds, or every tensor of Hugging Face's files, after a look at their config.json."""
+    if not hugging_face.is_hugging_face(path):
+        return _saved(path)
+    mine = benchmark.published_facts(config)
+    theirs = hugging_face.model_facts(path)
+    differing = [
+        f"{name} is {theirs[name]!r}, the case has {value!r}"
+        for name, value in mine.items()
+        if name in theirs and theirs[name] != value
+    ]
+    if differing:
+        raise hugging_face.BrokenWeightsError(path, f"is of another model: {'; '.join(differing)}")
+    return hugging_face.read(path)
 
 
 def _saved(path: Path) -> Any:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from training.benchmarks.driver.training.parallel import ParallelModel
 from training.benchmarks.driver.training.precision import Precision
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SCHEMA_VERSION = 1
 _FACTS = "run.json"

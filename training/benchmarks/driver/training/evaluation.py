@@ -5,7 +5,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.benchmarks.driver.protocol import pulse
-from training.benchmarks.driver.training.loader import EvaluationBatches, SampleSet, loader
+from training.benchmarks.driver.training.loader import SampleSet, loader
+from training.benchmarks.driver.training.micro_batches import EvaluationBatches
 from training.benchmarks.driver.training.model import LOSS
 from training.benchmarks.driver.training.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.precision import Precision

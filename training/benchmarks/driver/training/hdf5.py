@@ -1,22 +1,22 @@
-"""HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not."""
+"""HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not.
+
+Needs no torch.
+"""
 
 import contextlib
 import importlib
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from training.benchmarks.driver.training.benchmark import DataError
-from training.benchmarks.driver.training.loader import Indices, SampleSet
-from training.benchmarks.driver.training.model import Batch
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.micro_batches import Indices, Numbers
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 Array = NDArray[Any]
 
@@ -125,7 +125,7 @@ def check_values(path: Path, key: str, array: Array, limit: int, setting: str = 
         raise DataError(path, f"{key!r} has {array[place]} in row {place[0]}; expected 0 to {limit - 1}{source}")
 
 
-class ShardedSet(SampleSet):
+class Shards(ABC):
     """Samples in several files. An epoch visits the files in random order, and the samples of each in random order.
 
     The first file is read at once, so that mistakes in the values, which usually affect all files, are found early.
@@ -148,31 +148,26 @@ class ShardedSet(SampleSet):
             DataError: the file is missing or broken.
         """
 
-    @abstractmethod
-    def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """The batch of these samples, each given as the content of its file and its index there; tensors of shape
-        (len(rows), ...).
-        """
-
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, indices: Indices) -> Batch:
+    def rows(self, indices: Indices) -> list[tuple[dict[str, Array], int]]:
+        """The samples of these indices, shape (n,): n pairs of the content of a file and the index in it."""
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         # Shard by shard, so that a batch that spans several loads each once.
         rows: dict[int, tuple[dict[str, Array], int]] = {}
         for place in np.argsort(shards, kind="stable").tolist():
             shard = int(shards[place])
             rows[place] = (self._shard(shard), int(indices[place] - self._starts[shard]))
-        return self.batch([rows[place] for place in range(len(indices))])
+        return [rows[place] for place in range(len(indices))]
 
-    def order(self, generator: torch.Generator) -> Tensor:
-        """See SampleSet."""
+    def shuffled(self, permutation: Callable[[int], Numbers]) -> Numbers:
+        """The numbers of all samples, shape (len,), file by file; `permutation` draws one of 0 to n - 1."""
         parts = []
-        for shard in torch.randperm(len(self._paths), generator=generator).tolist():
+        for shard in permutation(len(self._paths)).tolist():
             begin, end = int(self._starts[shard]), int(self._starts[shard + 1])
-            parts.append(begin + torch.randperm(end - begin, generator=generator))
-        return torch.cat(parts)
+            parts.append(begin + permutation(end - begin))
+        return np.concatenate(parts)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for a worker process: everything except the shards in memory."""

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _HALF = ("bf16", "fp16")
 _FLASH_CAPABILITY = (8, 0)

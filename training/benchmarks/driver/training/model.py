@@ -1,7 +1,6 @@
 """Defines the interface of a model: an nn.Module that computes its own loss and metrics, block by block."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ class BenchmarkModel(nn.Module):
     (sum, count) of this batch, float32, shape (2,): the metric is the sum of all sums over the sum of all counts.
     """
 
-    init_std: ClassVar[float] = 0.02
+    init_std: float = 0.02
 
     def __init__(self) -> None:
         super().__init__()

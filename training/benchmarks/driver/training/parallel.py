@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -16,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,11 +137,3 @@ def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mappi
         else:
             parameter.copy_(whole)
     model.make_constants(device)
-
-
-def average(values: Tensor) -> Tensor:
-    """Replace `values`, of any shape, by the mean over all ranks, in place."""
-    if dist.get_world_size() == 1:
-        return values
-    dist.all_reduce(values)
-    return values.div_(dist.get_world_size())

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 from training.benchmarks.driver.protocol.case_config import CaseConfig
 
 FLASH_ATTENTION = "flash_attention_2"
+PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
+PROFILED_STEPS = "21..25"
+_LONGEST = 1000  # range of steps or ranks
 
 
 class TrainingConfig(CaseConfig):
@@ -25,6 +28,7 @@ class TrainingConfig(CaseConfig):
     data: Literal["synthetic", "files"] = Field("files", description="data made on the fly, or read from data_dir")
     train_samples: int = Field(4096, ge=1, description="samples of the synthetic training set")
     eval_samples: int = Field(512, ge=1, description="samples of the synthetic evaluation set")
+    identify_data: bool = Field(True, description="whether the sha256 of every file that is read is recorded")
     num_workers: int = Field(0, ge=0, description="processes that load data for each rank; 0: the rank itself")
 
     train_batch_size: int = Field(8, ge=1, description="samples of a micro-batch on each device")
@@ -36,6 +40,7 @@ class TrainingConfig(CaseConfig):
     eval_interval_samples: int | None = Field(
         None, ge=1, description="samples between two evaluations; None: only at the end"
     )
+    vary_seed: bool = Field(False, description="whether round n takes seed + n - 1, for a reference of several seeds")
     eval_start_samples: int = Field(0, ge=0, description="samples before the first evaluation")
     log_freq: int = Field(10, ge=1, description="steps between two logged steps")
 
@@ -46,10 +51,12 @@ class TrainingConfig(CaseConfig):
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     max_grad_norm: float | None = Field(None, gt=0, description="gradients are scaled down to this norm; None: never")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="shape after the warm-up")
+    lr_schedule: Literal[
+        "constant", "linear", "cosine", "flagperf_bert", "flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm"
+    ] = Field("linear", description="shape after the warm-up; flagperf_*: FlagPerf's formulas for these models")
     warmup: float = Field(0.0, ge=0, lt=1, description="fraction of lr_decay_steps in which the rate rises from 0")
     lr_decay_steps: int | None = Field(
-        None, ge=1, description="steps until the lowest rate; None: all steps of the run"
+        None, ge=1, description="steps until the lowest rate; None: all of the run (flagperf_*: max_steps)"
     )
     min_lr_ratio: float = Field(0.0, ge=0, le=1, description="lowest rate / learning_rate")
 
@@ -69,13 +76,29 @@ class TrainingConfig(CaseConfig):
     compile_backend: str | None = Field(None, description="torch.compile backend of each block; None: not compiled")
 
     init_checkpoint: str | None = Field(
-        None, description="file with the weights to start from; relative paths are in data_dir"
+        None, description="file or folder with the weights to start from; relative paths are in data_dir"
+    )
+    save_weights: str | None = Field(
+        None, description="folder for the weights after the last step, as Hugging Face's safetensors; rank 0 writes it"
     )
     checkpoint_dir: str | None = Field(
         None, description="folder for checkpoints; all ranks must see the same (a shared file system on several nodes)"
     )
     checkpoint_interval_steps: int | None = Field(None, ge=1, description="steps between two checkpoints")
     resume: bool = Field(False, description="whether to continue from the last checkpoint in checkpoint_dir, if any")
+    nominal_parameters: int | None = Field(
+        None, ge=1, description="parameters by which mfu_6n counts, within 10 % of the model's; None: the model's"
+    )
+    warmup_steps: int | None = Field(
+        None, ge=0, description="steps before the steady state is measured; None: until the step time has settled"
+    )
+    profile: Literal["phases", "trace"] | None = Field(
+        None, description="of chosen steps: seconds by phase, or a trace of torch.profiler with a memory snapshot"
+    )
+    profile_steps: int | str | None = Field(
+        None, description=f"steps that are profiled, as 5 or '5..9 20..24'; None: {PROFILED_STEPS}"
+    )
+    profile_ranks: int | str | None = Field(None, description="ranks that are profiled, as 8 or '0..7 16'; None: 0")
     peak_tflops: float | None = Field(
         None, gt=0, description="peak of one device for MFU; None: the datasheet's, where the device is known"
     )
@@ -84,6 +107,26 @@ class TrainingConfig(CaseConfig):
     def _has_an_end(self) -> Self:
         if self.max_steps is None and self.max_samples is None and self.max_epochs is None:
             raise ValueError("the run has no end; allowed: one of max_steps, max_samples, max_epochs at least")
+        return self
+
+    @model_validator(mode="after")
+    def _steps_follow_the_warmup(self) -> Self:
+        if self.warmup_steps is not None and self.max_steps is not None and self.warmup_steps >= self.max_steps:
+            raise ValueError(f"warmup_steps = {self.warmup_steps}; allowed: below max_steps = {self.max_steps}")
+        return self
+
+    @model_validator(mode="after")
+    def _profile_fits(self) -> Self:
+        for key in ("profile_steps", "profile_ranks"):
+            text = getattr(self, key)
+            if text is None:
+                continue
+            if self.profile is None:
+                raise ValueError(f"{key} = {text!r} has no effect without profile")
+            try:
+                numbers_of(text, least=0 if key == "profile_ranks" else 1)
+            except ValueError as error:
+                raise ValueError(f"{key} = {text!r}: {error}") from None
         return self
 
     @model_validator(mode="after")
@@ -121,9 +164,21 @@ class TrainingConfig(CaseConfig):
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:
-        if self.lr_schedule == "constant" and self.min_lr_ratio:
-            raise ValueError("min_lr_ratio has no effect with lr_schedule = 'constant'; allowed: 0")
+        if self.min_lr_ratio and self.lr_schedule not in ("linear", "cosine", "flagperf_glm"):
+            raise ValueError(f"min_lr_ratio has no effect with lr_schedule = {self.lr_schedule!r}; allowed: 0")
         return self
+
+    def of_round(self, number: int) -> Self:
+        """The settings of a round, counted from 1."""
+        return self.model_copy(update={"seed": self.seed + number - 1}) if self.vary_seed else self
+
+    def profiled_steps(self) -> tuple[int, ...]:
+        """The steps that `profile` is about, from 1."""
+        return numbers_of(PROFILED_STEPS if self.profile_steps is None else self.profile_steps, least=1)
+
+    def profiled_ranks(self) -> tuple[int, ...]:
+        """The global ranks that `profile` is about."""
+        return numbers_of(0 if self.profile_ranks is None else self.profile_ranks, least=0)
 
     def targets(self) -> tuple["Target", ...]:
         """Bounds that an evaluation must reach for the run to have converged; without any the run measures speed
@@ -165,6 +220,25 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+def numbers_of(text: int | str, *, least: int) -> tuple[int, ...]:
+    """The numbers that a number or a text such as "5..9 20" names, in order.
+
+    Raises:
+        ValueError: it is no such text, or a number is below `least`.
+    """
+    found: set[int] = set()
+    for part in str(text).split() or [""]:
+        first, dots, last = part.partition("..")
+        ends = (first, last) if dots else (first, first)
+        if not all(end.isascii() and end.isdigit() for end in ends):
+            raise ValueError(f"{part!r} is no number; allowed: numbers and ranges, as in '5..9 20'")
+        begin, end = map(int, ends)
+        if not least <= begin <= end < begin + _LONGEST:
+            raise ValueError(f"{part!r}; allowed: from {least} on, ascending, up to {_LONGEST} numbers")
+        found.update(range(begin, end + 1))
+    return tuple(sorted(found))
 
 
 def transformer_flops(

@@ -1,47 +1,17 @@
 """Opens and closes torch.distributed's process group for every workload."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.launch.rank_watch import stamp
 from training.benchmarks.driver.protocol import pulse
-
-
-class ProcessGroupError(Exception):
-    """The process group cannot be opened here; the message says what is missing."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
-    """This process's place among all processes, as torchrun sets it in the environment."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    nnodes: int
-
-    @classmethod
-    def from_environment(cls) -> Self:
-        """The placement in torchrun's environment variables.
-
-        Raises:
-            ProcessGroupError: a variable is missing or no number.
-        """
-        return cls(
-            rank=_number("RANK"),
-            world_size=_number("WORLD_SIZE"),
-            local_rank=_number("LOCAL_RANK"),
-            local_world_size=_number("LOCAL_WORLD_SIZE"),
-            nnodes=_number("GROUP_WORLD_SIZE"),
-        )
+from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +21,18 @@ class ProcessGroup:
     placement: Placement
     device: torch.device
     backend: str
+
+    def gathered(self, value: Any) -> list[Any]:
+        """See Peers."""
+        every: list[Any] = [None] * self.placement.world_size
+        dist.all_gather_object(every, value)
+        return every
+
+    def all_true(self, value: bool) -> bool:
+        """See Peers."""
+        found = torch.tensor(int(value), device=self.device)
+        dist.all_reduce(found, op=dist.ReduceOp.MIN)
+        return bool(found)
 
 
 def default_backend() -> str:
@@ -115,13 +97,19 @@ def init(
             dist.destroy_process_group()
         raise
     pulse.leave(0)
+    _leave_store(place, timedelta(seconds=timeout_s))
     dist.destroy_process_group()
 
 
-def _number(name: str) -> int:
-    text = os.environ.get(name)
-    if text is None:
-        raise ProcessGroupError(f"{name} is not set: start the workload with torchrun or driver.launch")
-    if not text.isdecimal():
-        raise ProcessGroupError(f"{name}={text!r} is not a number; torchrun sets it")
-    return int(text)
+def _leave_store(place: Placement, timeout: timedelta) -> None:
+    """Keep rank 0, whose process may serve the job's store, until the others need it no more.
+
+    What rank 0 stored last would else be lost: a value is stored without an answer, and read later.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    if place.rank != 0:
+        store.set(f"left/{place.rank}", b"")
+        return
+    # A rank that failed never says so: its launcher ends this one.
+    with contextlib.suppress(dist.DistStoreError):
+        store.wait([f"left/{rank}" for rank in range(1, place.world_size)], timeout)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NoReturn
+from typing import Generic
 
 import torch
 
@@ -18,13 +18,9 @@ from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.workload import process_group
-from training.benchmarks.driver.workload.process_group import Placement, ProcessGroup, ProcessGroupError
-
-USAGE_EXIT_CODE = 2
-
-
-class UnusableSettingsError(Exception):
-    """Settings are valid but cannot be run here; the message names them. Workloads fail with it."""
+from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name, leave
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +55,7 @@ def open_run(
         backend = config.backend or _backend_of(arguments.vendor)
         device = process_group.device_for(backend, placement.local_rank)
     except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
-        _leave(model, error)
+        leave(model, error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)
     info = SubmitInfo(
@@ -79,18 +75,13 @@ def open_run(
         try:
             before_devices(config, logger, arguments.data_dir)
         except UnusableSettingsError as error:
-            _leave(model, error)
+            leave(model, error)
     logger.log(Event.INIT_START)
     with process_group.init(backend, timeout_s=config.timeout_s, device=device, placement=placement) as group:
         try:
             yield WorkloadContext(config=config, logger=logger, group=group, data_dir=arguments.data_dir)
         except UnusableSettingsError as error:
-            _leave(model, error)
-
-
-def _leave(model: str, error: Exception) -> NoReturn:
-    sys.stderr.write(f"{model}: {error}\n")
-    raise SystemExit(USAGE_EXIT_CODE) from error
+            leave(model, error)
 
 
 def _backend_of(vendor: str | None) -> str:
@@ -104,18 +95,8 @@ def _surroundings(device: torch.device, data_dir: Path | None) -> dict[str, obje
         "data_dir": None if data_dir is None else str(data_dir),
     }
     if device.type != "cuda":
-        facts["device_name"] = _cpu_name(Path("/proc/cpuinfo"))
+        facts["device_name"] = cpu_name(Path("/proc/cpuinfo"))
     else:
         facts["device_name"] = torch.cuda.get_device_name(device)
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return facts
-
-
-def _cpu_name(cpuinfo: Path) -> str:
-    """The processor's name as its maker has it; the architecture where the kernel tells none, as on ARM."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
-    return names[0] if names and names[0] else platform.machine()

@@ -11,16 +11,18 @@ target_accuracy = 0.8
 max_samples = 5553080
 # FlagPerf writes it as 600 * 8 * 4.
 eval_interval_samples = 19200
+seed = 10483
 
 optimizer = "adamw"
 learning_rate = 1e-5
 weight_decay = 0.1
 max_grad_norm = 1.0
+lr_schedule = "flagperf_glm"
 warmup = 0.1
 lr_decay_steps = 4338
 min_lr_ratio = 0.1
 
-# 8 samples a step on each device, 16 where there is one device alone.
+# 8 samples per step on each device, 16 where there is one device alone.
 train_batch_size = 8
 eval_batch_size = 8
 num_workers = 4

@@ -6,17 +6,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.training.hdf5 import Array, ShardedSet, check_values, dense, opened, shape_of
+from training.benchmarks.driver.training.benchmark import DataSets
+from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.hdf5 import Array, check_values, dense, opened, shape_of
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.sharded_set import ShardedSet
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.glm.pytorch.config import SPECIAL_TOKENS, Config
 
 _MASK, _BEGIN = 1, 2
 _OF_TEXT = ("text", "target", "logit_mask")
-_RANGES = ("choice_start_end", "answer_start_end")
-_ALL = (*_OF_TEXT, "position", "mask", *_RANGES, "answer_idx")
+_OF_EVALUATION = ("answer_start_end", "answer_idx")
+_ALL = (*_OF_TEXT, "position", "mask", "choice_start_end", *_OF_EVALUATION)
 
 
 class GlmFiles(ShardedSet):
@@ -27,22 +29,26 @@ class GlmFiles(ShardedSet):
     choice_start_end and answer_start_end [questions, 2]: ranges in the choices and in answer_idx [1, answers], the
     indices of right choices, counted within their question.
 
-    A training set takes `num_choices` of each question, its right one first; evaluation takes all.
+    A training set takes `num_choices` of each question, its right one first, and reads neither answer_start_end nor
+    answer_idx; evaluation takes all choices.
     """
 
     def __init__(self, paths: Sequence[Path], config: Config, *, is_training: bool) -> None:
         self._config = config
         self._is_training = is_training
+        self._keys = tuple(key for key in _ALL if not is_training or key not in _OF_EVALUATION)
         super().__init__(paths, [self._check(path) for path in paths])
 
     def _check(self, path: Path) -> int:
         """Number of questions of a file, from its headers."""
         with opened(path) as file:
-            shapes = {key: shape_of(path, file, key) for key in _ALL}
+            shapes = {key: shape_of(path, file, key) for key in self._keys}
         questions, choices = shapes["choice_start_end"][0], shapes["text"][0]
         length = self._config.max_seq_length
-        expected = dict.fromkeys(_OF_TEXT, (choices, length)) | dict.fromkeys(_RANGES, (questions, 2))
+        expected = dict.fromkeys(_OF_TEXT, (choices, length)) | {"choice_start_end": (questions, 2)}
         expected |= {"position": (2 * choices, length), "mask": (1, choices)}
+        if not self._is_training:
+            expected["answer_start_end"] = (questions, 2)
         for key, shape in expected.items():
             if shapes[key] != shape:
                 raise DataError(path, f"{key!r} has the shape {list(shapes[key])}; expected {list(shape)}")
@@ -53,8 +59,8 @@ class GlmFiles(ShardedSet):
     def load(self, path: Path) -> dict[str, Array]:
         """See ShardedSet."""
         with opened(path) as file:
-            arrays = {key: dense(path, file, key) for key in _ALL}
-        arrays["mask"], arrays["answer_idx"] = arrays["mask"].ravel(), arrays["answer_idx"].ravel()
+            arrays = {key: dense(path, file, key) for key in self._keys}
+        arrays |= {key: arrays[key].ravel() for key in ("mask", "answer_idx") if key in arrays}
         self._check_values(path, arrays)
         return arrays
 
@@ -67,14 +73,16 @@ class GlmFiles(ShardedSet):
         )
         check_values(path, "mask", arrays["mask"], config.max_seq_length + 1, "max_seq_length")
         check_values(path, "choice_start_end", arrays["choice_start_end"], len(arrays["text"]) + 1)
-        check_values(path, "answer_start_end", arrays["answer_start_end"], len(arrays["answer_idx"]) + 1)
-        for key in _RANGES:
-            empty = np.flatnonzero(arrays[key][:, 0] >= arrays[key][:, 1])
-            if len(empty):
-                raise DataError(path, f"{key!r} has an empty range in row {empty[0]}")
+        _check_ranges(path, "choice_start_end", arrays["choice_start_end"])
         unanswered = np.flatnonzero(~(arrays["logit_mask"] != 0).any(axis=1))
         if len(unanswered):
             raise DataError(path, f"'logit_mask' marks no token in row {unanswered[0]}; expected those of an answer")
+        if not self._is_training:
+            self._check_answers(path, arrays)
+
+    def _check_answers(self, path: Path, arrays: dict[str, Array]) -> None:
+        check_values(path, "answer_start_end", arrays["answer_start_end"], len(arrays["answer_idx"]) + 1)
+        _check_ranges(path, "answer_start_end", arrays["answer_start_end"])
         choices = arrays["choice_start_end"].astype(np.int64)
         for question, (begin, end) in enumerate(arrays["answer_start_end"].astype(np.int64)):
             right, count = arrays["answer_idx"][begin:end], choices[question, 1] - choices[question, 0]
@@ -105,6 +113,12 @@ class GlmFiles(ShardedSet):
             "choice_mask": is_there,
             "is_right": is_right[chosen] & is_there,
         }
+
+
+def _check_ranges(path: Path, key: str, ranges: Array) -> None:
+    empty = np.flatnonzero(ranges[:, 0] >= ranges[:, 1])
+    if len(empty):
+        raise DataError(path, f"{key!r} has an empty range in row {empty[0]}")
 
 
 def _resized(count: int, wanted: int) -> tuple[Array, Array]:
@@ -153,13 +167,14 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
     Raises:
         DataError: a file is missing or broken.
     """
-    found = []
+    found, files = [], []
     for key, pattern in (("train_files", config.train_files), ("eval_files", config.eval_files)):
         paths = sorted(data_dir.glob(pattern))
         if not paths:
             raise DataError(data_dir / pattern, f"no such file; expected HDF5 ({key})")
+        files += paths
         found.append(GlmFiles(paths, config, is_training=key == "train_files"))
-    return DataSets(train=found[0], evaluation=found[1])
+    return DataSets(train=found[0], evaluation=found[1], files=tuple(files))
 
 
 def synthetic(config: Config) -> DataSets:

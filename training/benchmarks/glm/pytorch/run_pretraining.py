@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
-from training.benchmarks.driver.training.trainer import run_training
+from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.glm.pytorch import data
 from training.benchmarks.glm.pytorch.config import Config
 from training.benchmarks.glm.pytorch.model import Glm

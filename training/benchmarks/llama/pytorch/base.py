@@ -6,10 +6,17 @@ config/config_A100x1x8.py beside it (8 x A100).
 """
 
 max_epochs = 1
+# By which FlagPerf counts its MFU.
+nominal_parameters = 7_000_000_000
+# 100 million tokens of OpenWebText, as FlagPerf's preprocessing writes them; nothing is evaluated.
+train_file = "openwebtext_llama2_100M.npy"
+eval_file = None
 
 # Touvron et al. 2023 (arXiv 2307.09288), section 2.2: AdamW, betas 0.9 and 0.95, eps 1e-5, decay 0.1, clipping at 1.
 optimizer = "adamw"
 learning_rate = 1e-5
+# There is no schedule: the rate stays.
+lr_schedule = "constant"
 weight_decay = 0.1
 beta1 = 0.9
 beta2 = 0.95

@@ -21,12 +21,13 @@ class Config(TrainingConfig):
     seq_length: int = Field(4096, ge=2, description="tokens of a sample")
     norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10000.0, gt=0, description="base of the rotary embedding's wavelengths")
+    init_std: float = Field(0.02, gt=0, description="standard deviation of the first weights of matrices")
     tensor_parallel_size: int = Field(1, ge=1, description="ranks that share each layer")
     sequence_parallel: bool = Field(False, description="whether these ranks share the sequence between layers, too")
     synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
     synthetic_noise: float = Field(0.03, ge=0, le=1, description="part of the synthetic data's tokens that are random")
     train_file: str = Field("train.npy", description="training tokens in data_dir: one array of integers")
-    eval_file: str = Field("eval.npy", description="evaluation tokens in data_dir")
+    eval_file: str | None = Field("eval.npy", description="evaluation tokens in data_dir; None: nothing is evaluated")
     target_loss: float | None = Field(None, gt=0, description="evaluation loss to reach; None: speed is measured alone")
 
     beta2: float = Field(0.95, ge=0, lt=1, description="decay of the second moment")
@@ -61,6 +62,14 @@ class Config(TrainingConfig):
             raise ValueError(
                 f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size = {self.vocab_size}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_evaluated_has_data(self) -> Self:
+        if self.eval_file is None and self.data == "files":
+            for key in ("target_loss", "eval_interval_samples"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} = {getattr(self, key)} needs an evaluation; eval_file is None")
         return self
 
     def targets(self) -> tuple[Target, ...]:

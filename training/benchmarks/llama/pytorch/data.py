@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training.benchmarks.driver.training.benchmark import DataError, DataSets
-from training.benchmarks.driver.training.loader import Indices, SampleSet, TensorSet
+from training.benchmarks.driver.training.benchmark import DataSets
+from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.loader import NoSamples, SampleSet, TensorSet
+from training.benchmarks.driver.training.micro_batches import Indices
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.synthetic import Chain, generators
 from training.benchmarks.llama.pytorch.config import Config
@@ -73,16 +75,17 @@ def _open(path: Path) -> NDArray[np.integer[Any]]:
 
 
 def open_files(config: Config, data_dir: Path) -> DataSets:
-    """The two token files of `data_dir`.
+    """The token files of `data_dir`: those of the training and, if there is one, of the evaluation.
 
     Raises:
         DataError: a file is missing or broken.
     """
     train, evaluation = (
-        TokenFile(data_dir / name, config.seq_length, config.vocab_size)
+        NoSamples() if name is None else TokenFile(data_dir / name, config.seq_length, config.vocab_size)
         for name in (config.train_file, config.eval_file)
     )
-    return DataSets(train=train, evaluation=evaluation)
+    names = (config.train_file, config.eval_file)
+    return DataSets(train=train, evaluation=evaluation, files=tuple(data_dir / name for name in names if name))
 
 
 def synthetic(config: Config) -> DataSets:

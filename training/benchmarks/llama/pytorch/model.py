@@ -98,6 +98,7 @@ class Llama(BenchmarkModel):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        self.init_std = config.init_std
         self.model = LlamaDecoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 

@@ -23,6 +23,9 @@ warmup = 0.02
 log_freq = 50
 # Instead of base.py's values, which are for the published size.
 init_checkpoint = None
+unpad = False
+synthetic_lengths = "full"
+lr_schedule = "linear"
 max_samples = None
 gradient_accumulation_steps = 1
 max_grad_norm = None

@@ -20,6 +20,7 @@ weight_decay = 0.01
 warmup = 0.02
 # Instead of base.py's values, which are for the published size.
 init_checkpoint = None
+lr_schedule = "linear"
 max_samples = None
 lr_decay_steps = None
 precision = "fp32"

@@ -19,6 +19,8 @@ min_lr_ratio = 0.1
 target_loss = 0.6
 # Instead of base.py's values, which are for the published size.
 max_epochs = None
+nominal_parameters = None
+lr_schedule = "linear"
 eps = 1e-8
 precision = "fp32"
 strategy = "ddp"

@@ -1,2 +1,2 @@
 # BERT-Large on A100, two hosts, eight GPUs each.
-# The published values, unchanged.
+max_steps = 20000

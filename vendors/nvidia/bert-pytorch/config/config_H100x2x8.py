@@ -1,2 +1,3 @@
 # BERT-Large on H100, two hosts, eight GPUs each.
 extends = "config_H100x1x8"
+max_steps = 20000

@@ -1,3 +1,3 @@
 # CPM-1-medium on A100, one host, one GPU.
-# The rate of FlagPerf's _base.py.
-learning_rate = 1e-4
+max_steps = 3000
+max_samples = 439126000

@@ -1,3 +1,4 @@
 # GLM-Large on H100, one host, one GPU.
-# 16 samples a step in micro-batches that fit into its memory.
+# 16 samples per step in micro-batches that fit into its memory.
 gradient_accumulation_steps = 2
+max_samples = 24135

@@ -10,6 +10,7 @@ eval_samples = 16
 synthetic_tokens = 1000
 max_steps = 100
 max_epochs = None
+nominal_parameters = None
 train_batch_size = 2
 eval_batch_size = 2
 strategy = "ddp"

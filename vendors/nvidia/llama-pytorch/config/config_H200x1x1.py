@@ -1,5 +1,5 @@
 # LLaMA-2 7B on H200, one host, one GPU: 100 steps on data made on the fly.
-# 16 bytes a parameter leave room for one sample.
+# 16 bytes per parameter leave room for one sample.
 data = "synthetic"
 train_samples = 1024
 eval_samples = 16

@@ -87,4 +87,4 @@ time.sleep(1000)
 def test_a_record_that_does_not_tell_leaves_fused_empty(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / NODE_EXIT_FILE).write_text(text)
-    assert sysinfo.fused(tmp_path) == {}
+    assert sysinfo.launched(tmp_path).fused == {}

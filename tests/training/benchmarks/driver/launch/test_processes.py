@@ -29,6 +29,13 @@ def options() -> list[str]:
     return ["--launcher", "processes", "--nproc_per_node", "2", "--master_port", str(port)]
 
 
+def test_what_rank_0_stores_last_is_read_by_ranks_that_are_late(tmp_path: Path) -> None:
+    """Its process serves the store of plain processes."""
+    code, _ = run(tmp_path, options(), ["tests.training.benchmarks.driver.launch.parting_workload"])
+    found = [path.read_text() for path in tmp_path.rglob("*rank1*") if path.is_file()]
+    assert code == 0 and any("rank 1 read words" in text for text in found), found
+
+
 @pytest.mark.parametrize(
     ("how", "exit_code", "name"),
     [("exit", 7, None), ("kill", None, "SIGKILL"), ("raise", 1, None), ("text", 1, None)],

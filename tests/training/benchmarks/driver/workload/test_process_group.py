@@ -9,8 +9,10 @@ from pydantic import JsonValue
 from tests.training.benchmarks.driver.launch.launching import ALONE
 from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
-from training.benchmarks.driver.workload.process_group import Placement, ProcessGroupError, device_for, init
-from training.benchmarks.driver.workload.run_context import UnusableSettingsError, open_run
+from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
+from training.benchmarks.driver.workload.process_group import device_for, init
+from training.benchmarks.driver.workload.run_context import open_run
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 class Config(CaseConfig):

@@ -45,7 +45,8 @@ class Metadata(BaseModel):
 
 
 class PerfLogRecord(BaseModel):
-    """One line. `value` is any JSON; `step` and `other` occur only in FlagPerf's own logs. Further keys are kept.
+    """One line. `value` is any JSON; as in FlagPerf's logs STEP_BEGIN of a training has `step`, INIT_END a sentence in
+    `other`. Further keys are kept.
 
     JSON has no NaN and no infinities: such numbers become the strings "NaN", "Infinity" and "-Infinity", which float()
     turns back into numbers.

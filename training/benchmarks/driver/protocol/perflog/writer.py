@@ -27,8 +27,10 @@ class PerfLogger:
         self._stream = stream
         self._lock = threading.Lock()
 
-    def log(self, event: Event, value: object = None) -> None:
+    def log(self, event: Event, value: object = None, *, step: int | None = None, other: str | None = None) -> None:
         """Write one line, whole and at once, stamped with the caller's file and line.
+
+        `step` (from 1) and `other` stand beside the value, where FlagPerf's logs have them.
 
         Raises:
             PerfLogError: `value` is no JSON; nothing is written then.
@@ -40,7 +42,7 @@ class PerfLogger:
             "time_ms": time.time_ns() // 1_000_000,
             "rank": self.rank,
         }
-        line = _format(event, value, {}, metadata) + "\n"
+        line = _format(event, value, {"step": step, "other": other}, metadata) + "\n"
         with self._lock:
             write_line(self._stream or sys.stdout, line)
             note_event(event.value)

@@ -1,0 +1,83 @@
+"""Hashes of data files: each file is read once on a host, and again when its size or time of change differs."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from training.benchmarks.driver.training import data_identity
+from training.benchmarks.driver.training.file_hashes import HashCache, Hashing
+
+
+def _found(files: list[Path], folder: Path | None) -> tuple[dict[Path, str], int]:
+    """The hashes, and how many bytes were read for them."""
+    hashing = Hashing(files, HashCache(folder))
+    digests, problems = hashing.result()
+    assert problems == [] and hashing.is_done()
+    return digests, hashing.read_bytes
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
+    file, cache = tmp_path / "train.npy", tmp_path / "cache"
+    cache.mkdir()
+    file.write_bytes(b"x" * 1000)
+    os.utime(file, ns=(10**18, 10**18))
+    assert _found([file], cache) == ({file: hashlib.sha256(b"x" * 1000).hexdigest()}, 1000)
+    assert _found([file], cache) == ({file: hashlib.sha256(b"x" * 1000).hexdigest()}, 0)
+    assert _found([file], None)[1] == 1000, "without a folder nothing is remembered"
+    file.write_bytes(b"y" * 1000)
+    os.utime(file, ns=(10**18, 10**18 + 1))
+    assert _found([file], cache) == ({file: hashlib.sha256(b"y" * 1000).hexdigest()}, 1000)
+    other = tmp_path / "other"
+    other.write_bytes(b"z")
+    assert _found([file, other], cache)[1] == 1
+
+
+def test_a_broken_or_unwritable_cache_costs_the_reading_alone(tmp_path: Path) -> None:
+    file, cache = tmp_path / "train.npy", tmp_path / "cache"
+    cache.mkdir()
+    file.write_bytes(b"x")
+    _found([file], cache)
+    (kept,) = cache.iterdir()
+    kept.write_text("{")
+    assert _found([file], cache)[1] == 1
+    assert _found([file], cache)[1] == 0, "it is written anew"
+    assert _found([file], tmp_path / "none")[1] == 1
+
+
+def test_what_two_runs_learn_at_the_same_time_is_kept(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for file in (first, second):
+        file.write_bytes(b"x")
+    caches = HashCache(tmp_path), HashCache(tmp_path)
+    caches[0].remember({first: "1"})
+    caches[1].remember({second: "2"})
+    both = HashCache(tmp_path)
+    assert (both.find(first), both.find(second)) == ("1", "2")
+
+
+def test_files_of_earlier_boots_are_removed(tmp_path: Path) -> None:
+    old = tmp_path / "1b4e28ba.json"
+    old.write_text("{}")
+    os.utime(old, (1, 1))
+    file = tmp_path / "a"
+    file.write_bytes(b"x")
+    HashCache(tmp_path).remember({file: "1"})
+    assert not old.exists() and len(list(tmp_path.glob("*.json"))) == 1
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    hashing = Hashing([tmp_path / "folder"], HashCache(None))
+    assert hashing.result() == ({}, [f"{tmp_path}/folder: cannot be read: Is a directory"])
+
+
+@pytest.mark.parametrize(("kind", "remote"), [("nfs4", True), ("lustre", True), ("ext4", False), ("overlay", False)])
+def test_a_file_system_is_known_by_its_mount(
+    kind: str, remote: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path.stat().st_dev
+    mounts = f"36 35 {os.major(device)}:{os.minor(device)} / /data rw - {kind} server:/data rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
+    assert data_identity._is_remote(tmp_path) == remote

@@ -1,0 +1,148 @@
+"""Computes the sha256 of data files, and remembers it on the host by each file's size, time of change and inode."""
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from training.benchmarks.driver.protocol.arguments import CACHE_ENV
+
+MAX_REMEMBERED = 200_000
+_KEPT_SECONDS = 90 * 86400
+_CHUNK = 8 << 20
+_THREADS = 4
+
+
+class _Remembered(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = 1
+    sha256: dict[str, str]
+
+
+class HashCache:
+    """The hashes of this host's files since its boot; a file that was changed in place without a new time of change and
+    size keeps its old one. Without a folder nothing is remembered.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / f"{_boot_id()}.json"
+        self._known = self._read()
+
+    def find(self, path: Path) -> str | None:
+        """The remembered sha256 of the file, in hex."""
+        return self._known.get(_key(path))
+
+    def remember(self, found: dict[Path, str]) -> None:
+        """Keep these hashes, and those that others have kept meanwhile; a folder that cannot be written is no error."""
+        if self._path is None or not found:
+            return
+        known = self._read() | {_key(path): digest for path, digest in found.items()}
+        text = _Remembered(sha256=dict([*known.items()][-MAX_REMEMBERED:])).model_dump_json()
+        unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(self._path)
+            self._forget_old()
+
+    def _read(self) -> dict[str, str]:
+        if self._path is None:
+            return {}
+        try:
+            return _Remembered.model_validate_json(self._path.read_bytes()).sha256
+        except (OSError, ValidationError):
+            return {}
+
+    def _forget_old(self) -> None:
+        """Remove the files of earlier boots."""
+        assert self._path is not None
+        for file in self._path.parent.glob("*.json"):
+            if time.time() - file.stat().st_mtime > _KEPT_SECONDS:
+                file.unlink(missing_ok=True)
+
+
+class Hashing:
+    """The hashing of files in threads of this process, which takes as long as reading them does."""
+
+    def __init__(self, files: Sequence[Path], cache: HashCache) -> None:
+        self._cache = cache
+        self._known = {file: digest for file in files if (digest := cache.find(file)) is not None}
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sha256")
+        self._stop = threading.Event()
+        self._read = 0
+        self._lock = threading.Lock()
+        unknown = [file for file in files if file not in self._known]
+        self.total_bytes = sum(file.stat().st_size for file in unknown)
+        self._running: dict[Path, Future[str]] = {file: self._pool.submit(self._hash, file) for file in unknown}
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read so far."""
+        return self._read
+
+    def is_done(self) -> bool:
+        """Whether every file has been read, or cannot be."""
+        return all(future.done() for future in self._running.values())
+
+    def result(self) -> tuple[dict[Path, str], list[str]]:
+        """The sha256 of each file in hex, and sentences on files that cannot be read; waits for the end."""
+        found, problems = {}, []
+        for file, future in self._running.items():
+            try:
+                found[file] = future.result()
+            except OSError as error:
+                problems.append(f"{file}: cannot be read: {error.strerror or error}")
+        self._pool.shutdown()
+        self._cache.remember(found)
+        return self._known | found, problems
+
+    def stop(self) -> None:
+        """End the threads soon."""
+        self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _hash(self, path: Path) -> str:
+        digest = hashlib.sha256()
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                with self._lock:
+                    self._read += len(chunk)
+                if self._stop.is_set():
+                    raise OSError("stopped")
+        return digest.hexdigest()
+
+
+def cache_folder() -> Path | None:
+    """The folder in which this host remembers hashes, where the controller gave one."""
+    folder = os.environ.get(CACHE_ENV)
+    return Path(folder) if folder else None
+
+
+def combined_sha256(files: dict[str, str]) -> str:
+    """One sha256, in hex, over the names and hashes of files, in the form that sha256sum prints."""
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _key(path: Path) -> str:
+    """What tells a file's content from another one's without reading it; "" where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return json.dumps([path.name, found.st_size, found.st_mtime_ns, found.st_ino])
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "host"

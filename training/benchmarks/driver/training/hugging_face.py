@@ -1,0 +1,194 @@
+"""Reads and writes weights in Hugging Face's form: safetensors files, in shards with an index beside them."""
+
+import importlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+SUFFIX, INDEX = ".safetensors", "model.safetensors.index.json"
+SINGLE, CONFIG = "model.safetensors", "config.json"
+# Bytes of a shard at most, as transformers writes them, unless one tensor alone is larger.
+SHARD_BYTES = 5_000_000_000
+
+
+class BrokenWeightsError(Exception):
+    """A file of weights is missing or broken; `path` and the message name it."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+
+
+class _Index(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    weight_map: dict[str, str]
+
+
+def is_hugging_face(path: Path) -> bool:
+    """Whether `path` is a folder of weights, an index of shards, or a safetensors file."""
+    return path.is_dir() or path.name.endswith((SUFFIX, f"{SUFFIX}.index.json"))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that hold the weights of `path`: of a folder its shards, or its one file.
+
+    Raises:
+        BrokenWeightsError: there is none, or the index is broken or names a file that is not there.
+    """
+    if path.is_dir():
+        found = [path / name for name in (INDEX, SINGLE) if (path / name).is_file()]
+        if not found:
+            raise BrokenWeightsError(path, f"has neither {INDEX} nor {SINGLE}")
+        path = found[0]
+    if not path.is_file():
+        raise BrokenWeightsError(path, "no such file")
+    if path.name.endswith(SUFFIX):
+        return [path]
+    shards = sorted({path.with_name(name) for name in _index(path).values()})
+    for shard in shards:
+        if not shard.is_file():
+            raise BrokenWeightsError(shard, f"no such file; {path.name} names it")
+    return shards
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Every tensor by its name, of the shape that the file says, on the CPU; files are mapped, and read where needed.
+
+    Raises:
+        BrokenWeightsError: a file is missing or broken, or lacks a tensor that the index has in it.
+    """
+    safetensors = _library(path)
+    found: dict[str, Tensor] = {}
+    files = files_of(path)
+    for file in files:
+        try:
+            with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
+                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+        except (safetensors.SafetensorError, OSError) as error:
+            raise BrokenWeightsError(file, f"broken safetensors file: {error}") from error
+    index = path / INDEX if path.is_dir() else path
+    if index.is_file() and not index.name.endswith(SUFFIX):
+        for name, file_name in _index(index).items():
+            if name not in found:
+                raise BrokenWeightsError(index.with_name(file_name), f"lacks {name}, which {index.name} has in it")
+    return found
+
+
+def model_facts(path: Path) -> dict[str, JsonValue]:
+    """What config.json beside the weights says of the model; empty where there is none.
+
+    Raises:
+        BrokenWeightsError: it is no JSON object.
+    """
+    file = (path if path.is_dir() else path.parent) / CONFIG
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BrokenWeightsError(file, f"no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BrokenWeightsError(file, "no JSON object")
+    rope = found.get("rope_parameters")  # transformers 5 keeps there what was beside it before
+    if isinstance(rope, dict):
+        plain = rope.get("rope_type", "default") == "default"
+        found |= {"rope_theta": rope.get("rope_theta"), "rope_scaling": None if plain else rope}
+    return found
+
+
+def refuse_folder(folder: Path) -> None:
+    """Check before a run that weights can be written to `folder`.
+
+    Raises:
+        UnusableSettingsError: it is there already, or its parent is not.
+    """
+    _library(folder)
+    if folder.exists():
+        raise UnusableSettingsError(f"save_weights: {folder}: already exists; choose a folder that does not")
+    if not folder.parent.is_dir():
+        raise UnusableSettingsError(f"save_weights: {folder.parent}: no such folder")
+
+
+def write(folder: Path, module: nn.Module, facts: Mapping[str, JsonValue], shard_bytes: int = SHARD_BYTES) -> None:
+    """Write the module's parameters, whole, in float32, and `facts` as config.json; all ranks call it.
+
+    Rank 0 writes, one shard of at most `shard_bytes` after the other, and holds one of them in its memory. The folder
+    gets its name when it is complete.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    parameters = dict(module.named_parameters())
+    shards = list(_shards(parameters, shard_bytes))
+    count = len(shards)
+    names = [SINGLE] if count == 1 else [f"model-{n:05d}-of-{count:05d}{SUFFIX}" for n in range(1, count + 1)]
+    is_first = dist.get_rank() == 0
+    if is_first:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+    for file_name, shard in zip(names, shards, strict=True):
+        tensors = {}
+        for name in shard:
+            whole = _whole(parameters[name])
+            if is_first:
+                tensors[name] = whole.cpu().contiguous()
+        if is_first:
+            importlib.import_module("safetensors.torch").save_file(tensors, partial / file_name, {"format": "pt"})
+    if is_first:
+        if len(shards) > 1:
+            size = sum(parameter.numel() * parameter.element_size() for parameter in parameters.values())
+            places = {name: file_name for file_name, shard in zip(names, shards, strict=True) for name in shard}
+            _write_json(partial / INDEX, {"metadata": {"total_size": size}, "weight_map": places})
+        if facts:
+            _write_json(partial / CONFIG, facts)
+        partial.rename(folder)
+    dist.barrier()
+
+
+def _shards(parameters: Mapping[str, Tensor], shard_bytes: int) -> Iterator[list[str]]:
+    """Names of the parameters of each shard, in the order of the model."""
+    names: list[str] = []
+    size = 0
+    for name, parameter in parameters.items():
+        own = parameter.numel() * parameter.element_size()
+        if names and size + own > shard_bytes:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += own
+    yield names
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+    return whole.detach()
+
+
+def _index(path: Path) -> dict[str, str]:
+    try:
+        found = _Index.model_validate_json(path.read_bytes()).weight_map
+    except (OSError, ValidationError) as error:
+        raise BrokenWeightsError(path, f"no index of safetensors files: {str(error).splitlines()[0]}") from error
+    outside = [name for name in found.values() if Path(name).name != name]
+    if outside or not found:
+        raise BrokenWeightsError(path, f"names {outside[0]!r}, no file beside it" if outside else "names no tensor")
+    return found
+
+
+def _library(path: Path) -> Any:
+    try:
+        return importlib.import_module("safetensors")
+    except ImportError as error:
+        raise UnusableSettingsError(f"{path}: weights in safetensors need the Python package safetensors") from error
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,177 @@
+"""Proves that all ranks make one training: gathers their states at every evaluation and ends the run at a departure."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from training.benchmarks.driver.training.checksums import checksum, combined
+from training.benchmarks.driver.training.data_order import DataOrder
+from training.benchmarks.driver.training.loader import SampleSet
+from training.benchmarks.driver.training.model import LOSS, Batch
+from training.benchmarks.driver.training.parallel import Layout, ParallelModel
+from training.benchmarks.driver.training.precision import Precision
+from training.benchmarks.driver.training.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
+from training.benchmarks.driver.training.replicas import (
+    LOSS_TOLERANCE,
+    Coordinates,
+    Departure,
+    Expectation,
+    ReplicaState,
+    first_departure,
+)
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+class OneTraining(RankComparison):
+    """The checks of one run. `departure` is the first that was found; `last_batch` is what the model got last.
+
+    A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
+    with the same place in each dimension of the mesh along which it is divided. FSDP2's shards have no second copy; an
+    error in them shows in the loss on the shared batch, for which they are put together on every rank.
+    """
+
+    def __init__(
+        self,
+        model: ParallelModel,
+        layout: Layout,
+        config: TrainingConfig,
+        order: DataOrder,
+        evaluation: SampleSet,
+        device: torch.device,
+    ) -> None:
+        self._model, self._layout, self._config = model, layout, config
+        self._order, self._device = order, device
+        self._samples = evaluation
+        self._shared: Batch | None = None
+        self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
+        for name, parameter in model.module.named_parameters():
+            self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
+        super().__init__(_places(layout))
+        self._first: tuple[int, ...] | None = None
+        self._first_step = 0
+        self.last_batch: Batch = {}
+
+    @torch.no_grad()
+    def check(self, step: int, precision: Precision) -> None:
+        """Compare the ranks after `step`; all ranks call it. Leaves the model in training mode."""
+        own = self._state(step, precision)
+        self._states = [ReplicaState.of_numbers(numbers) for numbers in self._gathered(own.numbers())]
+        tolerance = "tf32" if self._config.precision == "fp32" and self._is_tf32() else self._config.precision
+        expected = Expectation(
+            places=self._places,
+            divided=[*self._groups],
+            seeds=[generator_seed(self._config, place["dp"]) for place in self._places],
+            loss_tolerance=LOSS_TOLERANCE[tolerance],
+            steps=0 if self._all_skipped(step, precision) else step - self._first_step,
+        )
+        found = first_departure(self._states, expected)
+        if found is not None:
+            self.departure = self._with_details(found, step)
+
+    def losses(self, loss: Tensor) -> list[float]:
+        """The loss of each data-parallel rank, `loss` being this rank's, 0-d; all ranks call it."""
+        own = loss.detach().float().reshape(1)
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+        of_rank = {place["dp"]: value for place, value in zip(self._places, torch.cat(every).tolist(), strict=True)}
+        return [value for _, value in sorted(of_rank.items())]
+
+    def enforce(self) -> None:
+        """End the run if a rank has departed: that rank with the sentence, and the others when it has left."""
+        if self.departure is not None:
+            self.end(self.departure)
+
+    def end(self, departure: Departure) -> NoReturn:
+        """End the run with this departure; all ranks call it."""
+        self.departure = departure
+        if dist.get_rank() != departure.rank:
+            dist.barrier()
+        raise SystemExit(departure.sentence)
+
+    def _state(self, step: int, precision: Precision) -> ReplicaState:
+        parameters = tuple(
+            int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
+        )
+        if self._first is None:
+            self._first, self._first_step = parameters, step
+        is_cuda = self._device.type == "cuda"
+        state = torch.cuda.get_rng_state(self._device) if is_cuda else torch.get_rng_state()
+        return ReplicaState(
+            step=step,
+            seed=torch.cuda.initial_seed() if is_cuda else torch.initial_seed(),
+            random=int(checksum(state)),
+            order=int(self._order.digest()[:SHOWN_DIGITS], 16),
+            balance=self._order.balance(),
+            data=int(combined(map(checksum, self.last_batch.values()), self._device)),
+            has_moved=parameters != self._first,
+            loss=self._shared_loss(precision),
+            parameters=parameters,
+        )
+
+    def _shared_loss(self, precision: Precision) -> float:
+        """The loss on the first samples of the evaluation set."""
+        if self._shared is None:
+            first = self._samples[np.arange(min(self._config.eval_batch_size, len(self._samples)))]
+            self._shared = {name: tensor.to(self._device) for name, tensor in first.items()}
+        self._model.module.eval()
+        with precision.autocast():
+            loss = self._model(self._shared)[LOSS]
+        self._model.module.train()
+        return float(loss)
+
+    def _gathered(self, numbers: Sequence[int]) -> list[list[int]]:
+        """The numbers of every rank."""
+        own = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+        return torch.stack(every).tolist()
+
+    def _with_details(self, departure: Departure, step: int) -> Departure:
+        """The departure with the step, and the name of the first parameter that differs; all ranks call it."""
+        sentence = f"after step {step} {departure.sentence}"
+        if departure.group is not None:
+            members = [*self._groups.values()][departure.group]
+            every = self._gathered([int(checksum(part)) for _, part in members])
+            divided = [*self._groups][departure.group]
+            place = self._places[departure.rank]
+            same = [r for r, p in enumerate(self._places) if all(p[name] == place[name] for name in divided)]
+            for number, (name, _) in enumerate(members):
+                if len({every[rank][number] for rank in same}) > 1:
+                    sentence += f", first {name}"
+                    break
+        return Departure(rank=departure.rank, sentence=sentence)
+
+    def _is_tf32(self) -> bool:
+        return self._device.type == "cuda" and self._config.tf32
+
+    def _all_skipped(self, step: int, precision: Precision) -> bool:
+        """Whether every step so far may have been skipped because fp16 overflowed: each halves the loss scale."""
+        scale = precision.loss_scale
+        steps = step - self._first_step
+        return scale is not None and scale <= self._config.init_loss_scale * 0.5**steps
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def _divided(parameter: Tensor) -> frozenset[str]:
+    """Dimensions of the mesh along which the parameter is divided."""
+    if not isinstance(parameter, DTensor):
+        return frozenset()
+    names = parameter.device_mesh.mesh_dim_names or ()
+    return frozenset(
+        name for name, placement in zip(names, parameter.placements, strict=True) if not placement.is_replicate()
+    )
+
+
+def _places(layout: Layout) -> list[Coordinates]:
+    """The place of every rank in the mesh, by rank."""
+    names = layout.mesh.mesh_dim_names or ()
+    found = {int(layout.mesh.mesh[tuple(place)]): place for place in np.ndindex(*layout.mesh.mesh.shape)}
+    return [dict(zip(names, found[rank], strict=True)) for rank in range(len(found))]

@@ -1,0 +1,95 @@
+"""The entry of every rank of a training benchmark: prepares, trains, and reports its result."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.driver.protocol.arguments import round_number
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
+from training.benchmarks.driver.training import hugging_face, kernels, report
+from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, check_names, prepare
+from training.benchmarks.driver.training.data_identity import DataIdentity, identify
+from training.benchmarks.driver.training.file_hashes import cache_folder
+from training.benchmarks.driver.training.schedule import ScheduleError
+from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.training.steady import SteadyState
+from training.benchmarks.driver.training.trainer import Trainer
+from training.benchmarks.driver.workload.placement import Placement
+from training.benchmarks.driver.workload.process_group import default_backend, device_for
+from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+
+def run_training(
+    benchmark: TrainingBenchmark[Any], config_class: type[TrainingConfig], argv: Sequence[str] | None = None
+) -> None:
+    """Entry of every rank. Exits with code 1 if a target is missed, with 2 for unusable settings or data."""
+    begin = time.perf_counter()
+    prepared: list[PreparedTraining] = []
+
+    def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
+        local_rank = Placement.from_environment().local_rank
+        libraries = kernels.Libraries(device_for(config.backend or default_backend(), local_rank))
+        chosen = kernels.choose(config, benchmark.attentions, libraries)
+        # The other ranks of the node have the same libraries.
+        found = {"fused": libraries.all()} if local_rank == 0 else {}
+        logger.log(Event.LAUNCH_TRAINING, found | {"kernels": chosen.record()})
+        prepared.append(prepare(benchmark, config.of_round(round_number()), data_dir, chosen))
+
+    with open_run(benchmark.name, "pytorch", config_class, argv, before_devices=before_devices) as run:
+        run = replace(run, config=run.config.of_round(round_number()))
+        ready = prepared.pop()
+        identity = identify(
+            ready.files if run.config.identify_data else (), run.data_dir or Path(), run.group, cache_folder()
+        )
+        try:
+            trainer = Trainer(benchmark, run, ready)
+        except ScheduleError as error:
+            raise UnusableSettingsError(str(error)) from error
+        if trainer.can_evaluate:
+            run.logger.log(Event.INIT_EVALUATION, trainer.evaluate())
+        else:
+            trainer.compare()
+        check_names(benchmark, run.config, trainer.metrics)
+        trainer.check_gradients()
+        files = {"data_files": identity.files} if identity.files and run.logger.rank == 0 else None
+        run.logger.log(Event.INIT_END, files, other="Finish initialization")
+        init_seconds = time.perf_counter() - begin
+        trainer.train()
+        if run.config.save_weights is not None:
+            hugging_face.write(
+                Path(run.config.save_weights), trainer.model.module, benchmark.published_facts(run.config)
+            )
+        times = {"init_time": init_seconds}
+        result = _result(trainer, benchmark, run, identity)
+        run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin} | times | result)
+    if result["converged"] is False:
+        bounds = [str(target) for target in run.config.targets() if not target.met(trainer.metrics)]
+        found = ", ".join(f"{name} {value:.4g}" for name, value in trainer.metrics.items())
+        raise SystemExit(
+            f"{benchmark.name}: target missed after {trainer.step} steps: wanted {' and '.join(bounds)}, found {found}"
+        )
+
+
+def _result(
+    trainer: Trainer,
+    benchmark: TrainingBenchmark[Any],
+    run: WorkloadContext[TrainingConfig],
+    identity: DataIdentity,
+) -> dict[str, Any]:
+    """The value of FINISHED but for the times of the process; all ranks call it."""
+    result = report.finished(
+        trainer.progress(),
+        run,
+        benchmark.throughput_unit,
+        trainer.metrics,
+        steady=SteadyState.of(trainer.meter.step_times, run.config.warmup_steps),
+        parameters=trainer.parameters,
+        work=trainer.work.per_sample(over_ranks=True),
+    )
+    result |= {name: trainer.metrics[key] for name, key in benchmark.final_names.items() if key in trainer.metrics}
+    result |= trainer.profiling.phases() | {"profile_files": trainer.profiling.files}
+    result |= {"one_training": trainer.proof.departure is None, "seed": run.config.seed}
+    return result if identity.sha256 is None else result | {"data_sha256": identity.sha256}

@@ -1,0 +1,209 @@
+"""Compares the ranks of a training: their step, random generators, samples, parameters, and loss on a shared batch."""
+
+import math
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+Coordinates = dict[str, int]
+"""A rank's place in each dimension of the layout's mesh, by the dimension's name."""
+# Relative differences of two ranks' loss on the shared batch that kernels for other processors explain.
+LOSS_TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
+_FIXED = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaState:
+    """What one rank has at a check.
+
+    `seed` is that of its generator, `random` a checksum of the generator's state, `order` a hash of the samples that it
+    has trained, `balance` as in DataOrder, `has_moved` whether its parameters differ from those of the first check,
+    `loss` in nats. `parameters` has a checksum for each of the groups of parameters that are divided along the same
+    dimensions of the mesh.
+    """
+
+    step: int
+    seed: int
+    random: int
+    order: int
+    balance: int
+    data: int
+    has_moved: bool
+    loss: float
+    parameters: tuple[int, ...]
+
+    def numbers(self) -> list[int]:
+        """The state as integers of 64 bits, signed, for a gathering over the ranks."""
+        (loss,) = struct.unpack("<q", struct.pack("<d", self.loss))
+        data = [self.order, self.balance, self.data]
+        first = [self.step, self.seed, self.random, *data, int(self.has_moved), loss]
+        return [_signed(number) for number in (*first, *self.parameters)]
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[int]) -> "ReplicaState":
+        """The state that `numbers` describes."""
+        step, seed, random, order, balance, data, moved, loss = numbers[:_FIXED]
+        return cls(
+            step=step,
+            seed=seed,
+            random=random,
+            order=order,
+            balance=balance,
+            data=data,
+            has_moved=bool(moved),
+            loss=struct.unpack("<d", struct.pack("<q", loss))[0],
+            parameters=tuple(numbers[_FIXED:]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expectation:
+    """What a check expects. `places` and `seeds`: of each rank. `divided`: of each group of parameters the dimensions
+    along which it is divided. `steps`: how many updates were made since the first check; after two of them each rank's
+    parameters have to have changed.
+    """
+
+    places: Sequence[Coordinates]
+    divided: Sequence[frozenset[str]]
+    seeds: Sequence[int]
+    loss_tolerance: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Departure:
+    """The first rank that departs from the training of the others, and a sentence. `group` is the number of the group
+    of parameters that differs, if any does.
+    """
+
+    rank: int
+    sentence: str
+    group: int | None = None
+
+
+def first_departure(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    """The first rank that departs, in the most basic of the matters in which any does; None if all make one training.
+
+    Among ranks that have to be equal, most are right; where there is no majority the lowest rank is.
+    """
+    for look in (_steps, _random, _samples, _parameters, _movement, _losses):
+        found = look(states, expected)
+        if found is not None:
+            return found
+    return None
+
+
+def _steps(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    return _odd(
+        [state.step for state in states],
+        lambda _: 0,
+        lambda rank, usual: f"is at step {states[rank].step}, rank {usual} at step {states[usual].step}",
+    )
+
+
+def _random(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    for rank, (state, seed) in enumerate(zip(states, expected.seeds, strict=True)):
+        if state.seed != seed:
+            return Departure(rank=rank, sentence=f"rank {rank} has a generator with the seed {state.seed}, not {seed}")
+    return _odd(
+        [state.random for state in states],
+        lambda rank: _data_parallel(expected.places[rank]),
+        lambda rank, usual: f"has another state of its random generator than rank {usual}, which shares its layers",
+    )
+
+
+def _samples(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    def group(rank: int) -> Hashable:
+        return _data_parallel(expected.places[rank])
+
+    found = _odd(
+        [state.order for state in states],
+        group,
+        lambda _, usual: f"has trained other samples than rank {usual}, which shares its layers",
+    ) or _odd(
+        [state.data for state in states],
+        group,
+        lambda _, usual: f"has got other data of the same samples than rank {usual}, which shares its layers",
+    )
+    if found is not None or not expected.steps:
+        return found
+    first: dict[int, int] = {}
+    for rank, state in enumerate(states):
+        other = first.setdefault(state.order, rank)
+        if group(other) != group(rank):
+            return Departure(rank=rank, sentence=f"rank {rank} has trained the same samples as rank {other}")
+    readers = {group(rank): state.balance for rank, state in enumerate(states)}
+    if sum(readers.values()) % (1 << 64):
+        return Departure(rank=0, sentence="the ranks together have not trained each sample of their steps once")
+    return None
+
+
+def _parameters(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    for number, divided in enumerate(expected.divided):
+
+        def part(rank: int, divided: frozenset[str] = divided) -> Hashable:
+            return tuple(expected.places[rank][dimension] for dimension in sorted(divided))
+
+        found = _odd(
+            [state.parameters[number] for state in states],
+            part,
+            lambda rank, usual: f"has other parameters than rank {usual}",
+        )
+        if found is not None:
+            return Departure(rank=found.rank, sentence=found.sentence, group=number)
+    return None
+
+
+def _movement(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    if expected.steps < 2:
+        return None
+    still = [rank for rank, state in enumerate(states) if not state.has_moved]
+    if not still:
+        return None
+    return Departure(
+        rank=still[0], sentence=f"rank {still[0]} has the parameters that it had {expected.steps} steps ago"
+    )
+
+
+def _losses(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    finite = sorted(state.loss for state in states if math.isfinite(state.loss))
+    if not finite:  # the training has diverged, on all ranks
+        return None
+    usual = finite[(len(finite) - 1) // 2]
+    for rank, loss in enumerate(state.loss for state in states):
+        if not abs(loss - usual) <= expected.loss_tolerance * abs(usual):
+            return Departure(
+                rank=rank,
+                sentence=f"rank {rank} finds the loss {loss:.9g} on a batch on which the others find {usual:.9g}",
+            )
+    return None
+
+
+def _data_parallel(place: Coordinates) -> Hashable:
+    """What ranks have in common that share their samples: their place in all dimensions but those within a layer."""
+    return tuple(number for name, number in place.items() if name != "tp")
+
+
+def _odd(values: Sequence[int], group: Callable[[int], Hashable], words: Callable[[int, int], str]) -> Departure | None:
+    """The first rank whose value is not the usual one of its group; `words` takes it and a rank with the usual one."""
+    groups: dict[Hashable, list[int]] = {}
+    for rank in range(len(values)):
+        groups.setdefault(group(rank), []).append(rank)
+    found = []
+    for ranks in groups.values():
+        counts: dict[int, int] = {}
+        for rank in ranks:
+            counts[values[rank]] = counts.get(values[rank], 0) + 1
+        right = max(counts, key=lambda value: counts[value])  # of several the one that came first
+        usual = next(rank for rank in ranks if values[rank] == right)
+        found += [(rank, usual) for rank in ranks if values[rank] != right]
+    if not found:
+        return None
+    rank, usual = min(found)
+    return Departure(rank=rank, sentence=f"rank {rank} {words(rank, usual)}")
+
+
+def _signed(number: int) -> int:
+    """A number below 2**64 as a signed one with the same bits."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number

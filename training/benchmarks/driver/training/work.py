@@ -1,0 +1,38 @@
+"""Counts the real tokens and operations of the batches of a run whose samples differ in length."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.settings import TrainingConfig
+
+
+class Work:
+    """Tokens and operations per sample of the batches so far; those of the settings where all samples are alike."""
+
+    def __init__(self, benchmark: TrainingBenchmark[Any], config: TrainingConfig, device: torch.device) -> None:
+        self._benchmark = benchmark
+        self._config = config
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # samples, tokens, operations
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch of tensors of shape (samples, ...), without waiting for the device."""
+        found = self._benchmark.work_of(self._config, batch)
+        if found is not None:
+            samples = len(next(iter(batch.values())))
+            self._sums += torch.stack([torch.full_like(found[0], samples), *found]).to(self._sums)
+
+    def per_sample(self, *, over_ranks: bool = False) -> tuple[float, float]:
+        """Tokens and floating-point operations of a sample, forward and backward; with `over_ranks`, for which all
+        ranks call this, the means over all ranks. Waits for the device.
+        """
+        sums = self._sums.clone()
+        if over_ranks:
+            dist.all_reduce(sums)
+        samples, tokens, flops = sums.tolist()
+        if not samples:
+            return float(self._config.tokens_per_sample()), float(self._config.flops_per_sample())
+        return tokens / samples, flops / samples
