@@ -16,11 +16,10 @@ from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.master_port import claim_port
-from run_benchmarks.plan.plan import NodePlan, Plan
+from run_benchmarks.plan.plan import CASE_MOUNT, NodePlan, Plan
 from run_benchmarks.plan.planner import make_plan
 from run_benchmarks.plan.references import outcome_problem
 from run_benchmarks.plan.resolve import ResolvedCase
-from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.session.images import provide_images
@@ -137,7 +136,8 @@ class Ladder:
     def _task(self, node: NodePlan, port: int, *words: str) -> RunningTask:
         facts = self._reports[node.host].facts
         assert facts is not None
-        mounts = tuple(mount for mount in node.mounts if mount.source != node.case_file_host)  # no rank: not there yet
+        # No rank runs here: its case.json and the folder of hashes are not there yet.
+        mounts = tuple(mount for mount in node.mounts if not mount.target.startswith(CASE_MOUNT))
         node = node.model_copy(update={"mounts": mounts})
         argv = (node.workload.argv[0], *REACH, *words, "--port", str(port))
         task = node.workload.model_copy(update={"name": f"{node.workload.name}-reach", "argv": argv})
@@ -204,7 +204,7 @@ class Ladder:
             link_limit=settings.cluster.LINK_LIMIT,
         )
         record = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
-        return "" if record.verdict is Verdict.PASS else f"{record.verdict}: {record.reason}"
+        return "" if record.verdict.is_measured else f"{record.verdict}: {record.reason}"
 
     def clean_up(self) -> None:
         """Remove the collected files of the rounds from the hosts."""

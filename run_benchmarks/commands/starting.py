@@ -24,10 +24,11 @@ from run_benchmarks.console.console import (
 )
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.plan.recorded import recorded_cases
-from run_benchmarks.results.outcomes import failure
+from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session.learning import baseline_in_use, is_baseline_of
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
 from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_of, result_root
 from run_benchmarks.session.session import Session
@@ -37,7 +38,6 @@ from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PA
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError
 from run_benchmarks.state.run_lock import controlling, is_controlled
-from training.benchmarks.driver.protocol.baseline_file import BaselineError, save
 
 UMASK = 0o027  # results are for the user and the group
 
@@ -58,9 +58,11 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     return _control(prepared, folder, detach=detach, learn=learn)
 
 
-def _refused(learn: BaselineTarget | None) -> bool:
-    """Whether no baseline can be saved there, after a message."""
-    problem = None if learn is None else refusal(learn.file, overwrite=learn.overwrite)
+def _refused(learn: BaselineTarget | None, run: str = "") -> bool:
+    """Whether no baseline can be saved there, after a message; one that the resumed `run` saved itself is replaced."""
+    problem = None
+    if learn is not None:
+        problem = refusal(learn.file, overwrite=learn.overwrite or is_baseline_of(learn.file, run))
     if problem is not None:
         complain(problem)
     return problem is not None
@@ -98,8 +100,13 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
             f"now it is from {settings.cluster_file} and {settings.test_file}. "
             "Bring these files and the code back to that state, or start a new run"
         )
+    if past.started.baseline != (now := baseline_in_use(settings.test)):
+        raise JournalError(
+            f"{folder}: cannot be resumed: it began with {past.started.baseline or 'no BASELINE'}; "
+            f"{settings.test_file} now has {now or 'none'}. Bring it back to that state, or start a new run"
+        )
     learn = past.started.save_baseline
-    return EXIT_USAGE if _refused(learn) else _control(prepared, folder, detach=detach, learn=learn)
+    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
 
 
 def diagnose(settings: Settings) -> int:
@@ -160,15 +167,15 @@ def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: Baseli
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
             session = Session(prepared, folder, interruption, sys.argv, learn)
             record = session.run()
-        _summary(record, folder)
-        if learn is not None and not _learn(session, record, learn.file):
-            return record.exit_code or EXIT_FAIL
+        show_run(record, folder)
+        if session.not_saved:
+            complain(session.not_saved)
     except OSError as error:
         resume_command = own_command("resume", run_word(folder))
         complain(unwritable(error, folder, f"then go on: {resume_command}; or remove what is on the hosts: {cleanup}"))
         return EXIT_FAIL
     else:
-        return record.exit_code
+        return session.exit_code(record)
     finally:
         stop_logging()
 
@@ -181,36 +188,12 @@ def unwritable(error: OSError, folder: Path, action: str) -> str:
     return f"the results cannot be written to {folder}: {why}; {action}"
 
 
-def _learn(session: Session, record: RunRecord, file: Path) -> bool:
-    """Write the run's measurements as a baseline; False, after a message, if that is impossible."""
-    try:
-        found = session.learned()
-    except Exception as error:  # noqa: BLE001 - a benchmark's own code, on what hosts sent
-        complain(f"--save-baseline {file}: not written: {failure(error)}")
-        return False
-    if record.exit_code != EXIT_PASS or not found:
-        why = (
-            "measured nothing that a baseline keeps"
-            if record.exit_code == EXIT_PASS
-            else f"ended with verdict {record.verdict}"
-        )
-        complain(f"--save-baseline {file}: not written: the run {why}; a baseline is what a run that passed measured")
-        return False
-    try:
-        save(found, file)
-    except BaselineError as error:
-        complain(f"--save-baseline {error}")
-        return False
-    for case in record.cases:
-        if case.name not in {each.case for each in found}:
-            LOG.warning("Baseline: %s is not in %s: it measured nothing that a baseline keeps", case.name, file)
-    LOG.info("Baseline: %s, %d measurements of %d cases", file, sum(len(each.entries) for each in found), len(found))
-    return True
-
-
-def _summary(record: RunRecord, result_dir: Path) -> None:
+def show_run(record: RunRecord, result_dir: Path) -> None:
+    """Print a run's tables, its cases, the hosts to take out of service, and where its results are."""
     show_outcomes(record, result_dir)
     print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    if record.drain:
+        print_table("Take out of service:", ("host", "because"), drain_rows(record))
     for reason in record.left_out.values():
         LOG.warning("Left out of this run: %s", reason)
     LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)

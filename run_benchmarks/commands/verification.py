@@ -6,7 +6,6 @@ verdicts of the records must follow from them; all rounds must be of one code an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,9 @@ from pydantic import BaseModel, ValidationError
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
+from run_benchmarks.results.differences import different
+from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.judge import files_read
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.rank_logs import RankLog, read_rank_log
 from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, Verdict, worst
@@ -32,6 +34,7 @@ from run_benchmarks.results.seal import (
 )
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
+from run_benchmarks.state.exit_codes import EXIT_PASS, exit_code
 from run_benchmarks.state.run_lock import is_controlled
 from training.benchmarks.driver.protocol.case_file import CASE_FILE
 from training.benchmarks.driver.protocol.perflog import Event
@@ -104,7 +107,7 @@ def report(folder: Path, say: Callable[[str], object]) -> bool:
     for problem in findings.problems:
         say(problem)
     if findings.problems:
-        say(f"{folder.name}: NOT as its run left it: {len(findings.problems)} finding(s)")
+        say(f"{folder.name}: CHANGED since its run: {len(findings.problems)} finding(s)")
     else:
         say(f"{folder.name}: intact: {findings.files} files, their records and verdicts; seal {findings.seal}")
     return bool(findings.problems)
@@ -179,12 +182,15 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
             findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
         _check_expectations(case, findings)
         metrics, spread = _combined(last)
-        if changed := _different(case.metrics, metrics) or _different(_dumped(case.spread), _dumped(spread)):
+        if changed := different(case.metrics, metrics) or different(_dumped(case.spread), _dumped(spread)):
             findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")
     if worst([run.verdict, *(case.verdict for case in run.cases)]) is not run.verdict:
         findings.add(RUN_FILE, f"verdict {run.verdict} does not follow from its cases")
-    if (run.verdict is Verdict.PASS) != (run.exit_code == 0):
+    parts = [finding for case in run.cases for record in _counting(case, rounds) for finding in record.findings]
+    if (exit_code(run.verdict, parts, run.fail_on) == EXIT_PASS) != (run.exit_code == EXIT_PASS):
         findings.add(RUN_FILE, f"exit code {run.exit_code} does not follow from verdict {run.verdict}")
+    if run.drain != drain_list({case.name: _counting(case, rounds) for case in run.cases}):
+        findings.add(RUN_FILE, "the hosts to take out of service do not follow from the findings of the rounds")
 
 
 def _check_expectations(case: CaseRecord, findings: Findings) -> None:
@@ -197,14 +203,14 @@ def _check_expectations(case: CaseRecord, findings: Findings) -> None:
             )
         limit, measured = parse_limit(expected.limit), (expected.measured, *numbers_of(value))
         is_met = not expected.missing_rounds and all(each is not None and limit.holds(each) for each in measured)
-        if case.verdict is Verdict.PASS and not is_met:
-            findings.add(RUN_FILE, f"case {case.name}: verdict pass, but {expected.sentence}")
+        if case.verdict.is_measured and not is_met:
+            findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict}, but {expected.sentence}")
 
 
 def _combined(rounds: list[RoundRecord]) -> tuple[dict[str, object], dict[str, Spread]]:
     """The combined metrics of the rounds; empty if they cannot be combined."""
     try:
-        return combine([record.metrics for record in rounds if record.verdict is Verdict.PASS])
+        return combine([record.metrics for record in rounds if record.verdict.is_measured])
     except Exception:  # noqa: BLE001 - as in the run, whose verdict says it
         return {}, {}
 
@@ -237,13 +243,18 @@ def _check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, f
         _check_config(f"{_base(name, node)}/rank{rank}.out.log", log, case, record.case_sha256, findings)
     if 0 in logs:
         finished, steps = logs[0][1].value(Event.FINISHED) or {}, logs[0][1].steps
-        if changed := _different(record.metrics, finished):
+        if changed := different(record.metrics, finished):
             findings.add(name, f"metrics do not follow from the log of rank 0: {changed}")
+        if record.data_files != files_read(logs[0][1]):
+            findings.add(name, "data_files do not follow from the log of rank 0")
         if record.steps != steps:
-            findings.add(name, f"steps do not follow from the log of rank 0 ({len(record.steps)}, there {len(steps)})")
-    if record.verdict is Verdict.PASS:
+            counts = f"{len(record.steps)}, in the log {len(steps)}"
+            findings.add(name, f"steps do not follow from the log of rank 0 ({counts})")
+    if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
+        findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
+    if record.verdict.is_measured:
         for problem in _reasons_to_fail(record, {rank: log for rank, (_, log) in logs.items()}):
-            findings.add(name, f"verdict pass does not follow from the logs: {problem}")
+            findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
 
 
 def _logs(folder: Path, name: str, node: NodeRecord) -> Iterator[tuple[int, RankLog]]:
@@ -265,7 +276,7 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
         return
     if case_sha256 is not None and said.get("case_sha256") != case_sha256:
         findings.add(name, f"ran another {CASE_FILE} than its round.json has: {str(said.get('case_sha256'))[:64]}")
-    if changed := _different({key: value for key, value in submitted.items() if key in asked}, asked):
+    if changed := different({key: value for key, value in submitted.items() if key in asked}, asked):
         findings.add(name, f"ran with other settings than run.json has: {changed}")
 
 
@@ -280,13 +291,3 @@ def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[
         elif finished.get("correct") == "fail" or finished.get("converged") is False:
             yield f"rank {rank} says that it failed"
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)
-
-
-def _different(recorded: dict[str, object], found: dict[str, object]) -> str:
-    """The names whose values differ, with both values; empty if none does. Values are compared as JSON."""
-    names = [name for name in {**recorded, **found} if _text(recorded, name) != _text(found, name)]
-    return "; ".join(f"{name} is {_text(recorded, name)[:80]}, there {_text(found, name)[:80]}" for name in names[:3])
-
-
-def _text(values: dict[str, object], name: str) -> str:
-    return json.dumps(values[name], sort_keys=True) if name in values else "none"

@@ -10,6 +10,7 @@ from typing import Any
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.settings.case import parse_case_key
+from training.benchmarks.driver.protocol.catalog import without_version
 from training.benchmarks.driver.protocol.problems import Problem, closest
 
 
@@ -60,7 +61,7 @@ def read_cases(values: dict[str, Any], file: Path, lines: list[Line], problems: 
 
 def _case(key: str, fields: dict[str, Any], file: Path, lines: list[Line]) -> Case | None:
     model, framework = str(fields["model"]), str(fields["framework"])
-    package = framework.partition("_")[0]
+    package = without_version(framework)
     ours = MODELS.get(model.lower())
     if ours is None or package not in FRAMEWORKS:
         what = f"model {model!r}" if ours is None else f"framework {framework!r}"

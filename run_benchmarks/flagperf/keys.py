@@ -36,6 +36,11 @@ def _positive(value: Any) -> Any:
     return int(value) if isinstance(value, int | float) and value > 0 else None
 
 
+def _cpm_schedule(style: Any) -> str:
+    """Our name of a decay style of FlagPerf's CPM, which keeps the rate where it knows no other."""
+    return {"linear": "flagperf_cpm", "cosine": "flagperf_cpm_cosine"}.get(str(style).lower(), "constant")
+
+
 CLUSTER: dict[str, Fate] = {
     **kept("HOSTS"),
     "SSH_PORT": Fate("SSH_PORT", "a number here", int),
@@ -103,7 +108,9 @@ COMMON: dict[str, Fate] = {
         "allreduce_post_accumulation_fp16", "dwu_group_size", "dwu_num_blocks", "dwu_num_chunks", "dwu_num_rs_pg",
         "dwu_num_ar_pg", "dwu_num_ag_pg", "dwu_overlap_reductions", "dwu_e5m2_allgather",
     ),
-    **meaningless("padding is not removed here", "unpad", "unpad_fmha", "pad", "exchange_padding"),
+    "unpad": Fate("unpad"),
+    **meaningless("the kernel decides where attention needs padding", "unpad_fmha", "pad"),
+    **meaningless("each rank keeps its samples", "exchange_padding"),
     **meaningless("the loss scale adapts itself", "dynamic_loss_scale", "loss_scale_window", "min_scale", "hysteresis"),
     **meaningless("an object of FlagPerf's own code", "training_event", "training_event_instance", "grad_scaler"),
     **meaningless(
@@ -121,17 +128,21 @@ COMMON: dict[str, Fate] = {
 }  # fmt: skip
 # Keys with another meaning for one model.
 OF_MODEL: dict[str, dict[str, Fate]] = {
-    "cpm": meaningless("FlagPerf never gives it to the optimizer: Adam's defaults apply", "beta_1", "beta_2", "eps"),
+    "cpm": {
+        **meaningless("FlagPerf never gives it to the optimizer: Adam's defaults apply", "beta_1", "beta_2", "eps"),
+        "lr_decay_style": Fate("lr_schedule", "FlagPerf's formula by its name here", _cpm_schedule),
+    },
     "bert": meaningless("that of files is in data_dir: train_files, eval_file", "train_data", "eval_data"),
 }
 # Values that FlagPerf has in its code or in DeepSpeed's file, not in a config.
 IMPLIED: dict[str, dict[str, Any]] = {
-    "bert": {"optimizer": "lamb", "lr_schedule": "linear"},
-    "glm": {"optimizer": "adamw", "lr_schedule": "linear"},
-    "cpm": {"optimizer": "adamw", "target_loss": 5.0},
+    "bert": {"optimizer": "lamb", "lr_schedule": "flagperf_bert"},
+    "glm": {"optimizer": "adamw", "lr_schedule": "flagperf_glm"},
+    "cpm": {"optimizer": "adamw", "lr_schedule": "flagperf_cpm", "target_loss": 3.2},
     "llama": {
         "optimizer": "adamw", "learning_rate": 1e-5, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-5,
-        "max_grad_norm": 1.0, "precision": "bf16", "strategy": "fsdp",
+        "max_grad_norm": 1.0, "precision": "bf16", "strategy": "fsdp", "lr_schedule": "constant", "eval_file": None,
+        "nominal_parameters": 7_000_000_000,
     },
 }  # fmt: skip
 # Names of FlagPerf's models that are ours under another; frameworks lose their version, which our image decides.

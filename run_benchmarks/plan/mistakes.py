@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
+from run_benchmarks.plan.references import expectation_problems
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import override_problems
+from training.benchmarks.driver.protocol.case_config import load_case_config, override_problems
 from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.protocol.config_file import OVERRIDE
-from training.benchmarks.driver.protocol.problems import Problem
+from training.benchmarks.driver.protocol.problems import ConfigError, Problem
+from vendors import available, case_dir
 
 
 def host_problems(name: str, case: CaseSettings, settings: Settings) -> list[Problem]:
@@ -44,6 +47,31 @@ def problems_of_overrides(
 ) -> list[Problem]:
     """Mistakes in the overrides of a case whose config file cannot be read."""
     return [placed(problem, name, settings) for problem in override_problems(found.config_class, overrides)]
+
+
+def problems_of_expect(
+    name: str, case: CaseSettings, found: Benchmark, file: Path | None, settings: Settings
+) -> list[Problem]:
+    """Mistakes in `expect` of a case that has others: its metrics are those of its settings without wrong overrides.
+
+    Nothing where these settings cannot be read: a metric may depend on any of them.
+    """
+    wrong = {problem.key for problem in override_problems(found.config_class, case.overrides)}
+    right = {key: value for key, value in case.overrides.items() if key not in wrong}
+    if file is None or not file.is_file():
+        return []
+    try:
+        config = load_case_config(found.config_class, file, right)
+    except ConfigError:
+        return []
+    return expectation_problems(name, case.limits(), found, config, settings.source(f"{name}.expect"))
+
+
+def any_config_file(case: CaseSettings, found: Benchmark) -> Path | None:
+    """The case's config file of the first vendor that has it, where the case's own vendor is unknown."""
+    folders = (case_dir(vendor, found.model, found.framework) for vendor in available())
+    files = (folder / "config" / f"{case.config}.py" for folder in folders)
+    return next((file for file in files if file.is_file()), None)
 
 
 def problems_of_broken(name: str, written: Mapping[str, object], settings: Settings) -> list[Problem]:

@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from training.benchmarks.driver.protocol.case_config import MemoryNeed
 from training.benchmarks.driver.protocol.case_file import CaseFile
+from training.benchmarks.driver.protocol.catalog import without_version
 
 MASTER_PORT_SLOT = "{master_port}"
 LABEL = "org.clusterdyno"
 CASE_MOUNT = "/run/clusterdyno"  # where a container sees its case.json
 # Docker hides RAPL's counters from containers; the monitor gets them read-only. The first links into the second.
+DATA_CACHE_MOUNT = f"{CASE_MOUNT}/data"  # where it sees the host's hashes of data files
 POWERCAP_MOUNTS = tuple(
     Volume(source=path, target=f"/host{path}", read_only=True)
     for path in ("/sys/class/powercap", "/sys/devices/virtual/powercap")
@@ -112,7 +114,7 @@ class CasePlan(_Data):
     @property
     def case_file(self) -> CaseFile:
         """What its ranks read of its settings."""
-        framework = self.framework.partition("_")[0]
+        framework = without_version(self.framework)
         return CaseFile(case=self.name, model=self.model, framework=framework, config=self.config)
 
 
@@ -132,6 +134,7 @@ class Plan(_Data):
     code_dir_host: str
     log_root_host: str
     ports_dir_host: str
+    data_cache_host: str
     clear_caches: bool
     cases: tuple[CasePlan, ...]
 

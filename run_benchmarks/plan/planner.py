@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.plan.plan import (
     CASE_MOUNT,
+    DATA_CACHE_MOUNT,
     LABEL,
     MASTER_PORT_SLOT,
     POWERCAP_MOUNTS,
@@ -22,6 +23,7 @@ from run_benchmarks.plan.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings.case_names import case_folder, container_stem
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from run_benchmarks.settings.settings import Settings
+from training.benchmarks.driver.protocol.arguments import CACHE_ENV, ROUND_ENV
 
 # In addition to a round's time limit and the allowed time without contact: for the stop by the controller.
 WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120
@@ -52,6 +54,7 @@ def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_diges
         code_dir_host=f"{base}/code/{code_digest}",
         log_root_host=f"{logs}/.hosts/{run_key(run_id, owner)}",
         ports_dir_host=f"{base}/ports",
+        data_cache_host=f"{base}/data_hashes",
         clear_caches=settings.test.CLEAR_CACHES,
         cases=(),
     )
@@ -135,7 +138,9 @@ def _node_plan(
     }
     stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{index}-n{node_rank}"
     again = "" if attempt == 1 else f"-try{attempt}"
-    environment = _environment(resolved, settings, case, code_dir)
+    cache = DATA_CACHE_MOUNT if in_container else plan.data_cache_host
+    ours = {ROUND_ENV: str(index), **({CACHE_ENV: cache} if data_dir else {})}
+    environment = {**_environment(resolved, settings, case, code_dir), **ours}
     first = node_rank * case.settings.nproc
     return NodePlan(
         host=host,
@@ -196,7 +201,7 @@ def _mounts(
     ]
     if case.settings.data_dir_host and case.settings.data_dir_container:
         data = Volume(source=case.settings.data_dir_host, target=case.settings.data_dir_container, read_only=True)
-        mounts.append(data)
+        mounts += [data, Volume(source=plan.data_cache_host, target=DATA_CACHE_MOUNT)]
     return tuple(mounts)
 
 

@@ -9,12 +9,10 @@ from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.driver.protocol import baseline_file
 from training.benchmarks.driver.protocol.case_config import CaseConfig
-from training.benchmarks.driver.protocol.catalog import Benchmark
+from training.benchmarks.driver.protocol.catalog import Benchmark, without_version
 from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem
-
-SHOWN_CHARACTERS = 300
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric, declared
+from training.benchmarks.driver.protocol.problems import ABSENT, Problem, in_brief
 
 
 class SizedCase(Protocol):
@@ -61,7 +59,7 @@ def expectation_problems(
     if not limits:
         return []
     try:
-        metrics = benchmark.outcome.metrics(mask_config(config.model_dump(mode="json")))
+        metrics = declared(benchmark.outcome.metrics(mask_config(config.model_dump(mode="json"))))
     except Exception as error:  # noqa: BLE001 - a mistake in a benchmark's own code is this case's mistake
         return [outcome_problem(source, f"{name}.expect", benchmark, "metrics", error)]
     known_as = f"metrics of {benchmark.model}:{benchmark.framework} with these settings"
@@ -87,24 +85,34 @@ def expectation_problems(
 
 def outcome_problem(source: str, key: str, benchmark: Benchmark, part: str, error: Exception) -> Problem:
     """The mistake that `part` of a benchmark's outcome fails on the settings of a case."""
-    said = str(error)[:SHOWN_CHARACTERS]
-    message = f"{part}() of {benchmark.model}:{benchmark.framework}'s outcome fails: {type(error).__name__}: {said}"
+    message = f"{part}() of {benchmark.model}:{benchmark.framework}'s outcome fails: {in_brief(error)}"
     return Problem(source, key, ABSENT, message)
 
 
 def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[list[Problem], list[str]]:
-    """Check BASELINE: a problem if it has no entry for any of these cases, a warning for each case without one.
+    """Check BASELINE: a problem if no case of the run has an entry in it, a warning for each case without one.
 
     A problem, too, for each case whose conditions its benchmark cannot tell.
+
+    Args:
+        cases: those without mistakes; of the others only name, model and framework are looked up.
 
     Raises:
         BaselineError: the file cannot be read.
     """
     file = settings.test.BASELINE
-    if file is None or not cases:
+    if file is None:
         return [], []
     baseline = baseline_file.load(file)
-    notes, problems = [], []
+    absent = f"is not compared: BASELINE {file} has no case of this name and model"
+    resolved = {case.name for case in cases}
+    others = {name: case for name, case in settings.cases.items() if name not in resolved}
+    notes = [
+        f"{name} {absent}"
+        for name, case in others.items()
+        if not baseline.of_case(name, case.model, without_version(case.framework))
+    ]
+    problems: list[Problem] = []
     for case in cases:
         found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
         try:
@@ -114,10 +122,10 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
             continue
         mismatches = [each.mismatch(each.device, conditions) for each in found]
         if not found:
-            notes.append(f"{case.name} is not compared: BASELINE {file} has no case of this name and model")
+            notes.append(f"{case.name} {absent}")
         elif all(mismatches):
             notes.append(f"{case.name} is not compared: BASELINE {file} is of other settings: {mismatches[0]}")
-    if problems or len(notes) < len(cases):
+    if problems or not notes or len(notes) < len(settings.test.CASES):
         return problems, notes
     known = tuple(dict.fromkeys(each.case for each in baseline.cases))
     allowed = (
@@ -128,5 +136,5 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
 
 def measured_case(case: LookedUpCase) -> MeasuredCase:
     """The case in the form that its benchmark's outcome takes."""
-    config = mask_config(case.config.model_dump(mode="json"))
-    return MeasuredCase(name=case.name, config=config, nnodes=case.settings.nnodes, nproc=case.settings.nproc)
+    config, size = case.config.model_dump(mode="json"), case.settings
+    return MeasuredCase.masked(case.name, config, nnodes=size.nnodes, nproc=size.nproc)

@@ -12,9 +12,11 @@ from container.image import ImageSpec, image_spec
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
+    any_config_file,
     host_problems,
     placed,
     problems_of_broken,
+    problems_of_expect,
     problems_of_overrides,
     unknown_benchmark,
 )
@@ -122,11 +124,10 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
             warnings += origin.warnings
         except ConfigError as error:
             problems += error.problems
+    against, not_compared = baseline_notes(settings, cases)
+    problems += against
     if problems or vendor is None:
         raise ConfigError(problems)
-    against, not_compared = baseline_notes(settings, cases)
-    if against:
-        raise ConfigError(against)
     hardware = known_hardware()
     written = settings.test.ACCE_CONTAINER_OPT
     options, replaced = merged(parse_container_options(vendor.container_options), written, "ACCE_CONTAINER_OPT")
@@ -164,7 +165,8 @@ def _resolved_case(
     except UnknownBenchmarkError as error:
         raise ConfigError([*problems, unknown_benchmark(name, case.model, case.framework, settings, error)]) from error
     if vendor is None:
-        raise ConfigError([*problems, *problems_of_overrides(name, found, case.overrides, settings)])
+        problems += problems_of_overrides(name, found, case.overrides, settings)
+        raise ConfigError([*problems, *problems_of_expect(name, case, found, any_config_file(case, found), settings)])
     try:
         resolved = _case(name, case, found, settings, vendor, local_python, origin)
     except ConfigError as error:
@@ -209,6 +211,8 @@ def _case(
         problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, refusal))
     if loaded is not None:
         problems += expectation_problems(name, case.limits(), found, loaded.config, settings.source(f"{name}.expect"))
+    else:
+        problems += problems_of_expect(name, case, found, config_file, settings)
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or loaded is None or environment is None or requirements is None:
         raise ConfigError(problems)

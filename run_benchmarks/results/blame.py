@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from run_benchmarks.errors import tail
 from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.partial import has_finished
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
 from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
-from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.protocol.rank_states import RankState
 
 # Largest delay of a rank that exited with 0 behind a peer's failure that it may still have caused: the clocks of two
@@ -60,7 +60,7 @@ def first_failure(
         rank=named.rank if named else None,
         exit_code=None,
         signal=None,
-        message=standing.message if named else f"cannot be told: {why}",
+        message=standing.message if named else f"cannot be determined: {why}",
         log_tail=_tail(logs, shown),
         evidence=[*standing.evidence, *told][:EVIDENCE_LINES],
     )
@@ -135,7 +135,7 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
         zero = _left_with_zero(state) or _reaped_with_zero(state, outcome.exit_record())
-        if log is None or state.rank in failed or not zero or not _began(log) or _finished(log):
+        if log is None or state.rank in failed or not zero or not _began(log) or has_finished(log):
             continue
         moment = state.left_us or state.ended_us or 0
         last = _last_event(log)
@@ -174,8 +174,8 @@ def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
 
 
 def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFailure]]:
-    """Ranks that lost a peer or waited in vain, in the order of the head node's clock: (time in epoch s, host,
-    failure).
+    """Ranks that lost a peer or waited until their timeout: (time in epoch s of the head node's clock, host, failure),
+    sorted.
     """
     found = []
     for outcome in outcomes:
@@ -200,15 +200,11 @@ def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> 
                     state=states.get(rank),
                     written_ms=node.written_ms if node else None,
                     clock_offset=outcome.clock_offset,
-                    has_finished=log is not None and _finished(log),
+                    has_finished=log is not None and has_finished(log),
                     last_event="no PerfLog event" if log is None else _last_event(log),
                 )
             )
     return found
-
-
-def _finished(log: RankLog) -> bool:
-    return Event.FINISHED in log.latest
 
 
 def _began(log: RankLog) -> bool:

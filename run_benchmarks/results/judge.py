@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from run_benchmarks.errors import tail
 from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.partial import PartialRecord, partial_of
 from run_benchmarks.results.rank_logs import RankLog
-from run_benchmarks.results.records import FirstFailure, Verdict
+from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
 from training.benchmarks.driver.protocol.case_file import CASE_FILE
 from training.benchmarks.driver.protocol.perflog import Event
 
 MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
 TORN_CHARACTERS = 200  # shown in a warning about a line that was cut off
 SHA256_DIGITS = 64
+MAX_FILES = 100_000
 MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
@@ -37,8 +42,8 @@ def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
 class Judgement:
     """The result of a round. `warnings` are mistakes in the logs that do not affect the verdict.
 
-    `phases_ms`: by host, begin and end of the measured work, epoch ms of that host. `devices`: the ranks' types of
-    device.
+    `partial`: what was measured of a round that ended early. `phases_ms`: by host, begin and end of the measured work,
+    epoch ms of that host. `devices`: the ranks' types of device.
     """
 
     verdict: Verdict
@@ -47,8 +52,10 @@ class Judgement:
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
     warnings: list[str]
+    data_files: dict[str, CollectedFile] = field(default_factory=dict)
     phases_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    partial: PartialRecord | None = None
 
 
 def judge(
@@ -83,10 +90,22 @@ def judge(
         first_failure=failure,
         metrics=metrics,
         steps=steps,
+        data_files=files_read(rank0),
         warnings=[*without, *(sentence for _, log in sorted(logs.items()) for sentence in _left_out(log))],
         phases_ms={host: phase for host, found in logs_of.items() if (phase := phase_ms(found)) is not None},
         devices=_devices(logs.values()),
+        partial=partial_of(rank0, verdict),
     )
+
+
+def files_read(log: RankLog | None) -> dict[str, CollectedFile]:
+    """The data files that a rank's INIT_END names, with size and sha256; entries of another form are left out."""
+    found = ((log.value(Event.INIT_END) if log else None) or {}).get("data_files")
+    files = {}
+    for name, facts in itertools.islice(found.items(), MAX_FILES) if isinstance(found, dict) else ():
+        with contextlib.suppress(ValidationError):
+            files[name] = CollectedFile.model_validate(facts)
+    return files
 
 
 def _devices(logs: Iterable[RankLog]) -> tuple[str, ...]:
@@ -136,6 +155,8 @@ def _wrong_content(
 
 def _says_it_failed(log: RankLog) -> str | None:
     finished = log.value(Event.FINISHED) or {}
+    if finished.get("partial") is True:
+        return str(finished.get("answer", "its FINISHED is of a part of the steps"))[:MAX_DEVICE_CHARACTERS]
     if finished.get("correct") == "fail":
         return "received data is wrong"
     return "the target was not reached" if finished.get("converged") is False else None

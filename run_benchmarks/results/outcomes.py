@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
+from training.benchmarks.driver.protocol.finding import FindingOutcome, PartFinding
 from training.benchmarks.driver.protocol.masking import mask_config
 from training.benchmarks.driver.protocol.outcome import (
     Assessment,
@@ -16,9 +17,11 @@ from training.benchmarks.driver.protocol.outcome import (
     Metric,
     Outcome,
     Paragraph,
+    declared,
 )
+from training.benchmarks.driver.protocol.problems import in_brief
 
-SHOWN_CHARACTERS = 300
+MAX_FINDINGS = 1000
 
 
 class CaseLike(Protocol):
@@ -66,15 +69,13 @@ class RoundLike(Protocol):
     def steps(self) -> list[dict[str, Any]]: ...
 
     @property
+    def partial(self) -> object | None: ...
+
+    @property
     def nodes(self) -> Sequence[NodeLike]: ...
 
     @property
     def devices(self) -> list[str]: ...
-
-
-def framework_of(case: CaseLike) -> str:
-    """The framework's name without a version."""
-    return case.framework.partition("_")[0]
 
 
 def outcome_of(case: CaseLike) -> Outcome:
@@ -87,13 +88,14 @@ def outcome_of(case: CaseLike) -> Outcome:
 
 def measured_case(case: CaseLike) -> MeasuredCase:
     """The case in the form that an outcome takes."""
-    return MeasuredCase(name=case.name, config=mask_config(case.config), nnodes=case.nnodes, nproc=case.nproc)
+    return MeasuredCase.masked(case.name, case.config, nnodes=case.nnodes, nproc=case.nproc)
 
 
 def measured_round(record: RoundLike) -> MeasuredRound:
     """The round in the form that an outcome takes."""
     hosts = {node.node_rank: node.host for node in record.nodes}
-    return MeasuredRound(number=record.round, metrics=record.metrics, steps=record.steps, hosts=hosts)
+    partial = "" if record.partial is None else str(record.partial)
+    return MeasuredRound(number=record.round, metrics=record.metrics, steps=record.steps, hosts=hosts, partial=partial)
 
 
 def device_of(rounds: Sequence[RoundLike]) -> str:
@@ -104,10 +106,9 @@ def device_of(rounds: Sequence[RoundLike]) -> str:
 def metrics_of(case: CaseLike) -> Sequence[Metric]:
     """The metrics that the case's benchmark declares, the key figure first; none if it fails."""
     try:
-        found = outcome_of(case).metrics(mask_config(case.config))
+        return declared(outcome_of(case).metrics(mask_config(case.config)))
     except Exception:  # noqa: BLE001 - the settings of a record are of any version
         return ()
-    return sorted(found, key=lambda metric: not metric.is_key)
 
 
 def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
@@ -116,6 +117,20 @@ def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
         return outcome_of(case).assess(measured_case(case), [measured_round(each) for each in rounds])
     except Exception as error:  # noqa: BLE001 - whatever hosts sent is not the run's end
         return Assessment(warnings=(failure(error),))
+
+
+def findings_in(case: CaseLike, record: RoundLike) -> tuple[tuple[PartFinding, ...], list[str]]:
+    """The bad parts of the cluster that the benchmark finds in a round; a warning if it fails or finds too many."""
+    outcome = outcome_of(case)
+    if not isinstance(outcome, FindingOutcome):
+        return (), []
+    try:
+        found = tuple(outcome.findings(measured_case(case), measured_round(record)))
+    except Exception as error:  # noqa: BLE001 - whatever hosts sent is not the run's end
+        return (), [failure(error)]
+    if len(found) <= MAX_FINDINGS:
+        return found, []
+    return found[:MAX_FINDINGS], [f"{len(found) - MAX_FINDINGS} of {len(found)} findings are not in this record"]
 
 
 def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
@@ -136,4 +151,4 @@ def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
 
 def failure(error: Exception) -> str:
     """A sentence for an outcome that failed on data from hosts."""
-    return f"its measurements cannot be analysed: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"
+    return f"its measurements cannot be analysed: {in_brief(error)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +12,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.metrics import Spread
+from run_benchmarks.results.partial import PartialRecord
+from run_benchmarks.results.verdict import Verdict as Verdict
+from run_benchmarks.results.verdict import with_remarks
+from run_benchmarks.results.verdict import worst as worst
 from run_benchmarks.settings.changes import Changes
+from training.benchmarks.driver.protocol.finding import PartFinding
 
 SCHEMA_VERSION = 3
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round
-
-
-class Verdict(StrEnum):
-    """How a round, case or run ended. A case has the worst verdict of its rounds, a run that of its cases."""
-
-    PASS = "pass"
-    SKIPPED = "skipped"
-    FAIL = "fail"
-    TIMEOUT = "timeout"
-    ABORTED = "aborted"
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether a round ended badly by itself: neither passed, nor left out, nor ended by a person or a lost task."""
-        return self in (Verdict.FAIL, Verdict.TIMEOUT)
-
-
-def with_remarks(verdict: Verdict, count: int) -> str:
-    """A verdict together with the number of its remarks."""
-    return f"{verdict.value}, with {count} remark{'s' * (count != 1)}" if count else verdict.value
-
-
-def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of several verdicts in the order of Verdict; PASS for none."""
-    order = list(Verdict)
-    return max(verdicts, key=order.index, default=Verdict.PASS)
 
 
 class _Record(BaseModel):
@@ -65,7 +43,7 @@ class FirstFailure(_Record):
 
 
 class CollectedFile(_Record):
-    """A file that came from a host: bytes, and the sha256 that was computed there and here."""
+    """A file of a host: bytes and sha256; of one that was collected, computed there and here."""
 
     size: int
     sha256: str
@@ -120,7 +98,9 @@ class RoundRecord(_Record):
 
     `integrity` is None in records of versions that did not look. `code_digest`, `config_sha256` (of the case's settings
     as in run.json) and `case_sha256` (of the case.json that its ranks read) identify what it ran, `devices` the types
-    of device: each rank's, once.
+    of device: each rank's, once, `data_files` the files that were read, by their path in the data folder, `findings`
+    the bad parts of the cluster that it found: a round with some is DEGRADED. `partial`: what metrics and steps are of
+    where the round ended early.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -143,6 +123,9 @@ class RoundRecord(_Record):
     devices: list[str] = []
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
+    data_files: dict[str, CollectedFile] = {}
+    partial: PartialRecord | None = None
+    findings: list[PartFinding] = []
     nodes: list[NodeRecord]
     integrity: Integrity | None = None
 
@@ -232,8 +215,18 @@ class ImageRecord(_Record):
     files: dict[str, str]
 
 
+class DrainRecord(_Record):
+    """A host to take out of service, and the findings that say so, one sentence for each case and finding."""
+
+    host: str
+    reasons: list[str]
+
+
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
+
+    `drain`: hosts to take out of service by the findings of the rounds. `fail_on`: the kinds and severities of findings
+    that make the run fail.
 
     `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`. `changes`: what its command
     line changed in the two files.
@@ -255,6 +248,8 @@ class RunRecord(_Record):
     versions: dict[str, str]
     hosts: list[HostRecord]
     left_out: dict[str, str] = {}
+    fail_on: list[str] = []
+    drain: list[DrainRecord] = []
     images: list[ImageRecord] = []
     cases: list[CaseRecord]
 

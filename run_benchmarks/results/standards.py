@@ -15,7 +15,6 @@ from run_benchmarks.results.outcomes import (
     CaseLike,
     RoundLike,
     device_of,
-    framework_of,
     measured_case,
     measured_round,
     metrics_of,
@@ -23,6 +22,7 @@ from run_benchmarks.results.outcomes import (
 )
 from run_benchmarks.settings.limits import limits_for, parse_limit
 from training.benchmarks.driver.protocol.baseline_file import Baseline, CaseBaseline, load
+from training.benchmarks.driver.protocol.catalog import without_version
 from training.benchmarks.driver.protocol.default_outcome import is_measured
 
 
@@ -65,8 +65,7 @@ class Standards:
     def _against_baseline(self, case: CasePlan, passed: Sequence[RoundLike]) -> BaselineRecord | None:
         if self._file is None or self._baseline is None:
             return None
-        known = self._baseline.of_case(case.name, case.model, framework_of(case))
-        return against_baseline(case, passed, self._file, known, self._percent)
+        return against_baseline(case, passed, self._file, self._baseline, self._percent)
 
 
 def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> list[ExpectationRecord]:
@@ -98,17 +97,16 @@ def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mappin
 def numbers_of(value: object) -> list[float]:
     """The numbers of a case's metric: one, or one per round if they are not combined; empty for other values."""
     values = value if isinstance(value, list) else [value]
-    return [float(each) for each in values if isinstance(each, int | float) and is_measured(each)]
+    return [float(each) for each in values if is_measured(each)]
 
 
 def against_baseline(
-    case: CaseLike, passed: Sequence[RoundLike], file: Path, known: Sequence[CaseBaseline], percent: float
+    case: CaseLike, passed: Sequence[RoundLike], file: Path, baseline: Baseline, percent: float
 ) -> BaselineRecord:
-    """The case's rounds against its entries of `file`. Sentences name what cannot be compared."""
+    """The case's rounds against its entry of `baseline`, read from `file`. Sentences name what cannot be compared."""
     now = case_baseline("", case, passed)
-    fitting = next((each for each in known if not each.mismatch(now.device, now.conditions)), None)
+    fitting, reasons = baseline.counterpart(now)
     if fitting is None:
-        reasons = [each.mismatch(now.device, now.conditions) for each in known]
         why = f"it is of {'; or of '.join(reasons)}" if reasons else "it has no case of this name and model"
         return BaselineRecord(
             file=str(file), percent=percent, sentences=[f"not compared with the baseline {file}: {why}"], rows=[]
@@ -119,6 +117,7 @@ def against_baseline(
         sentences = [f"not compared with the baseline {file}: it holds none of this case's measurements"]
     elif not sentences:
         sentences = [f"all {len(changes)} measurements are within {percent:g} % of the baseline {file}"]
+    sentences += compared.remarks
     unknown = len(now.entries) - len(changes)
     if changes and unknown:
         sentences.append(f"{unknown} more of this case's measurements are not in {file} and were not compared")
@@ -146,7 +145,7 @@ def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> Case
     return CaseBaseline(
         case=case.name,
         model=case.model,
-        framework=framework_of(case),
+        framework=without_version(case.framework),
         device=device_of(passed),
         run=run,
         conditions=dict(outcome.conditions(measured)),

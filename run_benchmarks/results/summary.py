@@ -12,13 +12,14 @@ from training.benchmarks.driver.protocol.default_outcome import is_measured
 LARGE, HUGE = 1e3, 1e15
 SHOWN_CHARACTERS = 500
 SHOWN_REMARKS = 5
+FINDINGS = "findings"
 
 
 def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     """(case, verdict, rounds passed, nodes x ranks, metric, value); further rows of a case leave four empty."""
     rows = []
     for case in record.cases:
-        passed = sum(verdict == "pass" for verdict in case.rounds)
+        passed = sum(verdict.is_measured for verdict in case.rounds)
         again = sum(attempt > 1 for attempt in case.attempts)
         rounds = f"{passed}/{len(case.rounds)}" + (f" ({again} retried)" if again else "")
         head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
@@ -39,13 +40,17 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def with_units(case: CaseRecord) -> list[tuple[str, Any, str]]:
-    """Name, value and unit (a blank before it; "" where none is declared) of each metric, the key figure first."""
+    """Name, value and unit (a blank before it; "" where none is declared) of each metric, the key figure first.
+
+    Findings are left out: they have their own rows.
+    """
     declared = {metric.name: metric for metric in metrics_of(case)}
     names = [name for name, metric in declared.items() if metric.is_key and name in case.metrics]
     units = {name: f" {metric.unit}" for name, metric in declared.items() if metric.unit}
     return [
         (name, case.metrics[name], units.get(name, "") if is_measured(case.metrics[name]) else "")
         for name in dict.fromkeys((*names, *case.metrics))
+        if name != FINDINGS
     ]
 
 

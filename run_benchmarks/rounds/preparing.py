@@ -7,15 +7,16 @@ import io
 from run_benchmarks.inspection.master_port import CLAIM, claim_arguments, claimed_port
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.state.context import RunningNode
+from training.benchmarks.driver.protocol.arguments import CACHE_ENV
 from training.benchmarks.driver.protocol.case_file import CASE_FILE, CaseFile
 
-# Arguments: folder, 1 to clear the caches, place and sha256 of case.json (its text is the input); on the master alone,
-# those of claim_port (inspection/master_port.py).
+# Arguments: folder, 1 to clear the caches, place and sha256 of case.json (its text is the input), the folder for hashes
+# of data files or ""; on the master alone, those of claim_port (inspection/master_port.py).
 SCRIPT = (
     r"""
 set -eu
 umask 027
-mkdir -p "$1" "${3%/*}"
+mkdir -p "$1" "${3%/*}" ${5:+"$5"}
 sha256() { sha256sum < "$1" | cut -c 1-64; }
 fresh=$3.$(uname -n).$$
 trap 'rm -f "$fresh"' EXIT
@@ -29,7 +30,7 @@ fi
 if [ "$2" = 1 ]; then
   sync; (echo 3 > /proc/sys/vm/drop_caches) 2>/dev/null || echo "caches not cleared"
 fi
-shift 4
+shift 5
 """
     + CLAIM
     + """
@@ -50,6 +51,7 @@ def prepare_node(
     """
     node.host.connect()
     words = [node.plan.log_dir_host, "1" if plan.clear_caches else "0", node.plan.case_file_host, case.sha256]
+    words.append(plan.data_cache_host if CACHE_ENV in node.plan.workload.environment else "")
     if port_from is not None:
         words += claim_arguments(plan, port_from)
     argv, text = ["sh", "-c", SCRIPT, "sh", *words], io.BytesIO(case.text.encode())

@@ -14,12 +14,15 @@ from typing import Any
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
+from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
 from run_benchmarks.state.context import RunContext, RunningNode
 from training.benchmarks.driver.protocol import safe_json
+from training.benchmarks.driver.protocol.finding import PartFinding
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
 
 MAX_REASON_CHARACTERS = 1000
@@ -64,7 +67,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
         reason += f", in attempt {facts.attempt}"
     neighbourhood = facts.neighbourhood or Neighbourhood(context.plan, context.runtime)
-    return RoundRecord(
+    record = RoundRecord(
         **_known_before(context, case, facts),
         verdict=judgement.verdict,
         reason=reason,
@@ -73,9 +76,33 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         devices=list(judgement.devices),
         metrics=judgement.metrics,
         steps=judgement.steps,
+        partial=judgement.partial,
+        data_files=judgement.data_files,
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(nodes, context.reports, neighbourhood, facts.started_ms),
     )
+    seen = [
+        finding
+        for node, part in zip(nodes, record.nodes, strict=True)
+        for finding in host_findings(part.host, node.outcome.folder, part.monitor)
+    ]
+    return with_findings(case, record, seen)
+
+
+def with_findings(case: CaseLike, record: RoundRecord, seen: Sequence[PartFinding] = ()) -> RoundRecord:
+    """A round that passed with the bad parts that it found, DEGRADED if there are some; any other one unchanged.
+
+    `seen`: those that the hosts' monitors saw, which follow those of the benchmark.
+    """
+    if record.verdict is not Verdict.PASS:
+        return record
+    measured, warnings = findings_in(case, record)
+    found = [*measured, *seen]
+    update: dict[str, Any] = {"findings": found, "warnings": [*record.warnings, *warnings]}
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        update |= {"verdict": Verdict.DEGRADED, "reason": f"{found[0].sentence}{more}; {record.reason}"}
+    return record.model_copy(update=update)
 
 
 def unjudged_record(

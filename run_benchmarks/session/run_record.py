@@ -15,6 +15,7 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.drain import drain_list, not_yet_said
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
@@ -28,6 +29,7 @@ from run_benchmarks.state.interruption import Interruption
 from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
 from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
 from training.benchmarks.driver.protocol.outcome import Assessment
+from training.benchmarks.driver.protocol.problems import in_brief
 
 MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
@@ -72,12 +74,14 @@ class RunRecorder:
     def record(self, *, is_final: bool = True) -> RunRecord:
         """The present run.json; only the final one holds the benchmarks' statements on their results."""
         cases = [self._case_record(case, is_final=is_final) for case in self._plan.cases]
+        findings = [finding for rounds in self._state.rounds.values() for each in rounds for finding in each.findings]
+        fail_on = self._prepared.settings.test.FAIL_ON
         # After a signal during the last collection that round keeps its verdict, but the run was interrupted.
         verdict = worst([case.verdict for case in cases] + [Verdict.ABORTED] * self._interruption.is_set())
         return RunRecord(
             run_id=self._plan.run_id,
             verdict=verdict,
-            exit_code=exit_code(verdict) if self._state.exit_code is None else self._state.exit_code,
+            exit_code=exit_code(verdict, findings, fail_on) if self._state.exit_code is None else self._state.exit_code,
             started_ms=self._state.started_ms,
             finished_ms=time.time_ns() // 1_000_000,
             command=mask_argv(self._command),
@@ -93,6 +97,8 @@ class RunRecorder:
             },
             hosts=[self._host_record(report) for report in self._state.reports.values()],
             left_out=self._state.left_out,
+            fail_on=list(fail_on),
+            drain=drain_list(self._state.rounds),
             images=image_records(self._prepared.resolved, self._state.images, self._state.reports),
             cases=cases,
         )
@@ -102,8 +108,8 @@ class RunRecorder:
         verdicts = [record.verdict for record in rounds]
         if len(rounds) < len(case.rounds):
             verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
-        reasons = [record.reason for record in rounds if record.verdict is not Verdict.PASS]
-        passed = [record for record in rounds if record.verdict is Verdict.PASS]
+        reasons = [record.reason for record in rounds if not record.verdict.is_measured]
+        passed = [record for record in rounds if record.verdict.is_measured]
         held = Held()
         metrics: dict[str, Any] = {}
         spread: dict[str, Spread] = {}
@@ -113,7 +119,7 @@ class RunRecorder:
         except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
             LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
             verdicts.append(Verdict.FAIL)
-            reasons.append(f"its measurements cannot be combined: {type(error).__name__}: {str(error)[:300]}")
+            reasons.append(f"its measurements cannot be combined: {in_brief(error)}")
         if held.failures:
             verdicts.append(Verdict.FAIL)
             reasons.append("; ".join(held.failures))
@@ -121,6 +127,7 @@ class RunRecorder:
             reasons.append(
                 self._state.skipped.get(case.name) or self._interruption.reason or self._state.problem or "not run"
             )
+        reasons += [record.reason for record in passed if record.verdict is Verdict.DEGRADED]
         said = assess(case, passed) if is_final and passed else Assessment()
         earlier = earlier_attempts(self._result_dir / case.folder, rounds)
         return CaseRecord(
@@ -141,7 +148,7 @@ class RunRecorder:
             spread=spread,
             expectations=list(held.expectations),
             baseline=held.baseline,
-            sentences=list(said.sentences),
+            sentences=[*said.sentences, *not_yet_said(said.sentences, rounds)],
             warnings=[*said.warnings, *held.warnings],
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
         )

@@ -252,15 +252,20 @@ def log_round(record: RoundRecord) -> None:
     """Log how a round ended, with the end of the log that shows why."""
     for warning in record.warnings:
         LOG.warning("%s", warning)
-    if record.verdict is Verdict.PASS:
+    if record.verdict.is_measured:
         again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
         also = again + record.verdict_text.removeprefix(record.verdict)
-        LOG.info("-== Testcase %s Round %d finished%s ==-......[SUCCESS]", record.case, record.round, also)
+        mark = "SUCCESS" if record.verdict is Verdict.PASS else "DEGRADED"
+        LOG.info("-== Testcase %s Round %d finished%s ==-......[%s]", record.case, record.round, also, mark)
+        for finding in record.findings:
+            LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.sentence)
         for remark in record.remarks:
             LOG.warning("%s", remark)
         return
     LOG.error(
         "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
     )
+    if record.partial is not None:
+        LOG.warning("Partial result: %s were measured, and are in its round.json", record.partial)
     if record.first_failure is not None and record.first_failure.log_tail:
         LOG.error("end of the log:\n%s", record.first_failure.log_tail)

@@ -24,6 +24,7 @@ from run_benchmarks.results.records import (
     write_text,
 )
 from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
+from run_benchmarks.session.learning import baseline_in_use, save_baseline
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun, connected
 from run_benchmarks.session.run_record import RunRecorder, RunState
@@ -34,10 +35,9 @@ from run_benchmarks.session.schedule import (
     recorded_rounds,
     settled,
 )
-from run_benchmarks.state.exit_codes import EXIT_CHECK
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, RunEnded, RunStarted
-from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
 
 PUSH_SECONDS = 120.0
 
@@ -54,6 +54,7 @@ class Session:
         learn: BaselineTarget | None = None,
     ) -> None:
         self._journal, self._learn = Journal(result_dir), learn
+        self.not_saved = ""  # why the baseline of --save-baseline was not saved
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption = result_dir, interruption
         self._state = RunState(
@@ -87,7 +88,9 @@ class Session:
             finally:
                 self._collect_leftovers(hosts)
         record = self._finish()
-        self._journal.append(RunEnded(verdict=record.verdict, exit_code=record.exit_code))
+        if self._learn is not None:  # before the journal ends: a resume saves it if this controller is killed meanwhile
+            self.not_saved = save_baseline(self._recorder, record, self._learn.file)
+        self._journal.append(RunEnded(verdict=record.verdict, exit_code=self.exit_code(record)))
         seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         return record
@@ -106,6 +109,7 @@ class Session:
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
             save_baseline=self._learn,
+            baseline=baseline_in_use(settings.test),
         )
 
     def _record_settings(self) -> None:
@@ -246,9 +250,9 @@ class Session:
         write_report(self._result_dir, record, [r for rounds in self._state.rounds.values() for r in rounds])
         return record
 
-    def learned(self) -> list[CaseBaseline]:
-        """See RunRecorder."""
-        return self._recorder.learned()
+    def exit_code(self, record: RunRecord) -> int:
+        """The exit code of the command: the run's, or EXIT_FAIL if its baseline was not saved."""
+        return record.exit_code or (EXIT_FAIL if self.not_saved else EXIT_PASS)
 
 
 def log_standards(case: CaseRecord) -> None:

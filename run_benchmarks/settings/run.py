@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchem
 
 from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
+    FindingNames,
     HostFolder,
     Number,
     Options,
@@ -81,7 +82,8 @@ class TestConf(BaseModel):
     )
     BASE_IMAGE: str | None = Field(None, description="the image that ours is built on; none: the vendor's")
     WHEELHOUSE: Path | None = Field(
-        None, description="a folder made by `pip download`, for image builds without a package index"
+        None,
+        description="a folder made by `pip download`, for image builds without a package index",
     )
     IMAGE: str | None = Field(None, description="a finished image, used instead of building one")
     IMAGE_OPTIONS: dict[str, str] = Field(
@@ -100,9 +102,15 @@ class TestConf(BaseModel):
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
     )
     BASELINE: Path | None = Field(
-        None, description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))"
+        None,
+        description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))",
     )
     BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
+
+    FAIL_ON: FindingNames = Field(
+        ("fault",),
+        description="severities and kinds of [findings](#findings) that make a degraded run exit with 1; (): none",
+    )
 
     @property
     def in_containers(self) -> bool:

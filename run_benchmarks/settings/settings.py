@@ -23,6 +23,7 @@ from training.benchmarks.driver.protocol.config_file import read_config_file
 from training.benchmarks.driver.protocol.problems import ABSENT, Problem
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
+PATHS_OF_HEAD_NODE = ("BASELINE", "WHEELHOUSE")
 # In the place of required values that are missing or wrong, while the rest is looked through for mistakes.
 NO_HOSTS, NO_CASES = {"HOSTS": ["localhost"]}, {"VENDOR": "", "CASES": ["none"]}
 
@@ -79,6 +80,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     cluster_names, test_names = _names(cluster_file, problems), _names(test_file, problems)
     unread = {*(("HOSTS",) if cluster_names is None else ()), *(("VENDOR", "CASES") if test_names is None else ())}
     cluster_names, test_names = cluster_names or {}, test_names or {}
+    _place_paths(test_names, test_file)
     definitions = _definitions(test_names, test_file, problems)
     set_keys, found = apply_sets(
         changes.sets,
@@ -125,6 +127,14 @@ def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     except ConfigError as error:
         problems += error.problems
         return None
+
+
+def _place_paths(names: dict[str, Any], file: Path) -> None:
+    """Make the head node's relative paths relative to the file that names them: a resume may begin in any folder."""
+    for key in PATHS_OF_HEAD_NODE:
+        value = names.get(key)
+        if isinstance(value, str | Path) and not str(value).startswith("~"):
+            names[key] = str(file.resolve().parent / value)
 
 
 def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:

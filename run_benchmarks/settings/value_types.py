@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
+from training.benchmarks.driver.protocol.finding import KINDS, SEVERITIES
 
 # A plan lists every process and round: this limit is far beyond any real run, and is still planned in seconds.
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
@@ -107,3 +108,24 @@ def _absolute(path: str) -> str:
 
 
 HostFolder = Annotated[str, AfterValidator(_absolute), WithJsonSchema({"words": "an absolute path without '..'"})]
+
+
+def _finding_names(value: object) -> object:
+    """One name as a list of it.
+
+    Raises:
+        ValueError: a name is no kind and no severity of a finding; all such names are told at once.
+    """
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list | tuple | set) and (unknown := [name for name in names if name not in FINDING_NAMES]):
+        found = ", ".join(map(repr, unknown))
+        raise ValueError(f"expected severities ({', '.join(SEVERITIES)}) or kinds ({', '.join(KINDS)}), found {found}")
+    return names
+
+
+FINDING_NAMES = (*SEVERITIES, *KINDS)
+FindingNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_finding_names),
+    WithJsonSchema({"words": f"a list of {', '.join(map(repr, FINDING_NAMES))}"}),
+]

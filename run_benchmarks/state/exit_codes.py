@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from run_benchmarks.results.records import Verdict
+from collections.abc import Iterable, Sequence
+
+from run_benchmarks.results.verdict import Verdict
+from training.benchmarks.driver.protocol.finding import PartFinding
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 EXIT_INTERRUPTED = 130
 
 
-def exit_code(verdict: Verdict) -> int:
-    """0 only if every case passed; an interrupted run and a failed one differ."""
-    if verdict is Verdict.PASS:
+def exit_code(verdict: Verdict, findings: Iterable[PartFinding] = (), fail_on: Sequence[str] = ()) -> int:
+    """0 only if every case passed, or was degraded by `findings` none of which is of a kind or severity in `fail_on`.
+
+    An interrupted run and a failed one differ.
+    """
+    if verdict is Verdict.PASS or (verdict is Verdict.DEGRADED and not any(f.is_among(fail_on) for f in findings)):
         return EXIT_PASS
     return EXIT_INTERRUPTED if verdict is Verdict.ABORTED else EXIT_FAIL

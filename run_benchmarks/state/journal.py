@@ -46,6 +46,19 @@ class BaselineTarget(BaseModel):
     overwrite: bool = False
 
 
+class BaselineInUse(BaseModel):
+    """BASELINE of a run: its file, the sha256 of its content, and BASELINE_PERCENT."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    sha256: str
+    percent: float
+
+    def __str__(self) -> str:
+        return f"BASELINE {self.file} (sha256 {self.sha256[:12]}) and BASELINE_PERCENT {self.percent:g}"
+
+
 class RunStarted(_Event):
     """A controller started or resumed the run. `rounds`: number of rounds by case.
 
@@ -54,6 +67,7 @@ class RunStarted(_Event):
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
+    `baseline`: what the run is compared with, also after a resume; null without BASELINE.
     """
 
     event: Literal["run_started"] = "run_started"
@@ -68,6 +82,7 @@ class RunStarted(_Event):
     log_root_host: str | None = None
     changes: Changes | None = None
     save_baseline: BaselineTarget | None = None
+    baseline: BaselineInUse | None = None
 
 
 class RoundStarted(_Event):

@@ -125,7 +125,7 @@ def test_a_case_that_breaks_its_limit_and_its_baseline_fails_with_both_sentences
     (row,) = cases["GAUGE"]["baseline"]["rows"]
     assert row["below"] and row["ratio"] == pytest.approx(0.4)
     # Without an outcome.py every setting is a condition: the limit is broken, the baseline says nothing.
-    other = f"not compared with the baseline {baseline}: it is of turns_per_second 40.0, there 100.0"
+    other = f"not compared with the baseline {baseline}: it is of turns_per_second 40.0, in the baseline 100.0"
     assert cases["BARE"]["reason"] == broken and cases["BARE"]["warnings"] == [other]
     for words in (f"Testcase GAUGE: {broken}", f"Testcase GAUGE: {worse}", f"Testcase BARE: {other}"):
         assert words in output
@@ -140,3 +140,17 @@ def test_an_unknown_metric_is_refused_before_anything_runs(project: Project) -> 
     for framework, name in (("plain", "GAUGE"), ("bare", "BARE")):
         assert f"{name}.expect.turn_tps = '>= 50': unknown metric; did you mean 'turns(tps)'?" in output
         assert f"metrics of gauge:{framework} with these settings: turns(tps)" in output
+
+
+@pytest.mark.parametrize("half", ["config", "outcome"])
+def test_a_half_that_cannot_be_imported_is_a_mistake_of_its_case(project: Project, half: str) -> None:
+    file = project.folder / f"training/benchmarks/gauge/plain/{half}.py"
+    text = file.read_text()
+    file.write_text(f"{text}\n1 / 0\n")
+    try:
+        code, output = project.run("plan")
+    finally:
+        file.write_text(text)
+    line = len(text.splitlines()) + 2
+    assert code == 2 and "Traceback" not in output
+    assert f"{half}.py: line {line}: ZeroDivisionError: division by zero: it cannot be imported" in output

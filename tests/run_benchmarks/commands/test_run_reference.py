@@ -15,18 +15,25 @@ from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.console.command_line import RUN_PY, own_command, run_word
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.preparation import PreparedRun, prepare
+from run_benchmarks.session.run_folder import owner_of
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.changes import Changes
-from run_benchmarks.settings.settings import load_settings
+from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal
 from tests.run_benchmarks.conftest import TEST, Load
+from training.benchmarks.driver.protocol.baseline_file import CaseBaseline, save
 
 RUN = "run20261121191924"
 # What a shell of stock Debian searches: it has python3, and no python.
 STOCK = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
 CHANGES = Changes(sets=("ONE.overrides.seed=7", "STALL_LIMIT=60"), cases=("O*",), repeat=3)
+
+
+def prepared(settings: Settings, folder: Path) -> PreparedRun:
+    """The run as a controller prepares it."""
+    return prepare(settings, RUN).named(RUN, owner_of(folder.parent))
 
 
 @pytest.fixture
@@ -41,7 +48,9 @@ def folder(load: Load, tmp_path: Path) -> Path:
     settings = load_settings(files / "cluster_conf.py", files / "test_conf.py", CHANGES)
     folder = results / RUN
     folder.mkdir(parents=True)
-    Journal(folder).append(Session(prepare(settings, RUN), folder, Interruption(""), [])._started())
+    session = Session(prepared(settings, folder), folder, Interruption(""), [])
+    Journal(folder).append(session._started())
+    session._record_settings()
     (folder / "run.log").write_text("the log\n")
     return folder
 
@@ -61,7 +70,7 @@ def test_the_journal_has_what_the_command_line_changed(folder: Path) -> None:
     settings = settings_of(folder, None, None)
     assert (settings.test.STALL_LIMIT, list(settings.cases)) == (60, ["ONE"])
     assert settings.cases["ONE"].repeat == 3 and settings.cases["ONE"].overrides == {"seed": 7}
-    assert prepare(settings, RUN).digest() == Journal(folder).read().started.plan_digest
+    assert prepared(settings, folder).digest() == Journal(folder).read().started.plan_digest
 
 
 def test_a_journal_of_before_there_were_changes_is_read(folder: Path) -> None:
@@ -117,6 +126,30 @@ def test_a_resume_compares_with_the_files_that_are_given(folder: Path, tmp_path:
     answer = call("resume", str(folder), "--test-conf", str(other), cwd=tmp_path)
     assert answer.returncode == 2 and "the plan changed since the run started" in answer.stderr
     assert str(other) in answer.stderr
+
+
+def test_a_resume_refuses_settings_that_somebody_edited_in_its_folder(folder: Path, tmp_path: Path) -> None:
+    (kept,) = (folder / "cases").glob("*.json")
+    text = kept.read_text()
+    assert '"seed":7' in text.replace(" ", "")
+    kept.chmod(0o640)
+    kept.write_text(text.replace(": 7", ": 8").replace(":7", ":8"))
+    answer = call("resume", str(folder), cwd=tmp_path)
+    assert answer.returncode == 2 and "Traceback" not in answer.stderr, answer.stderr
+    assert "the plan changed since the run started" in answer.stderr
+
+
+def test_a_resume_is_compared_with_the_baseline_that_it_began_with(folder: Path, tmp_path: Path) -> None:
+    good = tmp_path / "good.json"
+    of_one = CaseBaseline(
+        case="ONE", model="network", framework="pytorch", device="", run="r", conditions={}, entries={}
+    )
+    save([of_one], good)
+    test_conf = tmp_path / "my files" / "test_conf.py"
+    test_conf.write_text(f"{test_conf.read_text()}BASELINE = {str(good)!r}\n")
+    answer = call("resume", str(folder), cwd=tmp_path)
+    assert answer.returncode == 2 and "it began with no BASELINE; " in answer.stderr, answer.stderr
+    assert f"now has BASELINE {good} (sha256 " in answer.stderr
 
 
 def test_every_printed_command_runs_as_printed(folder: Path, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from run_benchmarks.commands import starting
 from run_benchmarks.console.console import LOG
-from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.records import RunRecord, Verdict
+from run_benchmarks.session.learning import save_baseline
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import BaselineTarget
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.rounds import run_record
@@ -45,33 +47,38 @@ def test_a_case_without_measurements_is_named(
     said: list[str] = []
     monkeypatch.setattr(LOG, "warning", lambda text, *words: said.append(text % words))
     file = tmp_path / "good.json"
-    assert starting._learn(session, record, file)
+    assert save_baseline(session._recorder, record, file) == ""
     assert [case["case"] for case in json.loads(file.read_text())["cases"]] == ["ONE"]
     assert said == [f"Baseline: TWO is not in {file}: it measured nothing that a baseline keeps"]
 
 
-def test_a_run_that_failed_leaves_no_baseline(
-    session: Session, record: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_failed_leaves_no_baseline(session: Session, record: RunRecord, tmp_path: Path) -> None:
     file = tmp_path / "good.json"
-    assert not starting._learn(session, record.model_copy(update={"exit_code": 1, "verdict": "fail"}), file)
+    failed = record.model_copy(update={"exit_code": 1, "verdict": Verdict.FAIL})
+    said = save_baseline(session._recorder, failed, file)
     assert not file.exists()
-    assert "good.json: not written: the run ended with verdict fail" in capsys.readouterr().err
+    assert "good.json: not written: the run ended with verdict fail" in said
 
 
 def test_an_outcome_that_fails_leaves_no_baseline(
-    session: Session,
-    record: RunRecord,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    session: Session, record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def references(case: object, rounds: Sequence[object]) -> Mapping[str, Any]:
         raise KeyError("points")
 
     monkeypatch.setattr(OUTCOME, "references", references)
     file = tmp_path / "good.json"
-    assert not starting._learn(session, record, file)
+    said = save_baseline(session._recorder, record, file)
     assert not file.exists()
-    said = capsys.readouterr().err
     assert "good.json: not written: its measurements cannot be analysed: KeyError: 'points'" in said
+
+
+def test_a_resume_replaces_only_the_baseline_that_its_own_run_saved(
+    session: Session, record: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A controller that is killed between saving its baseline and ending its journal must not block the resume."""
+    target = BaselineTarget(file=tmp_path / "good.json")
+    assert save_baseline(session._recorder, record, target.file) == ""
+    assert not starting._refused(target, "run1")
+    assert starting._refused(target, "run2") and starting._refused(target)
+    assert capsys.readouterr().err.count("already exists; add --overwrite-baseline") == 2

@@ -155,7 +155,7 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
     (another_config, "ONE/round1/round.json", "other settings than run.json"),
     (another_config_in_a_log, f"{NODE}/rank1.out.log", "ran with other settings than run.json has: iterations is 9"),
     (passes, "ONE/round1/round.json", "verdict pass does not follow from the logs: rank 1 says that it failed"),
-    (another_step, "ONE/round2/round.json", "steps do not follow from the log of rank 0 (0, there 1)"),
+    (another_step, "ONE/round2/round.json", "steps do not follow from the log of rank 0 (0, in the log 1)"),
     (failed_round, "run.json", "case ONE: its rounds are pass, pass, on disk pass, fail"),
     (failed_run, "run.json", "verdict pass does not follow from its cases"),
     (manifest, "code.manifest", "lists the code"),

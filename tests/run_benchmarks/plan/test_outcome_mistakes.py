@@ -44,6 +44,19 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving, "benchmark", found)
 
 
+@pytest.mark.parametrize(
+    ("names", "keys", "said"),
+    [(("a", "b", "a"), (), "declares a twice"), (("a", "b"), ("a", "b"), "declares a, b as key figures; expected one")],
+)
+def test_metrics_that_contradict_each_other_are_named(
+    names: tuple[str, ...], keys: tuple[str, ...], said: str, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = [Metric(name=name, unit="s", better="lower", is_key=name in keys) for name in names]
+    monkeypatch.setattr(Failing, "metrics", lambda self, config: declared)
+    with pytest.raises(ConfigError, match=rf"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: .*{said}"):
+        prepare(load(TEST + "ONE['expect'] = {'a': '< 9'}\n"), "run1")
+
+
 def test_limits_name_the_part_that_fails(load: Load) -> None:
     settings = load(TEST + "ONE['expect'] = {'e2e_time': '< 9'}\n")
     with pytest.raises(ConfigError, match=r"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: KeyError: 'p"):

@@ -40,7 +40,7 @@ def test_flagperf_s_example_says_what_there_is_instead() -> None:
     found = {(problem.key, problem.value) for problem in caught.value.problems}
     assert ("CASES", "GLM_TORCH_DEMO_A100_1X8") in found
     assert ("CASES", "CPM_TORCH_DEMO_A100_1X8") in found
-    assert len(found) in (2, 3)  # bert is a benchmark once it is written; its framework paddle is none
+    assert len(found) == 2
 
 
 def test_everything_that_stands_for_nothing_is_said_at_once(load: Load) -> None:

@@ -76,7 +76,7 @@ def test_what_cannot_be_told_says_why(values: dict[str, Any], why: str, tmp_path
     judgement = judge(nodes, ended_early=TIMEOUT)
     failure = judgement.first_failure
     assert failure is not None and (failure.host, failure.rank) == (None, None)
-    assert judgement.reason == f"{TIMEOUT[1]}; who is to blame cannot be told: {why}"
+    assert judgement.reason == f"{TIMEOUT[1]}; who is to blame cannot be determined: {why}"
     assert len(failure.evidence) == 4
 
 
@@ -91,7 +91,7 @@ def test_hosts_without_such_a_record_are_no_reason_to_name_anybody(tmp_path: Pat
     nodes = two_nodes(tmp_path)
     for node in nodes:
         (node.folder / "rank_states.json").write_bytes(b"\xff[")
-    assert "cannot be told: no launcher reported its ranks" in judge(nodes, ended_early=TIMEOUT).reason
+    assert "cannot be determined: no launcher reported its ranks" in judge(nodes, ended_early=TIMEOUT).reason
 
 
 def left(folder: Path, rank: int, at_ms: float, **values: Any) -> NodeOutcome:
@@ -151,7 +151,7 @@ def test_of_ranks_that_only_lost_their_peers_none_is_named(tmp_path: Path) -> No
     judgement = judge([node], ended_early=None)
     assert judgement.verdict is Verdict.FAIL
     assert judgement.first_failure is not None and judgement.first_failure.host is None
-    assert judgement.reason.startswith("who is to blame cannot be told: every failed rank lost another")
+    assert judgement.reason.startswith("who is to blame cannot be determined: every failed rank lost another")
     assert judgement.first_failure.evidence[-1] == "rank 1 on node1: Connection reset by peer"
 
 

@@ -18,7 +18,7 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.driver.protocol.baseline_file import CaseBaseline, save
+from training.benchmarks.driver.protocol.baseline_file import Baseline, CaseBaseline, save
 from training.benchmarks.driver.protocol.problems import ConfigError
 
 FILE = Path("good.json")
@@ -35,7 +35,7 @@ def learned(found: RoundRecord) -> CaseBaseline:
 
 
 def compared(found: RoundRecord, known: CaseBaseline) -> BaselineRecord:
-    return against_baseline(PAIRS, [found], FILE, [known], 10)
+    return against_baseline(PAIRS, [found], FILE, Baseline(saved_ms=0, cases=(known,)), 10)
 
 
 def test_a_host_all_of_whose_pairs_fell_is_named_once() -> None:
@@ -51,7 +51,8 @@ def test_single_pairs_and_everybody_are_named_as_such() -> None:
     path = steps("pairs", 4, slowest_member({}, {frozenset({"node1", "node2"}): 0.5}), noise=0.01, seed=2)
     found = compared(a_round([{**step, "collective": "all_reduce"} for step in path]), known)
     assert len(found.sentences) == 1
-    assert found.sentences[0].startswith("all_reduce 10.0.0.1-10.0.0.2 at 16M takes 1")
+    assert found.sentences[0].startswith("all_reduce 10.0.0.1-10.0.0.2 at 16M takes ")
+    assert 80 < float(found.sentences[0].split()[5]) < 120, "half the rate, and the noise"
     everybody = dict.fromkeys(["node1", "node2", "node3", "node4"], 0.5)
     found = compared(a_round(values(2, **everybody)), known)
     assert len(found.sentences) == 6, "no host stands out where all pairs fell"
@@ -61,7 +62,7 @@ def test_what_holds_and_what_cannot_be_compared_is_said() -> None:
     known = learned(a_round(values(1)))
     found = compared(a_round(values(2)), known)
     assert not found.is_below and found.sentences == ["all 6 measurements are within 10 % of the baseline good.json"]
-    found = against_baseline(PAIRS, [a_round(values(2))], FILE, [], 10)
+    found = against_baseline(PAIRS, [a_round(values(2))], FILE, Baseline(saved_ms=0, cases=()), 10)
     assert not found.is_below and "has no case of this name and model" in found.sentences[0]
     other = known.model_copy(update={"entries": {}})
     assert "holds none of this case's measurements" in compared(a_round(values(2)), other).sentences[0]
@@ -76,8 +77,8 @@ def test_what_holds_and_what_cannot_be_compared_is_said() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"device": "NVIDIA H200"}, "device AMD EPYC, there NVIDIA H200"),
-        ({"conditions": {"backend": "nccl"}}, "backend None, there 'nccl'"),
+        ({"device": "NVIDIA H200"}, "device AMD EPYC, in the baseline NVIDIA H200"),
+        ({"conditions": {"backend": "nccl"}}, "backend None, in the baseline 'nccl'"),
     ],
 )
 def test_another_device_or_setting_is_said_and_not_compared(change: dict[str, Any], words: str) -> None:
@@ -92,9 +93,8 @@ def test_a_file_may_have_a_case_once_for_each_device() -> None:
     known = learned(a_round(values(1)))
     theirs = known.model_copy(update={"device": "NVIDIA H200", "entries": {}})
     mine = known.model_copy(update={"device": "AMD EPYC"})
-    found = against_baseline(
-        PAIRS, [a_round(values(2)).model_copy(update={"devices": ["AMD EPYC"]})], FILE, [theirs, mine], 10
-    )
+    both = Baseline(saved_ms=0, cases=(theirs, mine))
+    found = against_baseline(PAIRS, [a_round(values(2)).model_copy(update={"devices": ["AMD EPYC"]})], FILE, both, 10)
     assert (found.device, len(found.rows)) == ("AMD EPYC", 6)
 
 
@@ -173,9 +173,32 @@ def test_a_baseline_setting_that_would_do_nothing_is_an_error(load: Load, tmp_pa
     said = mistakes(load, f"BASELINE = {str(good)!r}")
     assert "BASELINE" in said and "it has OTHER; ONE is not compared" in said
     save([of_one.model_copy(update={"conditions": {"backend": "nccl"}})], good)
-    assert "is of other settings: backend None, there 'nccl'" in mistakes(load, f"BASELINE = {str(good)!r}")
+    assert "is of other settings: backend None, in the baseline 'nccl'" in mistakes(load, f"BASELINE = {str(good)!r}")
     assert "is no baseline" in mistakes(load, f"BASELINE = {str(tmp_path / 'none.json')!r}")
     assert "nothing without BASELINE" in mistakes(load, "BASELINE_PERCENT = 5")
+
+
+def test_mistakes_in_limits_and_baseline_are_told_with_all_others(load: Load, tmp_path: Path) -> None:
+    good = tmp_path / "good.json"
+    save([learned(a_round(values(1))).model_copy(update={"case": "OTHER"})], good)
+    expect = {"max_busbw_GBsp": ">= 1"}
+    said = mistakes(load, f"BASELINE = {str(good)!r}", expect=expect, overrides={"iteratons": 3})
+    assert "ONE.overrides.iteratons" in said and "it has OTHER; ONE is not compared" in said
+    assert "ONE.expect.max_busbw_GBsp" in said and "did you mean 'max_busbw_GBps'?" in said
+    said = mistakes(load, "VENDOR = 'cpuu'", expect=expect)
+    assert "VENDOR = 'cpuu'" in said and "did you mean 'max_busbw_GBps'?" in said
+    said = mistakes(load, expect=expect, config="config_CPUx9x9")
+    assert "config_CPUx9x9" in said and "max_busbw" not in said, "the metrics depend on a file that is not there"
+
+
+def test_a_relative_baseline_is_relative_to_the_file_that_names_it(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save([learned(a_round(values(1))).model_copy(update={"case": "ONE"})], tmp_path / "good.json")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert tmp_path / "good.json" == load(f"{TEST}BASELINE = 'good.json'\n").test.BASELINE
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,19 @@ from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import RoundEnded
-from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.rounds import round_record
+
+MASTER_PORT, PORTS_OF_A_WORKER = 30500, 200
 
 
 def settings_of(load: Load, folder: Path, changes: str) -> Settings:
     """Case ONE with these changes, all of its folders in `folder`."""
     folders = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "logs")}
-    return load(f"{TEST}{changes}\n" + "".join(f"{key} = {value!r}\n" for key, value in folders.items()))
+    # A range of ports for each worker of the tests: some of their runs have a home, and port claims, of their own.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    cluster = f"{CLUSTER}MASTER_PORT = {MASTER_PORT + PORTS_OF_A_WORKER * worker}\n"
+    return load(f"{TEST}{changes}\n" + "".join(f"{key} = {value!r}\n" for key, value in folders.items()), cluster)
 
 
 def run(settings: Settings, folder: Path) -> RunRecord:

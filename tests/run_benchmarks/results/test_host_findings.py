@@ -1,0 +1,76 @@
+"""What a host's monitor saw of its network becomes findings; what a host made up does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.results.host_findings import host_findings
+from run_benchmarks.results.verdict import Verdict
+from run_benchmarks.rounds.recording import with_findings
+from tests.run_benchmarks.results.network_rounds import a_round, case
+
+SLOT = {"speed_gt_s": 32.0, "max_speed_gt_s": 32.0, "width": 16, "max_width": 16}
+
+
+def port(name: str = "mlx5_0/1", **changes: Any) -> dict[str, Any]:
+    values = {"name": name, "kind": "infiniband", "state": "active", "speed_mbit_s": 400_000, "is_device": True}
+    return {**values, "pcie": SLOT, **changes}
+
+
+def found(folder: Path, ports: Any, nccl: Any = None, monitor: Any = None) -> list[tuple[str, str, str, str]]:
+    """(device, kind, severity, evidence) of the findings of a host with this sys_info.json."""
+    (folder / "sys_info.json").write_text(json.dumps({"network": ports, "nccl": nccl}))
+    findings = host_findings("n1", folder, monitor)
+    assert all(each.hosts == ("n1",) and each.drained_hosts == () for each in findings)
+    return [(each.device, each.kind, each.severity, each.evidence) for each in findings]
+
+
+def test_a_healthy_host_has_none(tmp_path: Path) -> None:
+    counters = {"mlx5_0/1": {"rx_bytes": 5, "symbol_errors": 0, "cnp_sent": 9, "tx_dropped": 3}}
+    assert found(tmp_path, [port(), port("mlx5_1/1")], {"networks": {"IB": 8}}, {"ports": counters}) == []
+    assert found(tmp_path, [], {"networks": {"Socket": 8}}) == [], "there is nothing but sockets"
+    assert found(tmp_path, [port(state="down")], {"networks": {"Socket": 8}}) == []
+
+
+def test_sockets_beside_infiniband_are_a_fault(tmp_path: Path) -> None:
+    ((device, kind, severity, evidence),) = found(tmp_path, [port()], {"networks": {"Socket": 8}})
+    assert (device, kind, severity) == ("", "transport", "fault")
+    assert evidence == "NCCL uses NET/Socket, although mlx5_0/1 is active"
+
+
+def test_errors_of_a_port_are_a_warning_and_those_of_a_veth_are_not(tmp_path: Path) -> None:
+    counters = {name: {"symbol_errors": 4, "link_downs": 1} for name in ("mlx5_0/1", "veth1")}
+    ports = [port(), port("veth1", kind="interface", is_device=False)]
+    assert found(tmp_path, ports, None, {"ports": counters}) == [
+        ("mlx5_0/1", "link_errors", "warning", "4 symbol errors, 1 link downs during the round")
+    ]
+
+
+def test_a_slow_port_and_a_narrow_slot_are_warnings(tmp_path: Path) -> None:
+    ports = [port(), port("mlx5_1/1", speed_mbit_s=200_000), port("mlx5_2/1", pcie={**SLOT, "width": 8})]
+    assert found(tmp_path, ports) == [
+        ("mlx5_1/1", "link_speed", "warning", "its link runs at 200 Gbit/s, others of this host at 400"),
+        ("mlx5_2/1", "link_speed", "warning", "its PCIe link is 32 GT/s x8; it can be 32 GT/s x16"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ports", [None, 7, "x", [1, None], [{"is_device": True}], [port(pcie="x", speed_mbit_s="fast")]]
+)
+@pytest.mark.parametrize("nccl", [None, [], {"networks": 3}])
+def test_what_is_no_description_is_passed_over(ports: Any, nccl: Any, tmp_path: Path) -> None:
+    for monitor in (None, {}, {"ports": 3}, {"ports": {"mlx5_0/1": {"symbol_errors": "many"}}}):
+        assert found(tmp_path, ports, nccl, monitor) == []
+    (tmp_path / "sys_info.json").write_text("{")
+    assert host_findings("n1", tmp_path, None) == []
+    assert host_findings("n1", tmp_path / "nowhere", None) == []
+
+
+def test_they_degrade_a_round_that_passed(tmp_path: Path) -> None:
+    (tmp_path / "sys_info.json").write_text(json.dumps({"network": [port()], "nccl": {"networks": {"Socket": 1}}}))
+    record = with_findings(case(), a_round([]), host_findings("n1", tmp_path, None))
+    assert record.verdict is Verdict.DEGRADED and record.findings[0].kind == "transport"
