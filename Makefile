@@ -21,7 +21,7 @@ TORCH_ARGS ?=
 ARGS ?=
 
 RUN_FILES := $(wildcard requirements/controller.* requirements/workload.* requirements/torch*.lock) scripts/install.sh
-DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.*)
+DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.*)
 
 export PIP_ARGS TORCH_ARGS
 

@@ -34,7 +34,7 @@ TORCH_PATHS = (
         for room, names in {
             "commands": ("nohup", "run_reference", "stopping", "verification"),
             "rounds": ("collecting", "time_limit"),
-            "session": ("session",),
+            "session": ("degraded", "interrupted_measurement", "session"),
         }.items()
         for name in names
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container")
+PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container", "simulation")
 MAX_LENGTH = 120
 QUESTION_WORDS = ("What", "How", "Which", "Where", "Whether", "Who", "Whose", "Why", "When")
 
@@ -46,16 +46,18 @@ SOURCE = re.compile(r"^Sources?: ", re.MULTILINE)
 FORMULAS = {
     "training/benchmarks/driver/training/attention.py": ["attend"],
     "training/benchmarks/driver/training/layers.py": ["initialize_residual"],
-    "training/benchmarks/driver/training/meter.py": ["model_flops_utilization"],
+    "training/benchmarks/driver/training/rates.py": ["model_flops_utilization", "flops_without_attention"],
     "training/benchmarks/driver/training/optimizers.py": ["Lamb", "scale_by_ratio"],
+    "training/benchmarks/driver/training/steady.py": ["settled_after", "half_width"],
+    "training/benchmarks/driver/training/profiling.py": ["exposed_seconds"],
     "training/benchmarks/driver/training/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
     "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
     "training/benchmarks/network/answers.py": ["training_at_scale"],
     "training/benchmarks/network/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
     "training/benchmarks/network/links.py": ["judge_share"],
-    "training/benchmarks/network/outliers.py": ["", "_student_quantile"],
+    "training/benchmarks/network/noise.py": ["", "tail", "quantile"],
     "training/benchmarks/network/samples.py": ["median_of"],
-    "training/benchmarks/network/stalls.py": ["chance"],
+    "training/benchmarks/network/events.py": ["", "chance", "exact_chance"],
 }
 
 

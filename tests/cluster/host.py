@@ -208,6 +208,10 @@ class ClusterHost:
         """
         self._netem.set(peer.address if peer else "", Impairment(rate=rate, delay_s=delay, loss=loss))
 
+    def change_rate(self, rate: str) -> None:
+        """Another rate in place of that which impair() set for everybody, at once and without a gap."""
+        self._netem.change(rate)
+
     def mend(self, *, peer: ClusterHost | None = None) -> None:
         """End impair() for that peer, or what was set for everybody."""
         self._netem.set(peer.address if peer else "", None)

@@ -28,7 +28,7 @@ REQUIREMENTS = REPOSITORY / "requirements" / "workload.txt"
 
 SUITE = "bookworm"
 SUITE_PYTHON = "3.11"
-PACKAGES = ("ca-certificates", "make", "python3", "python3-venv")
+PACKAGES = ("ca-certificates", "libgomp1", "make", "python3", "python3-venv")
 BASE_IMAGE = f"clusterdyno-test/base:{SUITE}"
 LABEL = "clusterdyno.recipe"
 # What an image does not need of a fresh Debian: package lists and the downloaded packages.

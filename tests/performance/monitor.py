@@ -10,11 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from monitors.ports import PERIOD_S, PortSampler
+from tests.monitors.fabric_tree import rdma_port
 from tests.performance.rows import Row
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS, SMOKE_SECONDS = 20, 2
 GOAL_PERCENT = 1.0
+PORTS, SAMPLES = 8, 1000
 
 # CPU and memory the way a monitor reads them that starts programs for every sample (FlagPerf's does).
 PIPELINES = (
@@ -28,7 +31,16 @@ def measure(*, smoke: bool = False) -> list[Row]:
     seconds = SMOKE_SECONDS if smoke else SECONDS
     percent, start_s, lateness_ms = _monitor(seconds)
     pipelines = _pipelines(seconds)
+    ports = _ports(SAMPLES // 10 if smoke else SAMPLES)
     return [
+        Row(
+            what=f"port counters of {PORTS} RDMA ports, CPU time",
+            measured=f"{ports:.4f} % of a core, {ports * PERIOD_S * 10:.2f} ms each {PERIOD_S:g} s",
+            baseline=f"{percent:.2f} %, the whole monitor on this machine",
+            ratio=ports / percent,
+            goal="under 0.05 % of a core",
+            met=ports < 0.05,
+        ),
         Row(
             what="monitor at 1 Hz, CPU time",
             measured=f"{percent:.2f} % of a core ({start_s:.2f} s to start, p95 {lateness_ms:.1f} ms late)",
@@ -36,8 +48,23 @@ def measure(*, smoke: bool = False) -> list[Row]:
             ratio=percent / pipelines,
             goal=f"under {GOAL_PERCENT:g} % of a core",
             met=percent < GOAL_PERCENT,
-        )
+        ),
     ]
+
+
+def _ports(samples: int) -> float:
+    """Percent of a core for the counters of PORTS ports every PERIOD_S. Files in memory stand for those of drivers."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        for number in range(PORTS):
+            rdma_port(tree / "ib", f"mlx5_{number}")
+        sampler = PortSampler(tree / "net", tree / "ib")
+        before = time.process_time()
+        for _ in range(samples):
+            sampler.sample_last()
+        used = time.process_time() - before
+        sampler.close()
+    return 100 * used / samples / PERIOD_S
 
 
 def _monitor(seconds: int) -> tuple[float, float, float]:

@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,7 @@ CASES = {
     ),
 }
 CONTROL = "BERT, 2 layers of 64"
+CHECK, CHECKED, CHECK_STEPS = "check", "LLaMA, 4 layers of 256", 2
 BUILDS, TURN = 32, 5
 SMOKE_OPTION = "--smoke"  # one building, one pair of each case
 GOAL = 1.02
@@ -80,7 +81,7 @@ def _measure(ranks: int, *, smoke: bool) -> list[Row]:
         raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}")
     found: dict[str, dict[str, float]] = json.loads(lines[0].removeprefix(_MARK))
     place = "1 rank" if ranks == 1 else f"{ranks} ranks, DDP over gloo"
-    control = found.pop("control")
+    control, check = found.pop("control"), found.pop(CHECK)
     rows = [
         Row(
             what=f"trainer: one step of {name}, {place}, a core each",
@@ -94,6 +95,14 @@ def _measure(ranks: int, *, smoke: bool) -> list[Row]:
     ]
     return [
         *rows,
+        Row(
+            what=f"comparison of the ranks at an evaluation, {CHECKED}, {place}",
+            measured=f"{check['first_ms']:.2f} ms",
+            baseline=f"{check['second_ms']:.2f} ms, a training step",
+            ratio=check["ratio"],
+            goal=f"at most {CHECK_STEPS} steps",
+            met=check["ratio"] <= CHECK_STEPS,
+        ),
         Row(
             what=f"a bare loop of {CONTROL} against another, {place}",
             measured=f"{control['first_ms']:.2f} ms",
@@ -246,6 +255,27 @@ def _compare(case: Case, group: "ProcessGroup", builds: int, *, with_trainer: bo
     }
 
 
+def _check(group: "ProcessGroup", builds: int) -> dict[str, float]:
+    """The comparison of the ranks against a training step beside it; the shared batch is as large as a micro-batch."""
+    import torch.distributed as dist
+
+    case = CASES[CHECKED]
+    benchmark, config = _load(case, group.placement.world_size)
+    trainer = _trainer(benchmark, config.model_copy(update={"eval_batch_size": config.train_batch_size}), group)
+    batches = trainer.batches()
+    times: tuple[list[float], list[float]] = ([], [])
+    actions: tuple[Callable[[], object], ...] = (trainer.compare, lambda: trainer.train_step(batches))
+    for _ in range(builds + 1):
+        for seconds, action in zip(times, actions, strict=True):
+            dist.barrier()
+            begin = time.perf_counter()
+            action()
+            dist.barrier()
+            seconds.append(time.perf_counter() - begin)
+    compared, step = (statistics.median(seconds[1:]) for seconds in times)
+    return {"ratio": compared / step, "first_ms": compared * 1e3, "second_ms": step * 1e3}
+
+
 def _main() -> None:
     """A rank that `measure` starts."""
     import torch
@@ -261,6 +291,7 @@ def _main() -> None:
             found[name] = _compare(effort, group, 1 if smoke else BUILDS, with_trainer=name != "control")
             if group.placement.rank == 0:
                 print(f"  {group.placement.world_size} ranks, {name}: {_interval(found[name])}", file=sys.stderr)
+        found[CHECK] = _check(group, 1 if smoke else BUILDS)
         if group.placement.rank == 0:
             print(_MARK + json.dumps(found), flush=True)
 

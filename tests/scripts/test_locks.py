@@ -16,7 +16,7 @@ import pytest
 from run_benchmarks.console.command_line import ROOT
 
 FOLDER = ROOT / "requirements"
-LOCKS = ("controller", "workload", "dev", "torch", "torch-cpu", "torch-cuda")
+LOCKS = ("controller", "workload", "simulation", "chakra", "dev", "torch", "torch-cpu", "torch-cuda")
 ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 
 
@@ -34,7 +34,14 @@ def lock(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "locks"), [("controller", ("controller",)), ("workload", ("workload", "torch")), ("dev", ("dev",))]
+    ("asked", "locks"),
+    [
+        ("controller", ("controller",)),
+        ("workload", ("workload", "torch")),
+        ("simulation", ("simulation",)),
+        ("chakra", ("chakra",)),
+        ("dev", ("dev",)),
+    ],
 )
 def test_what_is_asked_for_is_locked_at_the_same_version(asked: str, locks: tuple[str, ...]) -> None:
     locked = pins("".join(map(lock, locks)))
@@ -52,7 +59,7 @@ def test_every_entry_is_pinned_and_hashed(name: str) -> None:
 
 def test_the_locks_agree_and_the_development_s_holds_all_others() -> None:
     everything = pins(lock("dev"))
-    for name in ("controller", "workload"):
+    for name in ("controller", "workload", "simulation"):
         for package, versions in pins(lock(name)).items():
             assert everything.get(package, set()) >= versions, package
     (version,) = pins(lock("torch"))["torch"]

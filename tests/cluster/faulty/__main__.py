@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 
@@ -33,6 +34,8 @@ def main() -> None:
         for step in range(1, config.steps + 1):
             if config.together:
                 dist.all_reduce(torch.ones(1))
+            else:
+                pulse.step()
             if step == config.after and run.group.placement.rank == config.rank:
                 if config.fault == "return":
                     return
