@@ -86,16 +86,17 @@ if [ -n "$is_whole" ]; then
         echo
         echo "== the cluster tests will be skipped: they need $lacking"
     fi
-    # Three workers on two cores: tests of faults wait most of their time, those of workloads compute.
+    # Four workers on two cores: tests of faults wait most of their time, those of workloads compute.
     # Budgets are for the samples of make test; nightly draws many more.
     budgets=--check-budgets
     [ "$what" = test ] || budgets=
-    measured_tests "tests" "not alone and not nightly" -n 3 ${budgets:+"$budgets"}
+    measured_tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"}
     tests "tests, one by one" "alone and not nightly" -n 0
 fi
 if [ "$what" = nightly ]; then
     step "paddle" paddle
-    tests "nightly tests" "nightly" -n 2 --timeout 3600
+    tests "nightly tests" "nightly and not alone" -n 2 --timeout 3600
+    tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600
     step "mutants" "$bin/python" -m tests.mutants
 fi
 

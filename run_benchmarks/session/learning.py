@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.results.outcomes import failure
 from run_benchmarks.results.records import RunRecord, Verdict
+from run_benchmarks.results.seal import sha256
 from run_benchmarks.session.run_record import RunRecorder
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.state.exit_codes import EXIT_PASS
@@ -44,8 +44,7 @@ def baseline_in_use(test: TestConf) -> BaselineInUse | None:
     """
     if test.BASELINE is None:
         return None
-    digest = hashlib.sha256(test.BASELINE.read_bytes()).hexdigest()
-    return BaselineInUse(file=str(test.BASELINE), sha256=digest, percent=test.BASELINE_PERCENT)
+    return BaselineInUse(file=str(test.BASELINE), sha256=sha256(test.BASELINE), percent=test.BASELINE_PERCENT)
 
 
 def is_baseline_of(file: Path, run: str) -> bool:

@@ -11,8 +11,8 @@ from training.benchmarks.bert.samples import BertArrays, files_of, synthetic_arr
 from training.benchmarks.bert.settings import BertSettings
 from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.hdf5 import Array
+from training.benchmarks.driver.training.inputs import check_shapes, data_folder
 from training.benchmarks.driver.training.micro_batches import Indices, Numbers
-from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
 
@@ -58,18 +58,13 @@ def prepared(config: BertSettings, data_dir: Path | None, shapes: dict[str, tupl
         UnusableSettingsError: settings or files cannot be used (DataError for a file).
     """
     files: tuple[Path, ...] = ()
-    if config.data == "files":
-        if data_dir is None:
-            raise UnusableSettingsError("data = 'files' needs a data folder: give --data_dir, or data = 'synthetic'")
-        if not data_dir.is_dir():
-            raise DataError(data_dir, "no such folder (data_dir)")
-        found = files_of(config, data_dir)
+    folder = data_folder(config, data_dir)
+    if folder is None:
+        train, evaluation = (ArraySet(arrays) for arrays in synthetic_arrays(config))
+    else:
+        found = files_of(config, folder)
         train, evaluation = ArraySet(BertArrays(found.train, config)), ArraySet(BertArrays([found.evaluation], config))
         files = (*found.train, found.evaluation)
-    elif data_dir is not None:
-        raise UnusableSettingsError(f"--data_dir {data_dir} has no effect with data = 'synthetic'; set data = 'files'")
-    else:
-        train, evaluation = (ArraySet(arrays) for arrays in synthetic_arrays(config))
     weights = None
     if config.init_checkpoint is not None:
         path = (data_dir or Path()) / config.init_checkpoint
@@ -90,15 +85,7 @@ def _weights(path: Path, vocab_size: int, shapes: dict[str, tuple[int, ...]]) ->
         missing = vocab_size - len(found[name])
         if missing > 0:
             found[name] = np.pad(found[name], [(0, missing), *[(0, 0)] * (found[name].ndim - 1)])
-    problems = [f"{name} is missing" for name in shapes if name not in found]
-    problems += [
-        f"{name} has shape {list(found[name].shape)}, the model's has {list(shape)}"
-        for name, shape in shapes.items()
-        if name in found and found[name].shape != shape
-    ]
-    if problems:
-        more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:3])}{more}")
+    check_shapes(path, {name: array.shape for name, array in found.items()}, shapes)
     return {name: found[name] for name in shapes}
 
 

@@ -18,6 +18,7 @@ from torch.serialization import safe_globals
 from training.benchmarks.driver.protocol.case_config import ConfigT
 from training.benchmarks.driver.training import hugging_face
 from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.inputs import check_shapes, data_folder
 from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import Batch, BenchmarkModel, parameter_count
@@ -128,16 +129,8 @@ def prepare(
                 f"compile_backend = {config.compile_backend!r}: torch {torch.__version__} has no such backend;"
                 f" allowed: None, {', '.join(map(repr, torch.compiler.list_backends()))}"
             )
-    if config.data == "files":
-        if data_dir is None:
-            raise UnusableSettingsError("data = 'files' needs a data folder: give --data_dir, or data = 'synthetic'")
-        if not data_dir.is_dir():
-            raise DataError(data_dir, "no such folder (data_dir)")
-        data = benchmark.open_files(config, data_dir)
-    elif data_dir is not None:
-        raise UnusableSettingsError(f"--data_dir {data_dir} has no effect with data = 'synthetic'; set data = 'files'")
-    else:
-        data = benchmark.synthetic_data(config)
+    folder = data_folder(config, data_dir)
+    data = benchmark.synthetic_data(config) if folder is None else benchmark.open_files(config, folder)
     with torch.device("meta"):
         model = benchmark.build_model(config.model_copy(update={"attention": kernels.attention.used}))
     weights, files = None, data.files
@@ -195,16 +188,8 @@ def _weights(
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {why}") from error
     except hugging_face.BrokenWeightsError as error:
         raise DataError(error.path, f"{error} (init_checkpoint)") from error
-    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
-    problems = [f"{name} is missing" for name in wanted if name not in found]
-    problems += [
-        f"{name} has shape {list(found[name].shape)}, the model's has {list(shape)}"
-        for name, shape in wanted.items()
-        if name in found and found[name].shape != shape
-    ]
-    if problems:
-        more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise DataError(path, f"does not fit the model (init_checkpoint): {'; '.join(problems[:3])}{more}")
+    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    check_shapes(path, {name: tuple(tensor.shape) for name, tensor in found.items()}, wanted)
     return {name: found[name] for name in wanted}
 
 

@@ -108,7 +108,7 @@ def _leave_store(place: Placement, timeout: timedelta) -> None:
     """
     store = dist.distributed_c10d._get_default_store()
     if place.rank != 0:
-        store.set(f"left/{place.rank}", b"")
+        store.set(f"left/{place.rank}", "")
         return
     # A rank that failed never says so: its launcher ends this one.
     with contextlib.suppress(dist.DistStoreError):

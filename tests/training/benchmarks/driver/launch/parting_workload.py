@@ -11,7 +11,7 @@ if __name__ == "__main__":
     with init("gloo", timeout_s=30) as group:
         store = dist.distributed_c10d._get_default_store()
         if group.placement.rank == 0:
-            store.set("last", b"words")
+            store.set("last", "words")
         else:
             time.sleep(1)
             store.wait(["last"], timedelta(seconds=10))
