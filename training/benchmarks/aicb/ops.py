@@ -29,10 +29,19 @@ class CommType(Enum):
     computation = "computation"
     epoch_end = "epoch_end"
     all_to_all = "all_to_all"
+    all_to_all_single = "all_to_all_single"
+    gather = "gather"
+    scatter = "scatter"
+
+
+AICB_TYPES = tuple(CommType)[: tuple(CommType).index(CommType.all_to_all) + 1]
+"""The types that AICB's files have; the others are in traces of real frameworks only."""
 
 
 class CommGroup(Enum):
-    """The ranks that take part. The group of all ranks is called `all`."""
+    """The ranks that take part. The group of all ranks is called `all`. Those after it are in traces of real
+    frameworks only: `NAME_group` for each NAME of `traced_op.GROUPS`.
+    """
 
     dp_group = "dp_group"
     pp_group = "pp_group"
@@ -42,6 +51,19 @@ class CommGroup(Enum):
     ep_tp_group = "ep_tp_group"
     embedding_group = "embedding_group"
     all = "all_nodes"
+    cp_group = "cp_group"
+    dp_cp_group = "dp_cp_group"
+    expert_tp_group = "expert_tp_group"
+    expert_dp_group = "expert_dp_group"
+    tp_ep_group = "tp_ep_group"
+    tp_ep_pp_group = "tp_ep_pp_group"
+    mp_group = "mp_group"
+    tp_cp_group = "tp_cp_group"
+    tp_dp_group = "tp_dp_group"
+    tp_dp_cp_group = "tp_dp_cp_group"
+    position_embedding_group = "position_embedding_group"
+    dp_shard_group = "dp_shard_group"
+    dp_replicate_group = "dp_replicate_group"
 
 
 COLUMNS = (

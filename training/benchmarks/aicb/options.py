@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.benchmarks.aicb import presets
-from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.ops import AICB_TYPES
 from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, ZERO_STAGES, WorkloadArgs
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -130,7 +130,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("prefetch_bucket_size", whole, "ZeRO 3: parameters gathered ahead at once"),
     )),
     ("collective test (sizes in bytes)", (
-        Option("test_comm", str, "the collective", choices=tuple(member.name for member in CommType)),
+        Option("test_comm", str, "the collective", choices=tuple(member.name for member in AICB_TYPES)),
         Option("begin_size", whole, "first size"),
         Option("end_size", whole, "last size; sizes double in between"),
         Option("iter_num", whole, "repetitions of each size"),
