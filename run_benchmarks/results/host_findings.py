@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from monitors.ports import ERRORS
-from training.benchmarks.driver.protocol import safe_json
+from run_benchmarks.results.sights import number
 from training.benchmarks.driver.protocol.finding import MAX_CHARACTERS, PartFinding
 
-SYS_INFO_FILE, MAX_BYTES, MAX_OF_A_HOST = "sys_info.json", 4 << 20, 50
+MAX_OF_A_HOST = 50
 SOCKETS = "Socket"
 
 
-def host_findings(host: str, folder: Path, monitor: Mapping[str, Any] | None) -> list[PartFinding]:
-    """The findings of one host of a round; `folder` has its sys_info.json, `monitor` is its summary.
+def host_findings(host: str, info: Mapping[str, Any], monitor: Mapping[str, Any] | None) -> list[PartFinding]:
+    """The findings of one host of a round; `info` is its sys_info.json, `monitor` is its summary.
 
     Values of another form than the monitor's are passed over: a host may send anything.
     """
-    info = _sys_info(folder)
     found = [*_transport(host, info), *_port_errors(host, info, monitor or {}), *_slow_links(host, info)]
     return found[:MAX_OF_A_HOST]
-
-
-def _sys_info(folder: Path) -> dict[str, Any]:
-    try:
-        with (folder / SYS_INFO_FILE).open("rb") as file:
-            found = safe_json.load(file.read(MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _ports(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -72,24 +61,20 @@ def _slow_links(host: str, info: Mapping[str, Any]) -> Iterator[PartFinding]:
     """Ports slower than the fastest of their kind, and PCIe links below what slot and device can do."""
     fastest: dict[object, float] = {}
     for port in _ports(info):
-        speed = _number(port.get("speed_mbit_s"))
+        speed = number(port.get("speed_mbit_s"))
         fastest[port.get("kind")] = max(fastest.get(port.get("kind"), 0.0), speed)
     for port in _ports(info):
-        speed, best = _number(port.get("speed_mbit_s")), fastest[port.get("kind")]
+        speed, best = number(port.get("speed_mbit_s")), fastest[port.get("kind")]
         if _is_rdma(port) and 0 < speed < best:
             evidence = f"its link runs at {speed / 1000:g} Gbit/s, others of this host at {best / 1000:g}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the cable and the switch port")
         slot = port.get("pcie")
-        values = {key: _number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
+        values = {key: number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
         now = values.get("speed_gt_s", 0.0), values.get("width", 0.0)
         most = values.get("max_speed_gt_s", 0.0), values.get("max_width", 0.0)
         if all(now) and (now[0] < most[0] or now[1] < most[1]):
             evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; it can be {most[0]:g} GT/s x{most[1]:g}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the slot, riser and BIOS")
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
 def _finding(host: str, device: str, kind: Any, severity: Any, evidence: str, action: str) -> PartFinding:

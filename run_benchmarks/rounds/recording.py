@@ -16,9 +16,11 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
+from run_benchmarks.results.observations import with_observations
 from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
+from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
 from run_benchmarks.state.context import RunContext, RunningNode
 from training.benchmarks.driver.protocol import safe_json
@@ -81,23 +83,26 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(nodes, context.reports, neighbourhood, facts.started_ms),
     )
-    seen = [
-        finding
-        for node, part in zip(nodes, record.nodes, strict=True)
-        for finding in host_findings(part.host, node.outcome.folder, part.monitor)
-    ]
-    return with_findings(case, record, seen)
+    seen, sights = [], []
+    for node, part in zip(nodes, record.nodes, strict=True):
+        info = read_sys_info(node.outcome.folder)
+        seen += host_findings(part.host, info, part.monitor)
+        sights.append(sight_of(part.host, info, part.monitor))
+    return with_findings(case, record, seen, sights)
 
 
-def with_findings(case: CaseLike, record: RoundRecord, seen: Sequence[PartFinding] = ()) -> RoundRecord:
+def with_findings(
+    case: CaseLike, record: RoundRecord, seen: Sequence[PartFinding] = (), sights: Sequence[Sight] = ()
+) -> RoundRecord:
     """A round that passed with the bad parts that it found, DEGRADED if there are some; any other one unchanged.
 
-    `seen`: those that the hosts' monitors saw, which follow those of the benchmark.
+    `seen`: those that the hosts' monitors saw, which follow those of the benchmark. `sights`: what else they saw, which
+    stands beside the benchmark's findings on a host, device or link.
     """
     if record.verdict is not Verdict.PASS:
         return record
     measured, warnings = findings_in(case, record)
-    found = [*measured, *seen]
+    found = [*with_observations(measured, sights, record.remarks), *seen]
     update: dict[str, Any] = {"findings": found, "warnings": [*record.warnings, *warnings]}
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

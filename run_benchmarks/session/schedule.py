@@ -258,7 +258,7 @@ def log_round(record: RoundRecord) -> None:
         mark = "SUCCESS" if record.verdict is Verdict.PASS else "DEGRADED"
         LOG.info("-== Testcase %s Round %d finished%s ==-......[%s]", record.case, record.round, also, mark)
         for finding in record.findings:
-            LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.sentence)
+            LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.words)
         for remark in record.remarks:
             LOG.warning("%s", remark)
         return

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.results.host_findings import host_findings
+from run_benchmarks.results.sights import read_sys_info
 from run_benchmarks.results.verdict import Verdict
 from run_benchmarks.rounds.recording import with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case
@@ -24,7 +25,7 @@ def port(name: str = "mlx5_0/1", **changes: Any) -> dict[str, Any]:
 def found(folder: Path, ports: Any, nccl: Any = None, monitor: Any = None) -> list[tuple[str, str, str, str]]:
     """(device, kind, severity, evidence) of the findings of a host with this sys_info.json."""
     (folder / "sys_info.json").write_text(json.dumps({"network": ports, "nccl": nccl}))
-    findings = host_findings("n1", folder, monitor)
+    findings = host_findings("n1", read_sys_info(folder), monitor)
     assert all(each.hosts == ("n1",) and each.drained_hosts == () for each in findings)
     return [(each.device, each.kind, each.severity, each.evidence) for each in findings]
 
@@ -66,11 +67,10 @@ def test_what_is_no_description_is_passed_over(ports: Any, nccl: Any, tmp_path: 
     for monitor in (None, {}, {"ports": 3}, {"ports": {"mlx5_0/1": {"symbol_errors": "many"}}}):
         assert found(tmp_path, ports, nccl, monitor) == []
     (tmp_path / "sys_info.json").write_text("{")
-    assert host_findings("n1", tmp_path, None) == []
-    assert host_findings("n1", tmp_path / "nowhere", None) == []
+    assert read_sys_info(tmp_path) == {} and read_sys_info(tmp_path / "nowhere") == {}
 
 
 def test_they_degrade_a_round_that_passed(tmp_path: Path) -> None:
     (tmp_path / "sys_info.json").write_text(json.dumps({"network": [port()], "nccl": {"networks": {"Socket": 1}}}))
-    record = with_findings(case(), a_round([]), host_findings("n1", tmp_path, None))
+    record = with_findings(case(), a_round([]), host_findings("n1", read_sys_info(tmp_path), None))
     assert record.verdict is Verdict.DEGRADED and record.findings[0].kind == "transport"

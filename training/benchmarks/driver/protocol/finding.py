@@ -18,7 +18,7 @@ FindingKind = Literal["constant", "intermittent", "stalls", "below_expected", "t
 FindingSeverity = Literal["fault", "warning"]
 KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 SEVERITIES: tuple[FindingSeverity, ...] = get_args(FindingSeverity)
-MAX_CHARACTERS, MAX_HOSTS = 1000, 4096
+MAX_CHARACTERS, MAX_HOSTS, MAX_OBSERVATIONS = 1000, 4096, 12
 _Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS)]
 
 
@@ -28,6 +28,7 @@ class PartFinding(BaseModel):
     `hosts` are those concerned, `device` one of theirs ("mlx5_4"; empty if it is no device). `share_of_expected` is the
     measured rate / the expected one (None: there is no rate), `p_value` the probability that chance alone brings such
     evidence (None: there was no test). `drained_hosts`: hosts to take out of service. `sentence` says all in words.
+    `observations`: what the monitors saw on these hosts and at no peer; the cause may be among it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +44,12 @@ class PartFinding(BaseModel):
     suggested_action: _Text
     drained_hosts: Annotated[tuple[_Text, ...], Field(max_length=MAX_HOSTS)] = ()
     sentence: _Text
+    observations: Annotated[tuple[_Text, ...], Field(max_length=MAX_OBSERVATIONS)] = ()
+
+    @property
+    def words(self) -> str:
+        """The sentence, and what was seen beside it."""
+        return self.sentence + (f"; seen there: {'; '.join(self.observations)}" if self.observations else "")
 
     def is_among(self, names: Sequence[str]) -> bool:
         """Whether its kind or its severity is one of `names`."""
