@@ -52,6 +52,7 @@ def check(repository: Path, missed_percent: float) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_below_the_floor_make_quick_fails_though_all_tests_pass(repository: Path) -> None:
     allowed = 100 - PYPROJECT["report"]["fail_under"]
     code, said = check(repository, missed_percent=allowed + 1)

@@ -90,6 +90,7 @@ def wheel(folder: Path, name: str, version: str) -> str:
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
+@pytest.mark.nightly
 def test_an_installation_takes_no_file_that_is_not_locked(tmp_path: Path) -> None:
     """With the real pip: another file of the same name and version is refused, and a build of torch is the index's."""
     venv, wheels = tmp_path / "venv", tmp_path / "wheels"
