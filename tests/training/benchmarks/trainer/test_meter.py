@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.meter import (
     Meter,
@@ -110,35 +109,6 @@ def test_a_nominal_number_of_parameters_is_that_of_this_model() -> None:
     with pytest.raises(UnusableSettingsError, match=rf"nominal_parameters = 7000000000: the model has {found}"):
         checked_parameters(model, config)
     assert checked_parameters(model, config_of("llama", nominal_parameters=int(found * 1.05))) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "sheet", "bf16"),
-    [
-        ("NVIDIA H200", "H200 SXM", 989.4),
-        ("NVIDIA H200 NVL", "H200 NVL", 835.5),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM", 989.4),
-        ("NVIDIA H100 PCIe", "H100 PCIe", 756.0),
-        ("NVIDIA H100 NVL", "H100 NVL", 835.5),
-        ("NVIDIA A100-SXM4-40GB", "A100 40GB", 312.0),
-        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB", 312.0),
-        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB", 312.0),
-    ],
-)
-def test_a_device_is_known_by_its_name(name: str, sheet: str, bf16: float) -> None:
-    found = datasheet(name)
-    assert found is not None
-    assert (found.name, found.tflops["bf16"]) == (sheet, bf16)
-    assert found.source.startswith("NVIDIA ") and "https://" in found.source
-    assert set(found.tflops) == {"fp64", "fp32", "tf32", "bf16", "fp16", "int8"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["Tesla T4", "NVIDIA GH200 480GB", "NVIDIA A100-SXM-64GB", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-40C"],
-)
-def test_an_unknown_device_or_a_part_of_one_has_no_datasheet(name: str) -> None:
-    assert datasheet(name) is None
 
 
 def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:

@@ -13,7 +13,7 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
     if sheet is None:
         return None
     if test.startswith("matmul_"):
-        return sheet.tflops[test.removeprefix("matmul_")]
+        return sheet.tflops.get(test.removeprefix("matmul_"))
     return sheet.memory_GBps if test == "memory" else sheet.host_link_GBps
 
 

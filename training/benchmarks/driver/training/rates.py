@@ -24,8 +24,11 @@ def peak_of(config: TrainingConfig, device_name: str | None) -> float | None:
     if config.peak_tflops is not None or device_name is None:
         return config.peak_tflops
     sheet = datasheet(device_name)
-    dtype = "tf32" if config.precision == "fp32" and config.tf32 else config.precision
-    return None if sheet is None else sheet.tflops[dtype]
+    if sheet is None:
+        return None
+    # Without TF32 units, as on V100, float32 products take the other cores whatever the setting allows.
+    with_tf32 = config.precision == "fp32" and config.tf32 and "tf32" in sheet.tflops
+    return sheet.tflops.get("tf32" if with_tf32 else config.precision)
 
 
 def model_flops_utilization(
