@@ -1,20 +1,23 @@
 """What a training step holds in a device's memory, found without one: by tensors that have shapes and no storage.
 
-Weights, gradients and moments: 16 bytes a parameter (float32), over the shards. Activations: what autograd keeps of a
+Weights, gradients and moments: 16 bytes a parameter (float32), over the shards. Activations: what is still held after a
 forward pass under autocast, each storage once, of a model with one and with two layers; every further layer adds the
-difference. In addition the bfloat16 or float16 weights that autocast keeps during the pass, our LAMB's two temporary
-copies of the gradients, and a layer that FSDP2 has put together. What the allocator loses by fragments, and CUDA's own
-context, are RESERVED.
+difference, of what recomputation keeps of it; the backward pass computes one layer again at a time. In addition the
+bfloat16 or float16 weights that autocast keeps during the pass, our LAMB's two temporary copies of the gradients, and a
+layer that FSDP2 has put together. What the allocator loses by fragments, and CUDA's own context, are RESERVED.
 """
 
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.model import parameter_count
-from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.training.settings import Recompute, TrainingConfig
 
 RESERVED = 0.10
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -26,10 +29,9 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
         parameters = parameter_count(benchmark.build_model(config))
     shards = world_size if config.strategy == "fsdp" else config.tensor_parallelism()[0]
     kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
-    one, two = (activation_bytes(benchmark, config, layers) for layers in (1, 2))
-    layer = two - one
-    if config.activation_checkpointing:  # of each further block its input, float32
-        layer = 4 * config.train_batch_size * config.tokens_per_sample() * config.hidden_size
+    one = activation_bytes(benchmark, config, 1)
+    first, second = (activation_bytes(benchmark, config, layers, config.recompute) for layers in (1, 2))
+    layer = second - first
     if config.strategy == "fsdp":
         passing = 3 * 4 * parameters // config.num_layers  # of two blocks the weights, of one the gradients
     else:
@@ -37,8 +39,34 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
     return kept + passing + one + (config.num_layers - 1) * layer
 
 
-def activation_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, layers: int) -> int:
-    """Bytes that autograd keeps of a forward pass through `layers` layers, none of them computed again.
+class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Knows the storages of the results of all operators inside, and which of them something still refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())  # type: ignore[no-untyped-call]
+        return results
+
+    def bytes(self, without: set[int]) -> int:
+        """Bytes that are still held but for the storages `without`."""
+        total = 0
+        for key, (storage, size) in self._storages.items():
+            if key not in without and not storage.expired():  # type: ignore[no-untyped-call]
+                total += size
+        return total
+
+
+def activation_bytes(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, layers: int, recompute: Recompute = "none"
+) -> int:
+    """Bytes that are held after a forward pass through `layers` layers.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which is left out.
     """
@@ -50,27 +78,23 @@ def activation_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, 
         changes["attention_dropout"] = 0.0
     small = config.model_copy(update=changes)
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
-    kept: dict[int, int] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage.nbytes()
-        return tensor
-
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         model.make_constants(torch.device("cpu"))
+        model.recompute = recompute
         fake = {name: mode.from_tensor(tensor) for name, tensor in batch.items()}
         own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
         own |= {tensor.untyped_storage()._cdata for tensor in fake.values()}
         enabled = config.precision in _HALF
         with (
-            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+            Held() as held,
             torch.autocast(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
             ),
         ):
             loss = model(fake)["loss"]
+            found: int = held.bytes(without=own)
         assert loss.requires_grad
-        halves = sum(2 * parameter.numel() for parameter in model.parameters() if parameter.ndim > 1) if enabled else 0
-    return sum(size for storage, size in kept.items() if storage not in own) - halves
+        again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
+        halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
+    return found - (sum(halves) if enabled else 0)

@@ -46,7 +46,7 @@ def test_recomputed_activations_are_no_work_of_the_model(name: str) -> None:
     config = config_of(name, activation_checkpointing=True)
     assert config.flops_per_sample() == config_of(name).flops_per_sample()
     model: BenchmarkModel = benchmark_of(name).build_model(config)
-    model.activation_checkpointing = True
+    model.recompute = "full"
     model.make_constants(CPU)
     batch = benchmark_of(name).synthetic_data(config).train[list(range(SAMPLES))]
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

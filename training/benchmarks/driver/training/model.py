@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
-from torch.utils.checkpoint import checkpoint
 
 from training.benchmarks.driver.training.attention import Packing
+from training.benchmarks.driver.training.recomputation import recomputed
+from training.benchmarks.driver.training.settings import Recompute
 
 Batch = dict[str, Tensor]
 """Named tensors with the samples along the first dimension."""
@@ -26,7 +27,7 @@ class BenchmarkModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.activation_checkpointing = False
+        self.recompute: Recompute = "none"
 
     def blocks(self) -> Sequence[nn.Module]:
         """The repeated layers: the units of sharding, recomputation and compilation."""
@@ -56,10 +57,7 @@ class BenchmarkModel(nn.Module):
         """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
         the block's own.
         """
-        if self.activation_checkpointing and self.training:
-            result: Tensor = checkpoint(block, *inputs, use_reentrant=False)
-            return result
-        return block(*inputs)
+        return recomputed(self.recompute if self.training else "none", block)(*inputs)
 
 
 def metric(total: Tensor, count: Tensor | int) -> Tensor:

@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model import BenchmarkModel
+from training.benchmarks.driver.training.recomputation import recomputed
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -101,10 +102,9 @@ def spread(
         _shard(model, layout, config)
     model.to_empty(device=device)
     _fill(model, config.seed, device, weights)
-    model.activation_checkpointing = config.activation_checkpointing
+    model.recompute = config.recompute
     if config.compile_backend is not None:
-        for block in model.blocks():
-            block.compile(backend=config.compile_backend)
+        compile_blocks(model, config.compile_backend)
     return ParallelModel(model, layout, config, device)
 
 
@@ -119,6 +119,18 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
     for block in model.blocks():
         fully_shard(block, mesh=layout.mesh["dp"], mp_policy=policy)
     fully_shard(model, mesh=layout.mesh["dp"], mp_policy=policy)
+
+
+def compile_blocks(model: BenchmarkModel, backend: str) -> None:
+    """Compile each block. What selective recomputation keeps is the compiler's decision: seen from outside, a compiled
+    block is one operator.
+    """
+    for block in model.blocks():
+        if model.recompute == "selective":
+            block.forward = recomputed("selective", block.forward)
+        block.compile(backend=backend)
+    if model.recompute == "selective":
+        model.recompute = "none"
 
 
 @torch.no_grad()

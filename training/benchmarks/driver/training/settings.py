@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
 
 FLASH_ATTENTION = "flash_attention_2"
+Recompute = Literal["none", "selective", "full"]
 PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
 _LONGEST = 1000  # range of steps or ranks
@@ -64,7 +65,11 @@ class TrainingConfig(CaseConfig):
     init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
     tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
     strategy: Literal["ddp", "fsdp"] = Field("ddp", description="data parallelism: replicas, or FSDP2's shards")
-    activation_checkpointing: bool = Field(False, description="whether blocks are computed again in the backward pass")
+    activation_checkpointing: bool | Recompute = Field(
+        False,
+        description="what the backward pass computes again: True ('full') whole blocks; 'selective' all of them but"
+        " matrix products and attention; False ('none') nothing",
+    )
     attention: Literal["auto", "sdpa", "flash_attention_2", "eager"] = Field(
         "auto",
         description="torch's kernels, flash-attn's or plain products; auto: the best that works here",
@@ -102,6 +107,11 @@ class TrainingConfig(CaseConfig):
     peak_tflops: float | None = Field(
         None, gt=0, description="peak of one device for MFU; None: the datasheet's, where the device is known"
     )
+
+    @field_validator("activation_checkpointing")
+    @classmethod
+    def _one_word_for_each(cls, value: bool | str) -> bool | str:
+        return {"none": False, "full": True}.get(str(value), value)
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:
@@ -167,6 +177,13 @@ class TrainingConfig(CaseConfig):
         if self.min_lr_ratio and self.lr_schedule not in ("linear", "cosine", "flagperf_glm"):
             raise ValueError(f"min_lr_ratio has no effect with lr_schedule = {self.lr_schedule!r}; allowed: 0")
         return self
+
+    @property
+    def recompute(self) -> Recompute:
+        """What the backward pass computes again."""
+        if self.activation_checkpointing == "selective":
+            return "selective"
+        return "full" if self.activation_checkpointing else "none"
 
     def of_round(self, number: int) -> Self:
         """The settings of a round, counted from 1."""
