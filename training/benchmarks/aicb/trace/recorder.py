@@ -1,0 +1,251 @@
+"""Records every collective and every wait of a traced process, in order, and answers the collective at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
+from torch.utils._python_dispatch import TorchDispatchMode
+
+NAMESPACE = "c10d"
+
+
+@dataclass(slots=True)
+class RecordedOp:
+    """One call as seen: `kind` is the operator's name, `group` torch's name of the process group.
+
+    All else is as in `TracedOp`.
+    """
+
+    kind: str
+    group: str
+    dtype: str
+    bytes: int
+    issue: int
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+    peer: int | None = None
+    module: str = ""
+    micro_batch: int | None = None
+    phase: str = "init"
+    wait: int | None = None
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor's elements, of any shape."""
+    return tensor.numel() * tensor.element_size()
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own class is untyped
+    """While active, every `c10d` operator is recorded and answered by a finished work; all others run.
+
+    phase, micro_batch: set by `during`; modules: the stack of the modules whose forward pass runs; behind: the module
+    whose backward pass runs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.iterations: list[list[RecordedOp]] = [[]]
+        self.phase = "init"
+        self.micro_batch: int | None = None
+        self.modules: list[str] = []
+        self.behind = ""
+        self.directions: dict[int, str] = {}
+        self._issued = 0
+        self._works: dict[int, tuple[FakeWork, RecordedOp]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.namespace != NAMESPACE:
+            return func(*args, **(kwargs or {}))
+        names = [argument.name for argument in func._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+        op = self._recorded(func._schema.name.removeprefix("c10d::"), given)
+        self.iterations[-1].append(op)
+        work = FakeWork()
+        if given.get("async_op", True) is False:
+            op.wait = op.issue + 1
+        else:
+            self._works[id(work)] = work, op
+        return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
+
+    def waited(self, work: FakeWork) -> None:
+        """Note that a rank waited for this work; only the first time counts."""
+        _, op = self._works.pop(id(work), (None, None))
+        if op is not None:
+            op.wait = self._issued
+
+    def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
+        group = dist.ProcessGroup.unbox(given["process_group"])
+        read = READERS.get(name)
+        if read is None:
+            raise NotImplementedError(f"the tracer does not know the collective {name} of torch {torch.__version__}")
+        kind, tensor, size, details = read(given, group)
+        peer = details.get("peer")
+        ahead = self.directions.pop(id(tensor), None)
+        self._issued += 1
+        return RecordedOp(
+            kind=kind,
+            group=group.group_name,
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            bytes=size,
+            issue=self._issued - 1,
+            in_splits=details.get("in_splits"),
+            out_splits=details.get("out_splits"),
+            peer=None if peer is None else dist.get_global_rank(group, peer),
+            module="" if ahead else self.modules[-1] if self.modules else self.behind,
+            micro_batch=None if ahead else self.micro_batch,
+            phase=ahead or self.phase,
+        )
+
+    @contextmanager
+    def during(self, phase: str, micro_batch: int | None = None) -> Iterator[None]:
+        """Ops inside belong to this phase and micro-batch."""
+        before = self.phase, self.micro_batch, self.behind
+        self.phase, self.micro_batch, self.behind = phase, micro_batch, ""
+        try:
+            yield
+        finally:
+            self.phase, self.micro_batch, self.behind = before
+
+    def next_iteration(self) -> None:
+        """What follows belongs to the next iteration (the first begins after the set-up)."""
+        self.iterations.append([])
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Name the modules of `model` as they run, forwards and backwards."""
+        for name, module in model.named_modules():
+            name = _numbered(name, model)
+            if name:
+                module.register_forward_pre_hook(self._enter(name))
+                module.register_forward_hook(self._leave(name))
+
+    def _enter(self, name: str) -> Callable[..., None]:
+        def enter(*_: object) -> None:
+            self.modules.append(name)
+
+        return enter
+
+    def _leave(self, name: str) -> Callable[..., None]:
+        def behind(_: torch.Tensor) -> None:
+            self.behind = name
+
+        def leave(_module: torch.nn.Module, _inputs: object, output: object) -> None:
+            self.modules.pop()
+            for tensor in output if isinstance(output, tuple) else (output,):
+                # A module returns what its last part returned: the part that computed it stays its name.
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not hasattr(tensor, "_traced"):
+                    tensor._traced = True  # type: ignore[attr-defined]
+                    tensor.register_hook(behind)  # type: ignore[no-untyped-call]
+
+        return leave
+
+
+def _numbered(name: str, model: torch.nn.Module) -> str:
+    """The name with a layer's number in the whole model, which Megatron's layers know, counted from 1."""
+    before, layers, after = name.partition("layers.")
+    number, dot, rest = after.partition(".")
+    if not number.isdigit():
+        return name
+    layer = model.get_submodule(f"{before}{layers}{number}")
+    known = getattr(layer, "layer_number", int(number) + 1)
+    return f"{before}{layers}{known - 1}{dot}{rest}"
+
+
+Read = tuple[str, torch.Tensor, int, dict[str, Any]]
+
+
+def _first(given: dict[str, Any]) -> torch.Tensor:
+    found = given.get("tensors")
+    tensor: torch.Tensor = found[0] if found else given["tensor"]
+    return tensor
+
+
+def _buffer(kind: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        return kind, _first(given), sum(map(size_of, given["tensors"])), {}
+
+    return read
+
+
+def _rooted(kind: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        return kind, _first(given), sum(map(size_of, given["tensors"])), {"peer": given["root_rank"]}
+
+    return read
+
+
+def _barrier(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+    return "barrier", given["tensor"], 0, {}
+
+
+def _larger(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    """Collectives whose size is that of the full tensor."""
+
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        return kind, given[whole], size_of(given[whole]), {}
+
+    return read
+
+
+def _coalesced(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        tensors = given[whole]
+        return kind, tensors[0], sum(map(size_of, tensors)), {}
+
+    return read
+
+
+def _listed(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    """Collectives of lists of lists of tensors."""
+
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        tensors = [tensor for each in given[whole] for tensor in each]
+        return kind, tensors[0], sum(map(size_of, tensors)), {"peer": given.get("root_rank")}
+
+    return read
+
+
+def _all_to_all_single(given: dict[str, Any], group: dist.ProcessGroup) -> Read:
+    source, target = given["input"], given["output"]
+
+    def splits(sizes: Sequence[int], tensor: torch.Tensor) -> tuple[int, ...]:
+        if not sizes:
+            return (size_of(tensor) // group.size(),) * group.size()
+        row = size_of(tensor) // tensor.shape[0] if tensor.shape[0] else 0
+        return tuple(int(size) * row for size in sizes)
+
+    into, out = splits(given["input_split_sizes"], source), splits(given["output_split_sizes"], target)
+    details = {} if len({*into, *out}) == 1 else {"in_splits": into, "out_splits": out}
+    return "all_to_all_single", source, size_of(source), details
+
+
+def _point_to_point(kind: str, side: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+        return kind, _first(given), sum(map(size_of, given["tensors"])), {"peer": given[side]}
+
+    return read
+
+
+READERS: dict[str, Callable[[dict[str, Any], dist.ProcessGroup], Read]] = {
+    "allreduce_": _buffer("all_reduce"),
+    "allreduce_coalesced_": _buffer("all_reduce"),
+    "broadcast_": _rooted("broadcast"),
+    "reduce_": _rooted("reduce"),
+    "barrier": _barrier,
+    "_allgather_base_": _larger("all_gather_into_tensor", "output_tensor"),
+    "_reduce_scatter_base_": _larger("reduce_scatter_tensor", "input_tensor"),
+    "allgather_into_tensor_coalesced_": _coalesced("all_gather_into_tensor", "outputs"),
+    "reduce_scatter_tensor_coalesced_": _coalesced("reduce_scatter_tensor", "inputs"),
+    "allgather_": _listed("all_gather", "output_tensors"),
+    "reduce_scatter_": _listed("reduce_scatter", "input_tensors"),
+    "gather_": _listed("gather", "output_tensors"),
+    "scatter_": _listed("scatter", "input_tensors"),
+    "alltoall_base_": _all_to_all_single,
+    "send": _point_to_point("isend", "dst"),
+    "recv_": _point_to_point("irecv", "src"),
+}

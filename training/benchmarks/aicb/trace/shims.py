@@ -1,0 +1,260 @@
+"""Bends what needs a GPU, each trap in one function with its reason and the version it was met in.
+
+Tensors of a traced process live on the device "meta": shapes without data. What asks CUDA, or a tensor's data, is
+answered here. Versions: torch 2.13 (CPU build), megatron-core 0.16.1, deepspeed 0.19.8.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeWork
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+DEVICE = "meta"
+MANY_RANKS = 16384
+"""Worlds beyond this create only the groups that hold the traced rank."""
+
+
+class Inert:
+    """Stands for a stream, an event or a timer: everything may be called, nothing happens."""
+
+    def __call__(self, *_: object, **__: object) -> "Inert":
+        return self
+
+    def __getattr__(self, name: str) -> "Inert":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __enter__(self) -> "Inert":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class OnMeta(TorchFunctionMode):
+    """New tensors have no data, also where a device is written out: megatron-core 0.16.1 makes device="cuda" ones."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        device = named.get("device")
+        if func in _device_constructors() and (device is None or torch.device(device).type == "cuda"):
+            named["device"] = DEVICE
+        return func(*args, **named)
+
+
+def without_cuda() -> None:
+    """CUDA's devices, streams, events and markers.
+
+    megatron-core allocates on torch.cuda.current_device(), also inside autograd functions; there a TorchFunctionMode is
+    off (torch 2.13), so the function itself is replaced.
+    """
+    inert = Inert()
+    cuda: Any = torch.cuda
+    cuda.current_device = lambda: DEVICE
+    cuda.device_count = lambda: 1
+    cuda.get_device_capability = lambda *_: (9, 0)
+    for name in ("Stream", "Event", "current_stream", "stream", "default_stream"):
+        setattr(cuda, name, inert)
+    for name in ("synchronize", "empty_cache", "set_stream", "set_device", "manual_seed", "set_rng_state"):
+        setattr(cuda, name, lambda *_, **__: None)
+    cuda.get_rng_state = lambda *_, **__: torch.empty(0, dtype=torch.uint8, device="cpu")
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_, **__: None
+
+
+def tensors_as_on_a_gpu() -> None:
+    """Tensor.type() must say torch.cuda.BFloat16Tensor: megatron-core 0.16.1 sorts parameters by it; cuda() and cpu()
+    are no copies, record_stream has no stream.
+    """
+    kinds = {
+        torch.float32: "FloatTensor",
+        torch.bfloat16: "BFloat16Tensor",
+        torch.float16: "HalfTensor",
+        torch.float64: "DoubleTensor",
+        torch.int64: "LongTensor",
+        torch.int32: "IntTensor",
+        torch.bool: "BoolTensor",
+        torch.uint8: "ByteTensor",
+    }
+    cast = torch.Tensor.type
+
+    def kind(self: torch.Tensor, dtype: Any = None, **given: Any) -> Any:
+        if dtype is not None or self.dtype not in kinds:
+            return cast(self, dtype, **given)
+        return f"torch.cuda.{kinds[self.dtype]}"
+
+    tensor: Any = torch.Tensor
+    tensor.type = kind
+    tensor.cuda = lambda self, *_, **__: self
+    tensor.cpu = lambda self, *_, **__: self
+    tensor.pin_memory = lambda self, *_, **__: self
+    tensor.record_stream = lambda self, *_: None
+
+
+def values_of_nothing() -> None:
+    """item() of a tensor without data is 1, not 0: Adam (torch 2.13) divides by 1 - beta ** step."""
+    read = torch.Tensor.item
+    listed = torch.Tensor.tolist
+
+    def item(self: torch.Tensor) -> Any:
+        if not self.is_meta:
+            return read(self)
+        return 1.0 if self.dtype.is_floating_point else self.dtype is torch.bool or 1
+
+    def tolist(self: torch.Tensor) -> Any:
+        return listed(self) if not self.is_meta else listed(torch.ones_like(self, device="cpu"))
+
+    tensor: Any = torch.Tensor
+    tensor.item, tensor.tolist = item, tolist
+    tensor.__bool__ = lambda self: bool(self.item())
+    tensor.__float__ = lambda self: float(self.item())
+    tensor.__int__ = lambda self: int(self.item())
+
+
+def objects_gathered_locally() -> None:
+    """all_gather_object pickles into tensors of data (torch 2.13): every rank answers what this one says."""
+
+    def gather(into: list[Any], value: Any, group: Any = None) -> None:
+        into[:] = [value] * dist.get_world_size(group)
+
+    anything: Any = dist
+    anything.all_gather_object = gather
+
+
+def watch_waits(waited: Callable[[FakeWork], None]) -> None:
+    """A finished work does not say that it is waited for (torch 2.13): its methods do."""
+    work: Any = FakeWork
+
+    def wait(self: FakeWork, *_: object) -> bool:
+        waited(self)
+        return True
+
+    work.wait = wait
+    work.synchronize = wait
+    work.block_current_stream = wait
+
+
+def no_compiler() -> None:
+    """torch.compile stands where megatron-core 0.16.1 fuses kernels: it costs seconds and changes no message."""
+    anything: Any = torch
+    anything.compile = lambda model=None, **_: model if model is not None else lambda function: function
+
+
+def _replace_everywhere(package: str, old: object, new: object) -> None:
+    """Put `new` where any loaded module of a package refers to `old`: they import by name, some by another one."""
+    for module in [each for key, each in sys.modules.items() if key.startswith(package)]:
+        for name in [name for name, value in vars(module).items() if value is old]:
+            setattr(module, name, new)
+
+
+class Norm(torch.nn.Module):
+    """LayerNorm or RMSNorm with parameters of the model's type, marked for sequence parallelism.
+
+    megatron-core 0.16.1 without Transformer Engine or Apex has WrappedTorchNorm, which refuses sequence parallelism and
+    makes float32 parameters.
+    """
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__()
+        names = ("weight",) if config.normalization == "RMSNorm" else ("weight", "bias")
+        for name in names:
+            parameter = torch.nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype, device=DEVICE))
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            self.register_parameter(name, parameter)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The same shape; which values is no matter."""
+        for parameter in self.parameters():
+            hidden = hidden * parameter
+        return hidden
+
+
+def before_imports() -> None:
+    """What has to be in place before a framework is imported."""
+    no_compiler()
+    without_cuda()
+    tensors_as_on_a_gpu()
+    values_of_nothing()
+    objects_gathered_locally()
+
+
+def megatron() -> None:
+    """megatron-core 0.16.1, after its modules are imported."""
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    _replace_everywhere("megatron.core", WrappedTorchNorm, Norm)
+    _half_precision()
+    _clipping()
+    _random_state()
+
+
+def _half_precision() -> None:
+    """bfloat16() of a module swaps the parameters' data, which fails without data (torch 2.13): make new parameters."""
+
+    def bfloat16(self: torch.nn.Module) -> torch.nn.Module:
+        for module in self.modules():
+            for name, old in module.named_parameters(recurse=False):
+                if old.dtype is torch.float32:
+                    new = torch.nn.Parameter(torch.empty_like(old, dtype=torch.bfloat16))
+                    new.__dict__.update(old.__dict__)
+                    setattr(module, name, new)
+        return self
+
+    anything: Any = torch.nn.Module
+    anything.bfloat16 = bfloat16
+
+
+def _clipping() -> None:
+    """multi_tensor_applier and the kernels of Apex: gradient norm and scaling without them (megatron-core 0.16.1)."""
+    from megatron.core.optimizer import clip_grads
+
+    def norm(_: object, __: object, lists: Sequence[Sequence[torch.Tensor]], ___: bool) -> tuple[Any, None]:
+        return torch.zeros(1, dtype=torch.float32, device=DEVICE), None
+
+    def apply(kernel: Any, flag: Any, lists: Any, *given: Any) -> Any:
+        return norm(kernel, flag, lists, False) if kernel is clip_grads.l2_norm_impl else None
+
+    clip_grads.multi_tensor_applier = apply
+
+
+def _random_state() -> None:
+    """The generator of dropout and initialisation keeps states of a CUDA device (megatron-core 0.16.1): inert."""
+    from megatron.core.tensor_parallel import random
+
+    class Tracker:
+        def fork(self, *_: object, **__: object) -> contextlib.nullcontext[None]:
+            return contextlib.nullcontext()
+
+        def is_initialized(self) -> bool:
+            return True
+
+        def get_states(self) -> dict[str, object]:
+            return {}
+
+        def set_states(self, _: object) -> None:
+            return None
+
+    tracker = Tracker()
+    _replace_everywhere("megatron.core", random.get_cuda_rng_tracker, lambda *_, **__: tracker)
+    random._get_cuda_rng_state = lambda *_, **__: torch.empty(0, device="cpu")
+    random._set_cuda_rng_state = lambda *_, **__: None
+    random._get_all_rng_states = lambda *_, **__: ()
+    random._set_all_rng_states = lambda *_, **__: None
+
+
+def only_own_groups(parallel_state: Any, rank: int) -> None:
+    """initialize_model_parallel makes every group of the world: 17 s at 65,536 ranks (torch 2.13). Make this rank's."""
+    create = parallel_state.create_group
+
+    def own(ranks: Iterable[int], *given: Any, **named: Any) -> Any:
+        return create(ranks, *given, **named) if rank in ranks else None
+
+    parallel_state.create_group = own
