@@ -3,14 +3,14 @@
 import os
 import time
 
-from training.benchmarks.base.pytorch import operations
+from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.suite import main
 
 if __name__ == "__main__":
     if os.environ["RANK"] == "1":
-        multiply, copy = operations.MatMul.run, operations.Copy.run
+        multiply, copy = products.MatMul.run, operations.Copy.run
 
-        def wrong(self: operations.MatMul) -> None:
+        def wrong(self: products.MatMul) -> None:
             multiply(self)
             self._product[0, 3] += 1
 
@@ -18,6 +18,6 @@ if __name__ == "__main__":
             copy(self)
             time.sleep(0.1)
 
-        operations.MatMul.run = wrong  # type: ignore[method-assign]
+        products.MatMul.run = wrong  # type: ignore[method-assign]
         operations.Copy.run = slow  # type: ignore[method-assign]
     main()

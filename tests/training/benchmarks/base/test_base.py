@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
-from training.benchmarks.base.pytorch import operations
+from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
+from training.benchmarks.driver.launch.numa_nodes import numa_nodes
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.datasheet import datasheet
 from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
@@ -35,16 +36,17 @@ def _run(folder: Path, module: str, *settings: str) -> int:
 
 
 def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
-    tests = ["matmul_fp64", "matmul_fp32", "matmul_bf16", "memory", "host_to_device", "device_to_host"]
+    tests = ["matmul_fp64", "matmul_fp32", "matmul_bf16", "matmul_int8", "memory", "memory_capacity"]
+    tests += ["host_to_device", "host_to_device_numa", "device_to_host"]
     sheet = '{"memory": 0.001, "matmul_fp32": 1000}'
-    code = _run(
-        tmp_path, "training.benchmarks.base", f"tests={tests}", f"datasheet={sheet}", 'min_percent={"memory": 50}'
-    )
+    settings = [f"tests={tests}", f"datasheet={sheet}", 'min_percent={"memory": 50}', f"capacity_bytes={32 << 20}"]
+    code = _run(tmp_path, "training.benchmarks.base", *settings)
     assert code == 0
     ends, (finished,) = _values(tmp_path, 0, Event.STEP_END), _values(tmp_path, 0, Event.FINISHED)
     assert [value["test"] for value in ends] == tests
     for value in ends:
-        assert value["unit"] == ("TFLOPS" if "matmul" in value["test"] else "GB/s")
+        units = {"matmul_int8": "TOPS", "memory_capacity": "GB"}
+        assert value["unit"] == units.get(value["test"], "TFLOPS" if "matmul" in value["test"] else "GB/s")
         assert len(value["values_of_ranks"]) == 2 and value["value"] == value["values_of_ranks"][0]
         assert 0 < value["slowest"] <= value["value"]
         assert (value["correct"], value["bad_ranks"]) == ("pass", {})
@@ -52,6 +54,11 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
         assert finished[key] == min(value["values_of_ranks"])
     assert finished["matmul_fp32_percent"] == pytest.approx(finished["matmul_fp32_TFLOPS"] / 10)
     assert "matmul_fp64_percent" not in finished
+    assert finished["memory_capacity_GB"] == (32 << 20) / 1e9
+    by_node = next(value for value in ends if value["test"] == "host_to_device_numa")
+    assert by_node["numa_nodes"].keys() <= set(map(str, numa_nodes()))
+    assert by_node["value"] == by_node["numa_nodes"][str(by_node["nearest_numa_node"])]
+    assert finished["host_to_device_numa_farthest_GBps"] == min(by_node["farthest_of_ranks"])
     declared = {metric.name for metric in OUTCOME.metrics({"tests": tests})}
     assert {name for name in declared if not name.endswith("_percent")} <= finished.keys()
     assert {"memory_percent", "matmul_fp32_percent"} <= declared & finished.keys()
@@ -76,14 +83,52 @@ def test_limits_without_a_datasheet_are_refused(tmp_path: Path) -> None:
     assert "min_percent: no datasheet for memory on this device" in exit_record(tmp_path).failures[0].message
 
 
-@pytest.mark.parametrize("test", ["matmul_fp64", "matmul_fp32", "matmul_bf16"])
+def _product(test: str) -> products.MatMul | products.Fp8MatMul | products.Int8MatMul:
+    # torch computes FP8 on a CPU one element after the other: right, if slow.
+    return products.Fp8MatMul(32, CPU, 1) if test == "matmul_fp8" else products.create(test, 96, CPU, seed=1)
+
+
+@pytest.mark.parametrize("test", ["matmul_fp64", "matmul_fp32", "matmul_bf16", "matmul_fp8", "matmul_int8"])
 def test_products_are_checked(test: str) -> None:
-    product = operations.MatMul(test, 96, CPU, seed=1)
+    product = _product(test)
     product.run()
     assert product.is_correct()
-    assert product.work == 2 * 96**3
-    product._product[0, 5] *= 1.02
+    size = len(product._product)
+    assert product.work == 2 * size**3
+    assert (product._product[0] != 0).any()
+    product._product[0] = product._product[0] * 17 // 16 if test == "matmul_int8" else product._product[0] * 1.02
     assert not product.is_correct()
+
+
+@pytest.mark.parametrize(
+    ("capability", "reason"),
+    [((8, 0), "NVIDIA A100-SXM4-40GB has compute capability 8.0, 8.9 is needed"), ((8, 9), None), ((9, 0), None)],
+)
+def test_fp8_needs_a_device_with_its_units(
+    capability: tuple[int, int], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100-SXM4-40GB")
+    assert products.without_fp8(torch.device("cuda", 0)) == reason
+
+
+def test_fp8_on_a_cpu_is_refused_with_the_reason() -> None:
+    with pytest.raises(UnusableSettingsError, match="tests: matmul_fp8: the CPU has no units for 8-bit floating point"):
+        operations.create("matmul_fp8", Config(), CPU)
+
+
+def test_the_peer_is_the_next_device_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnusableSettingsError, match="the CPU has no such peer"):
+        operations.create("peer", Config(), CPU)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda device, peer: peer.index != 3)
+    assert operations.peer_of(torch.device("cuda", 1)) == torch.device("cuda", 2)
+    assert operations.peer_of(torch.device("cuda", 3)) == torch.device("cuda", 0)
+    with pytest.raises(UnusableSettingsError, match="cuda:2 has no access to the memory of cuda:3"):
+        operations.peer_of(torch.device("cuda", 2))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UnusableSettingsError, match="this process sees one"):
+        operations.peer_of(torch.device("cuda", 0))
 
 
 @pytest.mark.parametrize(("test", "accesses"), [("memory", 2), ("host_to_device", 1), ("device_to_host", 1)])
@@ -119,12 +164,20 @@ def test_the_promise_is_the_configs_before_the_datasheets() -> None:
     assert promised("memory", Config(datasheet={"memory": 20.0}), sheet) == 20.0
     assert promised("matmul_bf16", Config(datasheet={"memory": 20.0}), sheet) is None
     assert promised("memory", Config(), None) is None
+    assert promised("matmul_fp8", Config(), sheet) == promised("matmul_int8", Config(), sheet) == 1978.9
+    assert promised("memory_capacity", Config(), sheet) == pytest.approx(151.4, abs=0.1)
+    assert promised("host_to_device_numa", Config(), sheet) == 64 and promised("peer", Config(), sheet) == 450
+    assert promised("matmul_fp8", Config(), datasheet("NVIDIA A100-SXM4-40GB")) is None
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tests": ["matmul_fp8"]}, "tests"),
+        ({"tests": ["matmul_fp4"]}, "tests"),
+        ({"tests": ["matmul_int8"], "matmul_size": 40}, "matmul_size = 40; allowed with matmul_int8: multiples of 16"),
+        ({"tests": ["matmul_fp8"], "matmul_size": 16}, "from 32 on"),
+        ({"tests": ["peer", "memory_capacity"]}, "put memory_capacity before it"),
+        ({"capacity_bytes": 1 << 30}, "capacity_bytes has no effect without memory_capacity in tests"),
         ({"tests": ["memory", "memory"]}, "memory stands there twice"),
         ({"tests": []}, "tests"),
         ({"min_percent": {"memory": 0.0}}, "memory: 0.0; allowed: above 0"),

@@ -1,16 +1,16 @@
 """Settings of the device tests. Needs no torch: the controller validates case configs with it."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
 
 ENTRY_MODULE = "training.benchmarks.base"
 
 Test = Literal[
-    "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "memory", "host_to_device",
-    "device_to_host",
+    "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8", "memory",
+    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer",
 ]  # fmt: skip
 
 
@@ -20,10 +20,14 @@ class Config(CaseConfig):
     tests: list[Test] = Field(
         ["matmul_fp32", "matmul_bf16", "memory", "host_to_device", "device_to_host"],
         min_length=1,
-        description="products of square matrices by type, copies in the device's memory, from and to the host's",
+        description="products of square matrices by type; the device's memory, its size; copies from and to the host's,"
+        " by NUMA node, to the next device",
     )
     matmul_size: int = Field(8192, ge=16, description="rows and columns of the matrices")
     copy_bytes: int = Field(1 << 30, ge=8, multiple_of=8, description="bytes that one copy moves")
+    capacity_bytes: int | None = Field(
+        None, ge=32 << 20, description="bytes that memory_capacity takes at most; None: all, of a CPU's 256 MiB"
+    )
     warmup_iterations: int = Field(5, ge=1, description="untimed iterations of each test")
     iterations: int = Field(20, ge=1, description="timed iterations of each test")
     datasheet: dict[Test, float] | None = Field(
@@ -43,6 +47,24 @@ class Config(CaseConfig):
         if twice:
             raise ValueError(f"{', '.join(twice)} stands there twice")
         return value
+
+    @model_validator(mode="after")
+    def _sizes_fit_narrow_types(self) -> Self:
+        narrow = [test for test in self.tests if test in ("matmul_fp8", "matmul_int8")]
+        if narrow and (self.matmul_size % 16 or self.matmul_size < 32):
+            raise ValueError(f"matmul_size = {self.matmul_size}; allowed with {narrow[0]}: multiples of 16 from 32 on")
+        if self.capacity_bytes is not None and "memory_capacity" not in self.tests:
+            raise ValueError("capacity_bytes has no effect without memory_capacity in tests")
+        return self
+
+    @model_validator(mode="after")
+    def _capacity_comes_before_peers(self) -> Self:
+        tests = self.tests
+        if {"memory_capacity", "peer"} <= set(tests) and tests.index("peer") < tests.index("memory_capacity"):
+            raise ValueError(
+                "tests: peer takes memory of the next device until the run ends; put memory_capacity before it"
+            )
+        return self
 
     @field_validator("datasheet", "min_percent")
     @classmethod

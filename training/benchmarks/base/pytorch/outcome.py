@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
 from training.benchmarks.driver.protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Table, TableCell
 
-_MATMUL, _KEY = "matmul_", ("matmul_bf16", "matmul_fp16", "matmul_fp32")
+_KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
+_BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"
 # Settings that judge the devices and do not change what is measured.
 _LIMITS = ("datasheet", "min_percent", "max_percent_below_best", "tests")
 
@@ -24,15 +25,17 @@ class BaseOutcome(DefaultOutcome):
         key = next((test for test in _KEY if test in tests), tests[0] if tests else "")
         found = []
         for test in tests:
-            unit, name = ("TFLOPS", f"{test}_TFLOPS") if test.startswith(_MATMUL) else ("GB/s", f"{test}_GBps")
-            found.append(
-                Metric(name=name, unit=unit, better="higher", meaning="slowest device of the run", is_key=test == key)
+            unit = _unit(test)
+            name = unit.replace("/s", "ps")
+            figure = Metric(name=f"{test}_{name}", unit=unit, better="higher", meaning=_MEANING, is_key=test == key)
+            found.append(figure)
+            if test == _BY_NODE:
+                far = f"{_MEANING}, from the NUMA node that is farthest from it"
+                found.append(Metric(name=f"{test}_farthest_{name}", unit=unit, better="higher", meaning=far))
+            share = Metric(
+                name=f"{test}_percent", unit="%", better="higher", meaning="of the datasheet", is_reference=False
             )
-            found.append(
-                Metric(
-                    name=f"{test}_percent", unit="%", better="higher", meaning="of the datasheet", is_reference=False
-                )
-            )
+            found.append(share)
         return (*found, Metric(name="e2e_time", unit="s", better="lower", is_reference=False))
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
@@ -47,6 +50,13 @@ class BaseOutcome(DefaultOutcome):
         title = "every device in each test, all at once"
         columns = ("test", "unit", "slowest rank", "fastest rank", "datasheet", "bad ranks")
         return (Table(title=title, columns=columns, rows=rows),)
+
+
+def _unit(test: str) -> str:
+    """The unit of a test's figure."""
+    if test.startswith("matmul_"):
+        return "TOPS" if test == "matmul_int8" else "TFLOPS"
+    return "GB" if test == "memory_capacity" else "GB/s"
 
 
 def _row(step: Mapping[str, Any]) -> tuple[TableCell, ...] | None:

@@ -1,16 +1,14 @@
 """Runs the tests on every device of a run, on all ranks at once: figures, percent of the datasheet, bad devices."""
 
-import itertools
-import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.base.pytorch.operations import Operation
+from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.protocol.datasheet import Datasheet, datasheet
 from training.benchmarks.driver.protocol.perflog import Event
@@ -49,56 +47,43 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
     for step, test in enumerate(config.tests, start=1):
         place = {"step": step, "total_steps": total, "test": test}
         logger.log(Event.STEP_BEGIN, place)
-        operation = operations.create(test, config, group.device)
-        seconds = _times(operation, config, group)
-        value = operation.work / statistics.median(seconds) / operation.scale
-        values, correct = _of_every_rank(value, operation.is_correct(), group)
+        figure = measure(test, config, group)
+        everyone = _of_every_rank(figure, group)
+        values, correct = [each.value for each in everyone], [each.is_correct for each in everyone]
         promise = promised(test, config, sheet)
         bad = bad_ranks(test, config, values, correct, promise)
         result = {
             "test": test,
-            "unit": operation.unit,
-            "value": value,
-            "slowest": operation.work / max(seconds) / operation.scale,
+            "unit": figure.unit,
+            "value": figure.value,
+            "slowest": figure.slowest,
             "values_of_ranks": values,
             "datasheet": promise,
-            "percent_of_datasheet": None if promise is None else 100 * value / promise,
+            "percent_of_datasheet": None if promise is None else 100 * figure.value / promise,
             "correct": "pass" if all(correct) else "fail",
             "bad_ranks": {str(rank): why for rank, why in bad.items()},
         }
-        logger.log(Event.STEP_END, place | result)
+        if figure.farthest is not None:
+            result["farthest_of_ranks"] = [each.farthest for each in everyone]
+        logger.log(Event.STEP_END, place | result | figure.details)
         results.append(result)
     logger.log(Event.TRAIN_END)
     return results
 
 
-def _times(operation: Operation, config: Config, group: ProcessGroup) -> list[float]:
-    """Seconds of each timed iteration on this rank; all ranks run at the same time, as in a training."""
-    for _ in range(config.warmup_iterations):
-        operation.run()
-    dist.barrier()
-    if group.device.type != "cuda":
-        times = []
-        for _ in range(config.iterations):
-            begin = time.perf_counter()
-            operation.run()
-            times.append(time.perf_counter() - begin)
-        return times
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(config.iterations + 1)]  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize(group.device)
-    marks[0].record()
-    for mark in marks[1:]:
-        operation.run()
-        mark.record()
-    torch.cuda.synchronize(group.device)
-    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)]
+@dataclass(frozen=True, slots=True)
+class _RankFigure:
+    value: float
+    is_correct: bool
+    farthest: float
 
 
-def _of_every_rank(value: float, correct: bool, group: ProcessGroup) -> tuple[list[float], list[bool]]:
-    mine = torch.tensor([value, float(correct)], dtype=torch.float64, device=group.device)
+def _of_every_rank(figure: DeviceFigure, group: ProcessGroup) -> list[_RankFigure]:
+    farthest = figure.value if figure.farthest is None else figure.farthest
+    mine = torch.tensor([figure.value, float(figure.is_correct), farthest], dtype=torch.float64, device=group.device)
     found = [torch.zeros_like(mine) for _ in range(group.placement.world_size)]
     dist.all_gather(found, mine)
-    return [float(pair[0]) for pair in found], [bool(pair[1]) for pair in found]
+    return [_RankFigure(float(each[0]), bool(each[1]), float(each[2])) for each in found]
 
 
 def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -108,6 +93,8 @@ def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         unit = str(result["unit"]).replace("/s", "ps")
         worst = min(result["values_of_ranks"])
         summary[f"{result['test']}_{unit}"] = worst
+        if "farthest_of_ranks" in result:
+            summary[f"{result['test']}_farthest_{unit}"] = min(result["farthest_of_ranks"])
         if result["datasheet"] is not None:
             summary[f"{result['test']}_percent"] = 100 * worst / result["datasheet"]
     bad = sorted({int(rank) for result in results for rank in result["bad_ranks"]})

@@ -7,21 +7,27 @@ from training.benchmarks.driver.protocol.datasheet import Datasheet
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:
-    """Expected figure of the device in `test` (TFLOPS or GB/s): from the config, else from the datasheet, else None."""
+    """Expected figure of the device in `test`, in the test's unit: from the config, else from the datasheet, else
+    None.
+    """
     if config.datasheet is not None:
         return next((value for name, value in config.datasheet.items() if name == test), None)
     if sheet is None:
         return None
     if test.startswith("matmul_"):
         return sheet.tflops.get(test.removeprefix("matmul_"))
+    if test == "memory_capacity":
+        return sheet.memory_bytes / 1e9
+    if test == "peer":
+        return sheet.peer_link_GBps
     return sheet.memory_GBps if test == "memory" else sheet.host_link_GBps
 
 
 def bad_ranks(
     test: str, config: Config, values: Sequence[float], correct: Sequence[bool], promise: float | None
 ) -> dict[int, str]:
-    """The fault of each bad device in `test`, by rank; `values` (TFLOPS or GB/s, as `promise`) and `correct` are by
-    rank.
+    """The fault of each bad device in `test`, by rank; `values` (in TFLOPS, TOPS, GB or GB/s, as `promise`) and
+    `correct` are by rank.
     """
     minimum = next((value for name, value in config.min_percent.items() if name == test), None)
     best = max(values)

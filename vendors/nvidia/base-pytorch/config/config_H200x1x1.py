@@ -1,3 +1,2 @@
 # Device tests on H200, one host, one GPU.
-extends = "config_datasheet"
-max_percent_below_best = None
+extends = "config_H100x1x1"

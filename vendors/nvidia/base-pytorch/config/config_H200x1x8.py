@@ -1,2 +1,2 @@
 # Device tests on H200, one host, eight GPUs.
-extends = "config_datasheet"
+extends = "config_H100x1x8"

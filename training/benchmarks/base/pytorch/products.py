@@ -1,0 +1,161 @@
+"""Products of square matrices in every type, each with a check of its result."""
+
+import torch
+from torch import Tensor
+
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+PREFIX = "matmul_"
+_TERA = 1e12
+_CHECKED_ROWS = 16
+_DTYPES = {
+    "matmul_fp64": torch.float64,
+    "matmul_fp32": torch.float32,
+    "matmul_tf32": torch.float32,
+    "matmul_bf16": torch.bfloat16,
+    "matmul_fp16": torch.float16,
+}
+FP8_CAPABILITY = (8, 9)
+
+
+class MatMul:
+    """C = A B of square matrices: 2 n^3 operations.
+
+    The elements are multiples of 1/8 in [-1, 1]: exact in every type, and so are their products and sums in float32 for
+    n up to 2**18. Only C is rounded to the type, which the check allows for.
+    """
+
+    unit, scale = "TFLOPS", _TERA
+
+    def __init__(self, test: str, size: int, device: torch.device, seed: int) -> None:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        self._tf32 = test == "matmul_tf32"
+        if self._tf32 and device.type != "cuda":
+            raise UnusableSettingsError("tests: matmul_tf32 needs a CUDA device; for the CPU there is matmul_fp32")
+        self._left, self._right = (whole / 8 for whole in _whole_numbers(8, size, device, seed))
+        self._left, self._right = self._left.to(_DTYPES[test]), self._right.to(_DTYPES[test])
+        self._product = torch.empty_like(self._left)
+        self.work = 2.0 * size**3
+
+    def run(self) -> None:
+        """See Operation."""
+        torch.backends.cuda.matmul.allow_tf32 = self._tf32
+        torch.mm(self._left, self._right, out=self._product)
+
+    def is_correct(self) -> bool:
+        """Compare some rows with float64: all are computed the same way, so a broken unit shows in any."""
+        return _is_product(self._left, self._right, self._product, torch.finfo(self._product.dtype).eps)
+
+
+class Fp8MatMul:
+    """C = A B with A and B in 8-bit floating point (e4m3) and C in bfloat16, as linear layers are trained in FP8.
+
+    The elements are multiples of 1/2 in [-1, 1]: Hopper's units add with 13 bits after the point of the largest term,
+    which holds their sums, so that C is exact but for its type. B lies in memory column by column, which the units
+    want. `use_fast_accum` is how the datasheets' rates are reached.
+    """
+
+    unit, scale = "TFLOPS", _TERA
+
+    def __init__(self, size: int, device: torch.device, seed: int) -> None:
+        dtype = torch.float8_e4m3fnuz if _is_gfx942(device) else torch.float8_e4m3fn
+        left, right = _whole_numbers(2, size, device, seed)
+        self._left, self._right = (left / 2).to(dtype), (right / 2).t().contiguous().to(dtype).t()
+        self._one = torch.ones((), device=device)
+        self._product = torch.empty(size, size, dtype=torch.bfloat16, device=device)
+        self.work = 2.0 * size**3
+
+    def run(self) -> None:
+        """See Operation."""
+        torch._scaled_mm(
+            self._left,
+            self._right,
+            self._one,
+            self._one,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
+            out=self._product,
+        )
+
+    def is_correct(self) -> bool:
+        """See MatMul."""
+        return _is_product(self._left, self._right, self._product, torch.finfo(torch.bfloat16).eps)
+
+
+class Int8MatMul:
+    """C = A B with A and B in 8-bit integers and C in 32-bit ones, which is exact. B lies column by column."""
+
+    unit, scale = "TOPS", _TERA
+
+    def __init__(self, size: int, device: torch.device, seed: int) -> None:
+        left, right = _whole_numbers(127, size, device, seed)
+        self._left, self._right = left.to(torch.int8), right.to(torch.int8).t().contiguous().t()
+        self._product = torch.empty(size, size, dtype=torch.int32, device=device)
+        self.work = 2.0 * size**3
+
+    def run(self) -> None:
+        """See Operation."""
+        torch._int_mm(self._left, self._right, out=self._product)
+
+    def is_correct(self) -> bool:
+        """See MatMul."""
+        return _is_product(self._left, self._right, self._product, 0.0)
+
+
+def create(test: str, size: int, device: torch.device, seed: int) -> MatMul | Fp8MatMul | Int8MatMul:
+    """The product of that name, of `size` x `size` elements.
+
+    Raises:
+        UnusableSettingsError: the device cannot do it; the message says why.
+    """
+    if test == "matmul_int8":
+        return Int8MatMul(size, device, seed)
+    if test != "matmul_fp8":
+        return MatMul(test, size, device, seed)
+    reason = without_fp8(device)
+    if reason is not None:
+        raise UnusableSettingsError(f"tests: matmul_fp8: {reason}")
+    return Fp8MatMul(size, device, seed)
+
+
+def without_fp8(device: torch.device) -> str | None:
+    """Why the device has no units for 8-bit floating point, None if it has.
+
+    Source: torch's _scaled_mm, which wants compute capability 8.9 (Ada, Hopper) or AMD's gfx942 or gfx950.
+    """
+    if device.type != "cuda":
+        return "the CPU has no units for 8-bit floating point (torch computes it element by element)"
+    if torch.version.hip is not None:
+        name = torch.cuda.get_device_properties(device).gcnArchName
+        return None if name.startswith(("gfx942", "gfx950")) else f"{name} has no units for 8-bit floating point"
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= FP8_CAPABILITY:
+        return None
+    wanted, found = (".".join(map(str, each)) for each in (FP8_CAPABILITY, capability))
+    return f"{torch.cuda.get_device_name(device)} has compute capability {found}, {wanted} is needed"
+
+
+def _is_gfx942(device: torch.device) -> bool:
+    """Whether this is MI300, whose 8-bit floating point has no negative zero."""
+    if device.type != "cuda" or torch.version.hip is None:
+        return False
+    return bool(torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942"))
+
+
+def _whole_numbers(bound: int, size: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
+    """Two matrices of whole numbers from -bound to bound, float64."""
+    generator = torch.Generator(device).manual_seed(seed)
+    shape = (size, size)
+    left, right = (
+        torch.randint(-bound, bound + 1, shape, generator=generator, device=device, dtype=torch.float32)
+        for _ in range(2)
+    )
+    return left, right
+
+
+def _is_product(left: Tensor, right: Tensor, product: Tensor, eps: float) -> bool:
+    """Whether some rows of `product` are those of left x right in float64, up to eps of each value."""
+    rows = torch.linspace(0, len(left) - 1, _CHECKED_ROWS, device=left.device).long()
+    exact = left.double()[rows] @ right.double()
+    return bool(((product[rows].double() - exact).abs() <= eps * exact.abs()).all())
