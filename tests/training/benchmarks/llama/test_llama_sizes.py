@@ -10,9 +10,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
-from tests.training.benchmarks.trainer.memory import RESERVED, step_bytes
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.training.memory_estimate import RESERVED, step_bytes
 from training.benchmarks.driver.training.model import parameter_count
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.llama.pytorch.config import Config

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.benchmarks.trainer.memory import Held, activation_bytes
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.training import parallel
+from training.benchmarks.driver.training.memory_estimate import HeldStorages, activation_bytes
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.recomputation import keeps
 from training.benchmarks.driver.training.settings import Recompute
@@ -36,7 +36,7 @@ def _model(name: str, kind: Recompute, **settings: Any) -> tuple[BenchmarkModel,
 def _step(name: str, kind: Recompute, **settings: Any) -> tuple[int, list[Tensor]]:
     """Bytes that are held after the forward pass; the loss and the gradients."""
     model, batch = _model(name, kind, **settings)
-    with Held() as held:
+    with HeldStorages() as held:
         loss = model(batch)["loss"]
         size = held.bytes(without=set())
     torch.autograd.backward(loss)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT
-from tests.training.benchmarks.trainer.memory import RESERVED, activation_bytes, step_bytes
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.training.memory_estimate import RESERVED, activation_bytes, step_bytes
 from training.benchmarks.driver.training.schedule import TrainingSchedule, applied_rate, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 

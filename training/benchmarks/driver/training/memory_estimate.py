@@ -1,4 +1,4 @@
-"""What a training step holds in a device's memory, found without one: by tensors that have shapes and no storage.
+"""Estimates what a training step holds in a device's memory, without one: by tensors that have shapes and no storage.
 
 Weights, gradients and moments: 16 bytes a parameter (float32), over the shards. Activations: what is still held after a
 forward pass under autocast, each storage once, of a model with one and with two layers; every further layer adds the
@@ -39,7 +39,7 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
     return kept + passing + one + (config.num_layers - 1) * layer
 
 
-class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the storages of the results of all operators inside, and which of them something still refers to."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def activation_bytes(
         own |= {tensor.untyped_storage()._cdata for tensor in fake.values()}
         enabled = config.precision in _HALF
         with (
-            Held() as held,
+            HeldStorages() as held,
             torch.autocast(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
             ),
