@@ -21,6 +21,7 @@ LAZY = {
     "simulation.topology.command": "a template starts without what reads descriptions",
     "training.benchmarks.aicb.cli": "each command loads what it needs; --help and a wrong option answer at once",
     "training.benchmarks.aicb.dialects": "a dialect that is not asked for is not loaded",
+    "training.benchmarks.aicb.dialects.framework": "the list of dialects loads none of their rules",
     "training.benchmarks.aicb.dialects.aicb": "a frame that is not asked for is not loaded",
     "training.benchmarks.driver.launch.launcher": "torch takes seconds to load; lock and signal handlers come first",
     "training.benchmarks.network.__main__": "comparing baselines needs no torch",

@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import DEFAULTS, FRAMEWORK_ONLY, WorkloadArgs
 
 CSV_FOLDER = Path("results/mocked_workload")
 SIMAI_FOLDER = Path("results/workload")
@@ -44,9 +44,14 @@ def _sizes(args: WorkloadArgs) -> list[str]:
     return [*sizes, f"layers{args.num_layers}", f"epochs{args.epoch_num}", *computed]
 
 
+def _counts(name: str, value: object) -> bool:
+    """Whether a parameter is part of the name: those that AICB lacks only where they are set."""
+    return name not in NO_WORKLOAD and (name not in FRAMEWORK_ONLY or value != getattr(DEFAULTS, name))
+
+
 def _digest(args: WorkloadArgs, target: str, dialect: str) -> str:
     """Eight hex digits over everything that can distinguish two workloads, including the content of an AIOB file."""
-    values = {name: value for name, value in args.to_dict().items() if name not in NO_WORKLOAD}
+    values = {name: value for name, value in args.to_dict().items() if _counts(name, value)}
     if args.comp_filepath and Path(args.comp_filepath).is_file():
         values["comp_filepath"] = Path(args.comp_filepath).read_text(encoding="utf-8", errors="replace")
     text = json.dumps([values, target, dialect], sort_keys=True)

@@ -16,6 +16,10 @@ GRADIENT_BYTES = 4
 """Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
 
 
+HEAD_ELEMENTS = 128
+"""Elements of an attention head where nobody says how many heads there are."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadArgs:
     """Parameters of a workload. Sizes are in elements unless they say bytes; None means "derived" (see below)."""
@@ -92,6 +96,25 @@ class WorkloadArgs:
     aiob_enable: bool = False
     comp_filepath: str | None = None
 
+    virtual_pipeline: int = 1
+    num_layers_first_stage: int | None = None
+    num_layers_last_stage: int | None = None
+    num_query_groups: int | None = None
+    position_embedding: str = "rope"
+    normalization: str = "RMSNorm"
+    qk_layernorm: bool = False
+    untie_embeddings: bool = False
+    activation_recompute: str = "none"
+    overlap_param_gather: bool = False
+    overlap_p2p: bool = False
+    grad_reduce_in_fp32: bool = True
+    bucket_size: int | None = None
+
+    @property
+    def framework_heads(self) -> int:
+        """num_attention_heads, by default one per 128 elements of the width, at least one."""
+        return self.num_attention_heads or max(1, self.hidden_size // HEAD_ELEMENTS)
+
     @property
     def data_parallel_size(self) -> int:
         """Number of ranks that hold the same shard: world_size // (tp * pp). Context parallelism does not count in
@@ -162,3 +185,9 @@ class WorkloadArgs:
 
 
 DEFAULTS = WorkloadArgs()
+FRAMEWORK_ONLY = frozenset({
+    "virtual_pipeline", "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
+    "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
+    "grad_reduce_in_fp32", "bucket_size",
+})  # fmt: skip
+"""Parameters that AICB does not have."""

@@ -16,7 +16,13 @@ def _aicb() -> Dialect:
     return AicbDialect()
 
 
-_MAKERS = {"aicb": _aicb}
+def _framework() -> Dialect:
+    from training.benchmarks.aicb.dialects.framework import FrameworkDialect
+
+    return FrameworkDialect()
+
+
+_MAKERS = {"aicb": _aicb, "framework": _framework}
 
 
 def names() -> list[str]:

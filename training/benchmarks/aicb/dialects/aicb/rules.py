@@ -6,18 +6,19 @@ A forceable problem has an output of AICB's own, which --force requests; the oth
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.benchmarks.aicb import aiob
+from training.benchmarks.aicb import aiob, rules
+from training.benchmarks.aicb.dialects.aicb import sizes
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.errors import CompFileError
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import FRAMEWORK_ONLY, WorkloadArgs
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 SIMAI_TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 NO_ROW = ("computation", "epoch_end")
 
-_NEVER = {"gpu_type", "max_position_embeddings", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion",
-          "openai_gelu", "onnx_safe", "squared_relu", "activation_func", "enable_visual",
+_NEVER = FRAMEWORK_ONLY | {"gpu_type", "max_position_embeddings", "use_flash_attn", "gated_linear_unit",
+          "bias_gelu_fusion", "openai_gelu", "onnx_safe", "squared_relu", "activation_func", "enable_visual",
           "moe_grouped_gemm"}  # fmt: skip
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
 _ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
@@ -55,7 +56,8 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
 
 
 def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
-    found = [*_silent(args, given), *_computation(args, target)]
+    found = [] if rules.blocked(args) else list(sizes.check(args))
+    found += [*_silent(args, given), *_computation(args, target)]
     if args.frame == "DeepSpeed":
         found += _deepspeed(args, given)
     if args.frame == "collective_test":

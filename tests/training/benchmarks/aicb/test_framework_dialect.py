@@ -1,0 +1,134 @@
+"""Tests the dialect `framework` against what Megatron-core was recorded to send, without any tolerance."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.benchmarks.aicb import CommType, ParameterError, WorkloadArgs, generate
+from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
+from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
+from training.benchmarks.aicb.trace import record
+from training.benchmarks.aicb.trace.job import TraceJob
+
+TRACES = Path(__file__).parents[3] / "data" / "aicb" / "traces"
+RENAMED = {
+    "recompute": "activation_recompute",
+    "qk_head_dim": "qk_nope_dim",
+    "qk_pos_emb_head_dim": "qk_rope_dim",
+}
+NOT_PARAMETERS = ("rank", "iterations", "num_microbatches", "clip_grad", "reshard_after_forward", "overlap_comm")
+BASE: dict[str, Any] = {
+    "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,
+    "hidden_size": 256, "num_attention_heads": 8, "seq_length": 128, "global_batch": 16,
+}  # fmt: skip
+
+
+def arguments(job: TraceJob) -> WorkloadArgs:
+    """The parameters of a traced job as those of a workload."""
+    values = {RENAMED.get(name, name): value for name, value in job.to_dict().items() if name not in NOT_PARAMETERS}
+    replicas = job.world_size // (job.tensor_model_parallel_size * job.pipeline_model_parallel)
+    values["global_batch"] = job.num_microbatches * job.micro_batch * replicas
+    values |= {"num_layers": job.num_layers, "num_attention_heads": job.num_attention_heads}
+    return WorkloadArgs(**values | {"ffn_hidden_size": job.ffn_size})
+
+
+@pytest.fixture(scope="module", params=["megatron"])
+def traces(request: pytest.FixtureRequest) -> list[record.Trace]:
+    return list(record.load(TRACES / f"{request.param}.jsonl.xz"))
+
+
+def test_every_recorded_call_is_the_rules_in_order(traces: list[record.Trace]) -> None:
+    assert len(traces) >= 40
+    for trace in traces:
+        rank = MegatronRank(arguments(trace.job), trace.job.rank)
+        ruled = [rank.setup(), *(rank.iteration(first=number == 0) for number in range(len(trace.iterations) - 1))]
+        for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
+            assert [(call.phase, call.identity) for call in calls] == [(op.phase, op.identity) for op in ops], (
+                number,
+                trace.job,
+            )
+
+
+def test_recorded_groups_are_the_placements(traces: list[record.Trace]) -> None:
+    for trace in traces:
+        place = RankPlacement(arguments(trace.job), trace.job.rank)
+        ranks = {
+            "world": place.world, "tp": place.tensor, "dp": place.data, "dp_cp": place.data, "pp": place.pipeline,
+            "mp": place.model, "embedding": place.embedding,
+        }  # fmt: skip
+        for op in trace.ops:
+            assert ranks[op.group] == op.ranks
+
+
+def test_recorded_jobs_break_no_rule(traces: list[record.Trace]) -> None:
+    for trace in traces:
+        generate(arguments(trace.job), dialect="framework", pp_stage=trace.job.pp_stage)
+
+
+def test_iterations_with_overlap_differ_from_the_first_alone() -> None:
+    args = WorkloadArgs(**BASE, epoch_num=4, use_distributed_optimizer=True, overlap_grad_reduce=True,
+                        overlap_param_gather=True)  # fmt: skip
+    made = generate(args, dialect="framework")
+    epochs = [[(row.comm_type, row.msg_size, row.stage) for row in made.epoch(number)] for number in range(1, 5)]
+    assert epochs[0] != epochs[1] == epochs[2] == epochs[3]
+    plain = generate(WorkloadArgs(**BASE, epoch_num=2), dialect="framework")
+    assert list(plain.epoch(1)) == list(plain.epoch(2))
+
+
+def test_a_long_job_costs_what_its_distinct_calls_cost() -> None:
+    args = WorkloadArgs(**BASE | {"global_batch": 1_600_000, "epoch_num": 10})
+    made = generate(args, dialect="framework", pp_stage=1)
+    assert len(made) > 30_000_000
+    assert made.rows.count_where(lambda row: row.comm_type is CommType.isend) == 2_000_000 * 2
+    assert made.iterations == 10
+
+
+def test_pp_rank_chooses_the_stage() -> None:
+    first = generate(WorkloadArgs(**BASE), dialect="framework")
+    last = generate(WorkloadArgs(**BASE, pp_rank=1), dialect="framework")
+    assert list(first) != list(last) == list(generate(WorkloadArgs(**BASE), dialect="framework", pp_stage=1))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"context_parallel_size": 2}, "context_parallel_size is 2: Megatron-core leaves the exchange to Transformer"),
+        ({"tensor_model_parallel_size": 1, "enable_sequence_parallel": True}, "enable_sequence_parallel needs"),
+        ({"overlap_param_gather": True}, "overlap_param_gather needs use_distributed_optimizer"),
+        ({"num_layers": 5}, "5 of num_layers 5 must be divided evenly over 2 pipeline stages; nearest num_layers: 4"),
+        ({"num_layers_first_stage": 3}, None),
+        ({"num_layers_first_stage": 3, "num_layers_last_stage": 3}, "-2 of num_layers 4"),
+        ({"virtual_pipeline": 3}, "virtual_pipeline 3 must divide the layers of each stage, [2, 2]"),
+        ({"virtual_pipeline": 2, "global_batch": 12}, "the 3 micro-batches of a rank must be a multiple of"),
+        ({"num_query_groups": 3}, "num_attention_heads 8 must be a multiple of num_query_groups 3"),
+        ({"num_attention_heads": 3}, "hidden_size 256 must be a multiple of num_attention_heads 3"),
+        ({"ffn_hidden_size": 255}, "the MLP width (ffn_hidden_size) 255 must be a multiple"),
+        ({"seq_length": 127, "enable_sequence_parallel": True}, "seq_length 127 must be a multiple"),
+        ({"position_embedding": "alibi"}, "position_embedding is 'alibi'; allowed: rope, learned_absolute"),
+        ({"bucket_size": 0}, "bucket_size is 0; it must be at least 1"),
+        ({"pp_rank": 2}, "pp_rank 2 must be -1 or one of the pipeline stages 0 to 1"),
+        ({"moe_enable": True}, "experts are not in the dialect framework"),
+        ({"frame": "DeepSeek"}, "frame DeepSeek is not in the dialect framework"),
+        ({"dtype": "float16"}, "dtype is 'float16'; only bfloat16 has been traced"),
+    ],
+)  # fmt: skip
+def test_what_megatron_refuses_is_refused_with_the_reason(values: dict[str, Any], text: str | None) -> None:
+    args = WorkloadArgs(**BASE | values)
+    if text is None:
+        assert len(generate(args, dialect="framework"))
+        return
+    with pytest.raises(ParameterError) as caught:
+        generate(args, dialect="framework", force=True)
+    assert any(text in problem for problem in caught.value.problems)
+
+
+def test_the_command_line_writes_and_names_what_has_no_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.csv"
+    words = ["generate", "--dialect=framework", "-m13", "--world_size=16", "--tp=2", "--sp", "--overlap_p2p"]
+    assert main([*words, "--use_flash_attn", "--output", str(path)]) == 0
+    assert "no effect on this workload: --overlap_p2p, --use_flash_attn" in capsys.readouterr().err
+    assert path.read_text().count("reduce_scatter_tensor") > 100

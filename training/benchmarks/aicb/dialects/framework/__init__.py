@@ -1,0 +1,43 @@
+"""The dialect `framework`: what Megatron-core 0.16.1 itself sends, held to recorded traces of it call by call.
+
+The loss over data-parallel ranks and the distribution of tokens are the training script's, not Megatron-core's, and
+have no rows.
+"""
+
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation
+from training.benchmarks.aicb.model import MockedModel
+from training.benchmarks.aicb.ops import LogItem
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.simai import SimaiWorkload
+from training.benchmarks.aicb.workload import Workload
+
+
+class FrameworkDialect(Dialect):
+    name = "framework"
+    deviations: tuple[Deviation, ...] = ()
+
+    def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
+        """The workload of the first rank of a pipeline stage: pp_rank if that is set, else `pp_stage`."""
+        from training.benchmarks.aicb.dialects.framework.rows import workload_rows
+
+        stage = args.pp_rank if args.pp_rank >= 0 else pp_stage
+        rank = stage * (args.world_size // args.pipeline_model_parallel)
+        rows: Block[LogItem] = workload_rows(args, rank)
+        return Workload(rows, args)
+
+    def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+        raise NotImplementedError("problems() refuses it")
+
+    def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
+        from training.benchmarks.aicb.dialects.framework import rules
+
+        return rules.problems(args, target)
+
+    def without_effect(self, args: WorkloadArgs, target: str) -> set[str]:
+        from training.benchmarks.aicb.dialects.framework import rules
+
+        return rules.without_effect(args)
+
+
+__all__ = ["FrameworkDialect"]

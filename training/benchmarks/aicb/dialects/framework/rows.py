@@ -1,0 +1,41 @@
+"""Turns the calls of a rank into the rows of a workload."""
+
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.framework.calls import Call
+from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
+from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, LogItem
+from training.benchmarks.aicb.parameters import WorkloadArgs
+
+GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
+
+
+def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
+    """The set-up and `epoch_num` iterations of a rank, each closed by an epoch end.
+
+    Only with overlapping communication does the first iteration differ from the others.
+    """
+    made = MegatronRank(args, rank)
+    known: dict[int, LogItem] = {}
+
+    def item(call: Call) -> LogItem:
+        row = known.get(id(call))
+        if row is None:
+            row = known[id(call)] = _item(call)
+        return row
+
+    def closed(calls: Block[Call]) -> Block[LogItem]:
+        kept.append(calls)
+        return Block([calls.map(item), EPOCH_END])
+
+    kept: list[Block[Call]] = []
+    parts = [closed(made.setup()), closed(made.iteration(first=True))]
+    if args.epoch_num > 1:
+        differs = args.overlap_grad_reduce or args.overlap_param_gather
+        again = closed(made.iteration(first=False)) if differs else parts[1]
+        parts.append(again.times(args.epoch_num - 1))
+    return Block(parts)
+
+
+def _item(call: Call) -> LogItem:
+    stage = f"{call.phase}.{call.module}" if call.module else call.phase
+    return LogItem(call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, stage)

@@ -1,0 +1,141 @@
+"""Refuses what Megatron-core refuses, and what cannot be told without running it, each with the reason."""
+
+from collections.abc import Iterator
+
+from training.benchmarks.aicb import rules
+from training.benchmarks.aicb.dialects.base import RuleViolation
+from training.benchmarks.aicb.dialects.framework.model import stage_layers
+from training.benchmarks.aicb.parameters import FRAMES, WorkloadArgs
+
+CHOICES = {
+    "position_embedding": ("rope", "learned_absolute"),
+    "normalization": ("RMSNorm", "LayerNorm"),
+    "activation_recompute": ("none", "selective", "full"),
+}
+FRAMES_KNOWN = ("Megatron",)
+_COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
+_ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
+         "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
+         "prefetch_bucket_size"}  # fmt: skip
+_KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
+            "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
+            "computation_enable", "aiob_enable", "recompute_activations"}  # fmt: skip
+
+
+def without_effect(args: WorkloadArgs) -> set[str]:
+    """Parameters that change no row. Kernels send what the plain ones send; selective recomputation sends nothing."""
+    idle = _COLLECTIVE | _ZERO | _KERNELS
+    if args.virtual_pipeline == 1:
+        idle = idle | {"overlap_p2p"}
+    if not args.overlap_grad_reduce:
+        idle = idle | {"bucket_size"}
+    return idle
+
+
+def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
+    """Every broken rule of this dialect; none is forceable, for Megatron does not run."""
+    if rules.blocked(args):
+        return []
+    texts = list(_known(args, target))
+    if not texts:
+        texts += [*_choices(args), *_parallel(args), *_stages(args), *_widths(args)]
+    return [RuleViolation(text, forceable=False) for text in texts]
+
+
+def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
+    if args.frame not in FRAMES_KNOWN:
+        others = ", ".join(frame for frame in FRAMES if frame not in FRAMES_KNOWN)
+        yield f"frame {args.frame} is not in the dialect framework; --dialect aicb has {others}"
+    if target == "simai":
+        yield "SimAI text is not in the dialect framework; --dialect aicb writes it"
+    if args.moe_enable or args.num_experts > 1 or args.expert_model_parallel_size > 1:
+        yield "experts are not in the dialect framework; --dialect aicb has them"
+    if args.comp_filepath is not None:
+        yield f"comp_filepath {args.comp_filepath}: the dialect framework has no computation rows; leave it out"
+
+
+def _choices(args: WorkloadArgs) -> Iterator[str]:
+    for name, allowed in CHOICES.items():
+        value = getattr(args, name)
+        if value not in allowed:
+            yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
+    for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
+                 "num_layers_last_stage"):  # fmt: skip
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            yield f"{name} is {value}; it must be at least 1, nearest: 1"
+    if args.dtype != "bfloat16":
+        yield f"dtype is {args.dtype!r}; only bfloat16 has been traced, nearest: bfloat16"
+
+
+def _parallel(args: WorkloadArgs) -> Iterator[str]:
+    if args.context_parallel_size > 1:
+        yield (
+            f"context_parallel_size is {args.context_parallel_size}: Megatron-core leaves the exchange to Transformer "
+            "Engine, which cannot be traced without a GPU; nearest: 1"
+        )
+    if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
+        yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
+    if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
+        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    if args.pp_rank < -1 or args.pp_rank >= args.pipeline_model_parallel:
+        yield (
+            f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"
+        )
+
+
+def _stages(args: WorkloadArgs) -> Iterator[str]:
+    pp, virtual, layers = args.pipeline_model_parallel, args.virtual_pipeline, args.num_layers
+    given = [each for each in (args.num_layers_first_stage, args.num_layers_last_stage) if each is not None]
+    if given and pp < 2:
+        yield "num_layers_first_stage and num_layers_last_stage need pipeline_model_parallel of 2 or more"
+        return
+    if virtual > 1 and pp < 2:
+        yield f"virtual_pipeline {virtual} needs pipeline_model_parallel of 2 or more"
+    rest, middle = layers - sum(given), pp - len(given)
+    if (middle and (rest < middle or rest % middle)) or (not middle and rest):
+        yield (
+            f"{rest} of num_layers {layers} must be divided evenly over {middle} pipeline stages; nearest num_layers: "
+            f"{sum(given) + max(middle, round(rest / middle) * middle) if middle else sum(given)}, or set "
+            "num_layers_first_stage and num_layers_last_stage"
+        )
+    elif virtual > 1 and any(each % virtual for each in stage_layers(args)):
+        yield f"virtual_pipeline {virtual} must divide the layers of each stage, {stage_layers(args)}"
+    if virtual > 1 and pp > 1 and (args.num_microbatches % pp or args.num_microbatches < pp):
+        nearest = rules.multiple_near(args.num_microbatches, pp)
+        yield (
+            f"with virtual stages the {args.num_microbatches} micro-batches of a rank must be a multiple of "
+            f"pipeline_model_parallel {pp}; nearest: {nearest}"
+        )
+
+
+def _widths(args: WorkloadArgs) -> Iterator[str]:
+    tp, heads = args.tensor_model_parallel_size, args.framework_heads
+    groups = args.num_query_groups or heads
+    if args.hidden_size % heads:
+        yield (
+            f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {heads}; nearest "
+            f"num_attention_heads: {rules.divisor_near(args.hidden_size, heads)}"
+        )
+    if heads % tp:
+        yield (
+            f"num_attention_heads {heads} must be a multiple of tensor_model_parallel_size {tp}; nearest "
+            f"tensor_model_parallel_size: {rules.divisor_near(heads, tp)}"
+        )
+    if heads % groups:
+        yield f"num_attention_heads {heads} must be a multiple of num_query_groups {groups}"
+    if groups % tp and tp % groups:
+        yield (
+            f"num_query_groups {groups} must be a multiple or a divisor of tensor_model_parallel_size {tp}; nearest: "
+            f"{rules.divisor_near(tp, groups)}"
+        )
+    if args.ffn_size < 1 or args.ffn_size % tp:
+        yield (
+            f"the MLP width (ffn_hidden_size) {args.ffn_size} must be a multiple of tensor_model_parallel_size {tp}; "
+            f"nearest: {rules.multiple_near(args.ffn_size, tp)}"
+        )
+    if args.enable_sequence_parallel and args.seq_length % tp:
+        yield (
+            f"seq_length {args.seq_length} must be a multiple of tensor_model_parallel_size {tp}; nearest: "
+            f"{rules.multiple_near(args.seq_length, tp)}"
+        )
