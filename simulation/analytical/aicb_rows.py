@@ -30,8 +30,11 @@ COLLECTIVE = {
     "reduce_scatter": REDUCESCATTER,
     "reduce_scatter_tensor": REDUCESCATTER,
     "all_to_all": ALLTOALL,
+    "all_to_all_single": ALLTOALL,
     "broadcast": BROADCAST,
     "reduce": BROADCAST,
+    "gather": BROADCAST,
+    "scatter": BROADCAST,
 }
 GROUP = {
     "tp_group": TP,
@@ -42,6 +45,13 @@ GROUP = {
     "pp_group": PP,
     "embedding_group": EMBEDDING,
     "all": ALL,
+    # Groups of real frameworks; one that is none of the above counts as all GPUs.
+    "dp_cp_group": DP,
+    "dp_shard_group": DP,
+    "expert_dp_group": DP_EP,
+    "expert_tp_group": TP,
+    "tp_ep_group": EP_TP,
+    "position_embedding_group": EMBEDDING,
 }
 _SENDS = ("isend",)
 
@@ -65,7 +75,7 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
     lines, sends, untimed = [], [], 0
     sizes: dict[str, int] = {}
     for item in items:
-        kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP[item.comm_group.name]
+        kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP.get(item.comm_group.name, ALL)
         if group and item.comm_group_size:
             sizes.setdefault(group, item.comm_group_size)
         if kind in _SENDS:

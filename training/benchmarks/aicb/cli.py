@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.aicb import dialects
+from training.benchmarks.aicb import csvfile, dialects
 from training.benchmarks.aicb.api import generate, simai
 from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.workload import Workload
 
 PROGRAM = "python -m training.benchmarks.aicb"
 OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
@@ -101,6 +102,26 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the form of a workload CSV."""
+    parser.add_argument(
+        "--format", choices=csvfile.FORMS,
+        help="columns of the CSV: AICB's, or all and each repetition once (default: AICB's where they suffice)",
+    )  # fmt: skip
+
+
+def save(workload: Workload, path: Path, form: str | None) -> int:
+    """Write a workload CSV; returns its bytes.
+
+    Raises:
+        AicbError: a row has no place in the form.
+    """
+    try:
+        return workload.save(path, form)
+    except ValueError as error:
+        raise AicbError(f"{path}: {error}") from None
+
+
 def _write(words: list[str], target: str) -> int:
     from training.benchmarks.aicb import naming, options
 
@@ -109,23 +130,29 @@ def _write(words: list[str], target: str) -> int:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="where to write (default: a name that says what it is)"
     )
+    if target == "csv":
+        add_format(parser)
     add_common(parser)
     options.add_to(parser)
     given = parse(parser, words)
-    output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
+    output, dialect, force, form = (
+        given.pop("output"),
+        given.pop("dialect"),
+        given.pop("force"),
+        given.pop("format", None),
+    )
     model_size = given.pop("model_size", None)
     try:
         args = options.resolve(given, model_size, target)
     except ValueError as error:
         parser.error(str(error))
-    made = (
-        generate(args, dialect=dialect, force=force) if target == "csv" else simai(args, dialect=dialect, force=force)
-    )
+    workload = generate(args, dialect=dialect, force=force) if target == "csv" else None
+    made = simai(args, dialect=dialect, force=force) if workload is None else workload
     idle = sorted(set(given) & dialects.get(dialect).without_effect(args, target))
     if idle:
         print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in idle)}", file=sys.stderr)
     path = naming.default_path(args, target, dialect) if output is None else output
-    size = made.save(path)
+    size = made.save(path) if workload is None else save(workload, path, form)
     special = path.exists() and not path.is_file()
     print(f"wrote {path}: {len(made)} rows, {size} bytes", file=sys.stderr if special else sys.stdout)
     return 0

@@ -1,18 +1,23 @@
-"""Reads and writes workload CSV files in AICB's format, byte for byte, each with a record of its parameters beside it.
+"""Reads and writes workload CSV files in their two forms, each with a record of its parameters beside it.
 
-The CSV itself has no place for parameters and stays as AICB's readers expect it; the record is `<file>.args.json`.
+AICB's form is AICB's byte for byte, and so has no place for parameters; the record is `<file>.args.json`. The second
+form, known by its header, is that of `fullcsv`: what real frameworks do, and repetitions.
 """
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
+from training.benchmarks.aicb import fullcsv
 from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.conversion import aicb_rows
 from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.ops import HEADER, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
+AICB, FULL = FORMS = ("aicb", "full")
 RANKS_LINE = "[rank"
 """How the first line of the physical workloads that AICB ships begins: a list of ranks, before the header."""
 
@@ -22,8 +27,29 @@ def args_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.args.json")
 
 
-def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path) -> int:
-    """Writes the rows to `path` (replacing it) and the parameters beside it. Returns the bytes of the CSV."""
+def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path, form: str | None = None) -> int:
+    """Writes the rows to `path` (replacing it) and the parameters beside it. Returns the bytes of the CSV.
+
+    form: one of `FORMS`; None is AICB's for rows that have a place in it, else the second.
+
+    Raises:
+        ValueError: a row has no place in the form.
+    """
+    full = fullcsv.is_full(rows)
+    if form == FULL or (form is None and full):
+        data = "".join(f"{line}\n" for line in chain((fullcsv.FULL_HEADER,), fullcsv.lines(rows))).encode()
+        size = len(data)
+        write_whole(path, size, iter([data]))
+    else:
+        size = _save_aicb(aicb_rows(rows) if full else rows, path)
+    if args is not None and path.is_file():
+        record = {"workload_bytes": size, "args": args.to_dict()}
+        text = (json.dumps(record, indent=1) + "\n").encode()
+        write_whole(args_path(path), len(text), iter([text]))
+    return size
+
+
+def _save_aicb(rows: Block[LogItem], path: Path) -> int:
     encode = encode_once(LogItem.to_csv)
     head = f"{HEADER}\n".encode()
     size = len(head) + rows.encoded_size(encode)
@@ -33,10 +59,6 @@ def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path) -> int:
         yield from rows.chunks(encode)
 
     write_whole(path, size, chunks())
-    if args is not None and path.is_file():
-        record = {"workload_bytes": size, "args": args.to_dict()}
-        text = (json.dumps(record, indent=1) + "\n").encode()
-        write_whole(args_path(path), len(text), iter([text]))
     return size
 
 
@@ -61,6 +83,8 @@ def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
     first = next(numbered, (1, ""))
     if first[1].startswith(RANKS_LINE):
         first = next(numbered, (2, ""))
+    if first[1].rstrip("\r\n") == fullcsv.FULL_HEADER:
+        return _read_full(path, numbered)
     if first[1].rstrip("\r\n") != HEADER:
         raise WorkloadFileError(path, first[0], f"is not the header of a workload ({HEADER})")
     known: dict[str, LogItem] = {}
@@ -78,6 +102,19 @@ def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
             _append(epochs, tuple(current))
             current = []
     return Block([*(Block(rows, repeat) for rows, repeat in epochs), *current])
+
+
+def _read_full(path: Path, numbered: "Iterable[tuple[int, str]]") -> Block[LogItem]:
+    reader, last = fullcsv.Reader(), 1
+    try:
+        for number, line in numbered:
+            last = number
+            reader.add(line.rstrip("\r\n"))
+        return reader.done()
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise WorkloadFileError(path, last, str(error)) from None
 
 
 def _append(epochs: list[tuple[tuple[LogItem, ...], int]], rows: tuple[LogItem, ...]) -> None:

@@ -4,9 +4,12 @@ The columns and their spelling are those of AICB's workload CSV, so that its fil
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
+
+from training.benchmarks.aicb.modules import shifted_module
+from training.benchmarks.aicb.ranks import Ranks
 
 AnyEnum = TypeVar("AnyEnum", bound=Enum)
 GemmShape = tuple[tuple[int, ...], tuple[int, ...]]
@@ -66,11 +69,14 @@ class CommGroup(Enum):
     dp_replicate_group = "dp_replicate_group"
 
 
+AICB_GROUPS = tuple(CommGroup)[: tuple(CommGroup).index(CommGroup.all) + 1]
 COLUMNS = (
     "comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "dst", "src", "additional",
     "_elapsed_time", "algbw", "busbw", "count",
 )  # fmt: skip
 HEADER = ",".join(COLUMNS)
+NEVER = -1
+"""`LogItem.overlap` of a call that nothing waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,9 @@ class LogItem:
     comm_group_size: ranks in the group, None where AICB leaves it out. dst, src: ranks inside the group.
     additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows.
     elapsed_time: ns on a computation row filled from an AIOB file, ms in a log, else None. algbw, busbw: logs only.
+
+    The rest is of real frameworks, None in a row of AICB's; `TracedOp` has the definitions. overlap: rows between issue
+    and wait, 0 for a blocking call, `NEVER` if nothing waits; None counts as blocking.
     """
 
     comm_type: CommType
@@ -95,6 +104,15 @@ class LogItem:
     algbw: float | None = None
     busbw: float | None = None
     count: int = 1
+    dtype: str | None = None
+    ranks: Ranks | None = None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+    peer: int | None = None
+    module: str | None = None
+    micro_batch: int | None = None
+    phase: str | None = None
+    overlap: int | None = None
 
     @property
     def is_communication(self) -> bool:
@@ -109,8 +127,17 @@ class LogItem:
             return 0
         return self.msg_size
 
+    def shifted(self, offset: tuple[int, int]) -> "LogItem":
+        """This row so many layers and micro-batches later; a row without the number keeps none."""
+        layers, micro_batches = offset
+        module = shifted_module(self.module, layers) if self.module and layers else self.module
+        batch = None if self.micro_batch is None else self.micro_batch + micro_batches
+        if module is self.module and batch == self.micro_batch:
+            return self
+        return replace(self, module=module, micro_batch=batch)
+
     def to_csv(self) -> str:
-        """The CSV line without its line end."""
+        """The CSV line of AICB's columns, without its line end."""
         group = None if self.comm_group is None else f"CommGroup.{self.comm_group.name}"
         size = _shapes_text(self.msg_size) if isinstance(self.msg_size, tuple) else self.msg_size
         return (

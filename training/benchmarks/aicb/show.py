@@ -37,7 +37,7 @@ def _is_simai(path: Path) -> bool:
 def _csv_facts(path: Path) -> dict[str, Any]:
     workload, args = Workload.load(path)
     counts: Counter[str] = Counter()
-    for item, count in workload.tally().items():
+    for item, count in workload.rows.tally_kinds().items():
         counts[item.comm_type.name] += count
     return {
         "file": str(path),

@@ -1,13 +1,15 @@
-"""Defines `TracedOp`, one communication call that a framework made or that a rule says it makes, and `Ranks`.
+"""Defines `TracedOp`, one communication call that a framework made or that a rule says it makes.
 
 What the tracer records, the dialect `framework` predicts, and the second form of the workload CSV stores. Two op
 sequences are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.ranks import Ranks
+
+__all__ = ["GROUPS", "PHASES", "POINT_TO_POINT", "ROOTED", "Ranks", "TracedOp"]
 
 GROUPS = (
     "world", "tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "tp_ep", "tp_ep_pp", "mp", "tp_cp",
@@ -19,71 +21,6 @@ PHASES = ("init", "forward", "backward", "gradients", "step")
 POINT_TO_POINT = frozenset({CommType.isend, CommType.irecv})
 ROOTED = frozenset({CommType.broadcast, CommType.reduce, CommType.gather, CommType.scatter})
 """Collectives with a root, whose rank is the `peer`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Global ranks of a group in the group's order: an arithmetic progression, else an explicit tuple.
-
-    Make one with `of` or `parse`: they choose the one form of each sequence, so that equal sequences are equal.
-    """
-
-    start: int
-    stride: int
-    count: int
-    irregular: tuple[int, ...] | None = None
-
-    @classmethod
-    def of(cls, ranks: Iterable[int]) -> "Ranks":
-        """From ranks in the group's order.
-
-        Raises:
-            ValueError: there are none, one is negative, or one comes twice.
-        """
-        listed = tuple(ranks)
-        if not listed or min(listed) < 0 or len(set(listed)) != len(listed):
-            raise ValueError(f"ranks {listed[:8]} are not different numbers from 0 on, at least one")
-        stride = listed[1] - listed[0] if len(listed) > 1 else 1
-        if stride > 0 and listed == tuple(range(listed[0], listed[0] + stride * len(listed), stride)):
-            return cls(listed[0], stride, len(listed))
-        return cls(listed[0], 0, len(listed), listed)
-
-    @classmethod
-    def parse(cls, text: str) -> "Ranks":
-        """From `start:stride:count`, or ranks joined by + where they are no progression.
-
-        Raises:
-            ValueError: the text is neither.
-        """
-        try:
-            if ":" not in text:
-                return cls.of(map(int, text.split("+")))
-            start, stride, count = map(int, text.split(":"))
-        except ValueError:
-            raise ValueError(f"ranks are {text!r}, not start:stride:count or numbers joined by +") from None
-        if start < 0 or stride < 1 or count < 1:
-            raise ValueError(f"ranks are {text!r}: start is 0 or more, stride and count are 1 or more")
-        return cls(start, stride if count > 1 else 1, count)
-
-    def __str__(self) -> str:
-        if self.irregular is None:
-            return f"{self.start}:{self.stride}:{self.count}"
-        return "+".join(map(str, self.irregular))
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.expand())
-
-    def __contains__(self, rank: object) -> bool:
-        return rank in self.expand()
-
-    def expand(self) -> range | tuple[int, ...]:
-        """Every rank, in the group's order."""
-        if self.irregular is not None:
-            return self.irregular
-        return range(self.start, self.start + self.stride * self.count, self.stride)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

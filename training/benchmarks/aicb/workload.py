@@ -79,7 +79,7 @@ class Workload:
         if unknown:
             raise ValueError(f"cannot total by {', '.join(unknown)}; there is {', '.join(_KEYS)}")
         sums: dict[tuple[str, ...], tuple[int, int | float]] = {}
-        for item, count in self.tally().items():
+        for item, count in self.rows.tally_kinds().items():
             if item.is_communication:
                 key = tuple(_KEYS[name](item) for name in by)
                 rows, size = sums.get(key, (0, 0))
@@ -90,11 +90,17 @@ class Workload:
     @property
     def total_bytes(self) -> int | float:
         """Bytes of all communication rows (full tensors, as in msg_size)."""
-        return sum(count * item.comm_bytes for item, count in self.tally().items())
+        return sum(count * item.comm_bytes for item, count in self.rows.tally_kinds().items())
 
-    def save(self, path: Path | str) -> int:
-        """Write the CSV and, beside it, the parameters. Returns the bytes of the CSV. See `csvfile.save`."""
-        return csvfile.save(self.rows, self.args, Path(path))
+    def save(self, path: Path | str, form: str | None = None) -> int:
+        """Write the CSV and, beside it, the parameters. Returns the bytes of the CSV.
+
+        form: `aicb` or `full`; None is AICB's for rows that have a place in it.
+
+        Raises:
+            ValueError: a row has no place in the form.
+        """
+        return csvfile.save(self.rows, self.args, Path(path), form)
 
     @classmethod
     def load(cls, path: Path | str) -> "tuple[Workload, WorkloadArgs | None]":
@@ -129,12 +135,11 @@ def _cut(rows: Block[LogItem], start: int, stop: int) -> Block[LogItem]:
     if once == 0:
         return rows if start <= 0 < stop else Block()
     if once == 1 and _closes(rows):
-        kept = max(0, min(stop, rows.repeat) - max(start, 0))
-        return Block(rows.parts, kept)
+        return rows.repetitions(start, stop)
     pieces: list[LogItem | Block[LogItem]] = []
     passed = 0
-    for _ in range(rows.repeat):
-        for part in rows.parts:
+    for number in range(rows.repeat):
+        for part in rows.repetitions(number, number + 1).parts:
             if isinstance(part, Block):
                 pieces.append(_cut(part, start - passed, stop - passed))
                 passed += _ends(part)

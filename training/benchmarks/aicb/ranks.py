@@ -1,0 +1,100 @@
+"""Holds the ranks of a group and the shares of an uneven exchange, in memory and as the cell of a CSV."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+MOST_RANKS = 1 << 24
+"""Ranks or shares of one cell; a larger number in a file is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Global ranks of a group in the group's order: an arithmetic progression, else an explicit tuple.
+
+    Make one with `of` or `parse`: they choose the one form of each sequence, so that equal sequences are equal.
+    """
+
+    start: int
+    stride: int
+    count: int
+    irregular: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, ranks: Iterable[int]) -> "Ranks":
+        """From ranks in the group's order.
+
+        Raises:
+            ValueError: there are none, one is negative, or one comes twice.
+        """
+        listed = tuple(ranks)
+        if not listed or min(listed) < 0 or len(set(listed)) != len(listed):
+            raise ValueError(f"ranks {listed[:8]} are not different numbers from 0 on, at least one")
+        stride = listed[1] - listed[0] if len(listed) > 1 else 1
+        if stride > 0 and listed == tuple(range(listed[0], listed[0] + stride * len(listed), stride)):
+            return cls(listed[0], stride, len(listed))
+        return cls(listed[0], 0, len(listed), listed)
+
+    @classmethod
+    def parse(cls, text: str) -> "Ranks":
+        """From `start:stride:count`, or ranks joined by + where they are no progression.
+
+        Raises:
+            ValueError: the text is neither.
+        """
+        try:
+            if ":" not in text:
+                return cls.of(map(int, text.split("+")))
+            start, stride, count = map(int, text.split(":"))
+        except ValueError:
+            raise ValueError(f"ranks are {text!r}, not start:stride:count or numbers joined by +") from None
+        if start < 0 or stride < 1 or not 1 <= count <= MOST_RANKS:
+            raise ValueError(f"ranks are {text!r}: start is 0 or more, stride 1 or more, count 1 to {MOST_RANKS}")
+        return cls(start, stride if count > 1 else 1, count)
+
+    def __hash__(self) -> int:
+        return hash((self.start, self.stride, self.count))
+
+    def __str__(self) -> str:
+        if self.irregular is None:
+            return f"{self.start}:{self.stride}:{self.count}"
+        return "+".join(map(str, self.irregular))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.expand())
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self.expand()
+
+    def expand(self) -> range | tuple[int, ...]:
+        """Every rank, in the group's order."""
+        if self.irregular is not None:
+            return self.irregular
+        return range(self.start, self.start + self.stride * self.count, self.stride)
+
+
+def splits_text(splits: tuple[int, ...]) -> str:
+    """Shares joined by +, equal neighbours as share*times: 4096*3+0+128."""
+    runs = [(share, len(list(run))) for share, run in groupby(splits)]
+    return "+".join(f"{share}*{times}" if times > 1 else str(share) for share, times in runs)
+
+
+def parse_splits(text: str) -> tuple[int, ...]:
+    """The shares that `splits_text` wrote.
+
+    Raises:
+        ValueError: the text is not of that form, or a share is negative.
+    """
+    splits: list[int] = []
+    for run in text.split("+"):
+        share, star, times = run.partition("*")
+        if not share.isdecimal() or (star and not times.isdecimal()):
+            raise ValueError(f"splits are {text[:80]!r}, not shares like 4096*3+0+128")
+        count = int(times) if star else 1
+        if len(splits) + count > MOST_RANKS:
+            raise ValueError(f"splits have more than {MOST_RANKS} shares")
+        splits += [int(share)] * count
+    return tuple(splits)
