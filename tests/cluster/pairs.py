@@ -5,6 +5,7 @@ The speed is far below what CPU and bridge reach, so that other work on the mach
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,6 @@ def view_of(answer: Answer, index: int = 1) -> NetworkView:
     view = network_view(measured_case(case), measured)
     assert view is not None and view.analysis is not None
     assert answer.folder is not None
-    report = (answer.folder / "report.html").read_text()
+    report = html.unescape((answer.folder / "report.html").read_text())
     assert all(sentence in report for sentence in view.sentences)
     return view

@@ -11,22 +11,14 @@ from typing import Any
 
 from training.benchmarks.network.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.blame import blamed, finding_of
+from training.benchmarks.network.figures import LATE_PERCENT, LATENCY_BYTES, Figure, Symptom, alike, figure
 from training.benchmarks.network.findings import NetworkFinding, SymptomName
 from training.benchmarks.network.noise import medians, plain_noise, settle
 from training.benchmarks.network.outliers import ALPHA
 from training.benchmarks.network.readings import Readings, Scan, scan_of
 from training.benchmarks.network.samples import Cell
 from training.benchmarks.network.stalls import STALL_US
-from training.benchmarks.network.symptoms import (
-    LATE_PERCENT,
-    LATENCY_BYTES,
-    Figure,
-    Symptom,
-    alike,
-    figure,
-    slow_ones,
-    stalling_ones,
-)
+from training.benchmarks.network.symptoms import slow_ones, stalling_ones
 from training.benchmarks.network.tiers import Tiers, combined, learn
 
 MIN_REPEATS = 3
@@ -188,11 +180,11 @@ class _Search:
         figures = [self._figure(part, each, tiers) for each in same]
         symptoms = stalling_ones(figures)
         if same[0].size_bytes <= LATENCY_BYTES:
-            symptoms += self._slow(figures[0])
+            symptoms += self._slow(figures[0], symptoms)
         if same[-1].size_bytes > LATENCY_BYTES:
-            symptoms += self._slow(figures[-1])
+            symptoms += self._slow(figures[-1], [each for each in symptoms if each.name == "stalls"])
         names = self._scan.names
-        subjects = blamed(part, symptoms, figures[-1], names)
+        subjects = blamed(part, symptoms, figures[-1], names, tiers)
         return [finding_of(part, subject, own, names, self._devices) for subject, own in subjects.items()]
 
     def _tiers_of(self, part: str, readings: Sequence[Readings]) -> Tiers:
@@ -209,10 +201,16 @@ class _Search:
             names = self._scan.names
             outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
+        if self._tiers is None and (apart := tiers.apart()):
+            hosts = ", ".join(self._scan.names[rank] for rank in apart)
+            self.remarks.append(
+                f"{hosts} are slower to all others than these among themselves: a pod of their own, or a bad switch or"
+                " bad uplinks of their rack; a topology tells which"
+            )
         return tiers
 
-    def _slow(self, found: Figure) -> list[Symptom]:
-        symptoms, links = slow_ones(found)
+    def _slow(self, found: Figure, stalling: Sequence[Symptom]) -> list[Symptom]:
+        symptoms, links = slow_ones(found, stalling)
         if links:
             self.remarks.append(
                 f"{links} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"

@@ -1,15 +1,18 @@
 """Turns symptoms into findings: one for each bad part, the widest part that explains them, with cause and action.
 
-Devices that are bad on most rails of a host are a bad host, on most hosts of a rail a bad rail.
+Devices that are bad on most rails of a host are a bad host, on most hosts of a rail a bad rail. Hosts that are bad
+alike and make up most of a rack are a bad rack: what they share is its switch.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from training.benchmarks.network.figures import Figure, Symptom
 from training.benchmarks.network.findings import BadPart, NetworkFinding
 from training.benchmarks.network.readings import DEVICES_PER_HOST
-from training.benchmarks.network.symptoms import Figure, Symptom
+from training.benchmarks.network.tiers import Tiers
 
 KINDS: dict[str, BadPart] = {
     "pairs": "link",
@@ -31,6 +34,7 @@ _PATH_CAUSE = "the path between them"
 _MEANING = {
     "each": "alone, so memory, NVLink or PCIe of the host, not the network",
     "rail": "on all hosts, so the rail's NICs or its leaf switch",
+    "rack": "what they share: its switch, or the uplinks of it",
     "k_batch": "a host or a link among them",
     "halves": "search on in this half",
     "across": "one of the two hosts or the path across the cut",
@@ -42,12 +46,15 @@ _ACTIONS: dict[BadPart, str] = {
     "link": "keep both hosts, and check the switch ports, cables and routes between them",
     "pair": "measure both hosts against others to find which of them, or the path, it is",
     "rail": "check the switch of the rail",
+    "rack": "keep the hosts, and check the rack's switch, its uplinks, and power and cooling of the rack",
     "batch": _GROUP_ACTION,
     "half": _GROUP_ACTION,
 }
 RAIL = "rail "
 # The share of a host's rails, or of a rail's hosts, that makes one bad part of many bad devices.
 _MOST = 0.75
+# Fewer bad hosts of a rack are each bad by themselves.
+_LEAST_OF_A_RACK = 3
 
 
 class Subject(NamedTuple):
@@ -59,9 +66,9 @@ class Subject(NamedTuple):
 
 
 def blamed(
-    part: str, symptoms: Sequence[Symptom], figure: Figure, names: Mapping[int, str]
+    part: str, symptoms: Sequence[Symptom], figure: Figure, names: Mapping[int, str], tiers: Tiers
 ) -> dict[Subject, list[Symptom]]:
-    """The symptoms of each subject in a part of a pattern, without what a named host explains."""
+    """The symptoms of each subject in a part of a pattern, without what a named host or rack explains."""
     readings, kind = figure.readings, KINDS[part]
     found: dict[Subject, list[Symptom]] = {}
     for each in symptoms:
@@ -78,7 +85,36 @@ def blamed(
         found.setdefault(subject, []).append(each)
     if part == "rail_pairs":
         found = _widest(found, figure)
-    return _without_echoes(found)
+    return _without_echoes(_with_racks(found, tiers))
+
+
+def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subject, list[Symptom]]:
+    """Make one rack, or group of racks, of the hosts or of the devices on a rail that are bad alike."""
+    everybody = {host for block in tiers.blocks for host in block}
+    for tier in reversed(range(len(tiers.blocks))):
+        for number, members in tiers.members(tier).items():
+            for device in dict.fromkeys(subject.device for subject in found if subject.part in ("host", "device")):
+                parts = [s for s in found if s.part in ("host", "device") and s.device == device]
+                own = [subject for subject in parts if subject.ranks[0] in members]
+                if len(own) < max(_LEAST_OF_A_RACK, _MOST * len(members)) or len(members) == len(everybody):
+                    continue
+                if alike := _alike([found[subject] for subject in own], len(members)):
+                    label = f"{tiers.name(tier, number)} {device}".rstrip()
+                    kept = {subject: each for subject, each in found.items() if subject not in own}
+                    found = {Subject("rack", members, label): alike, **kept}
+    return found
+
+
+def _alike(symptoms: Sequence[Sequence[Symptom]], hosts: int) -> list[Symptom]:
+    """For each symptom that most of a rack's hosts have, that of the host in the middle, told as the rack's."""
+    result = []
+    for name in dict.fromkeys(each.name for own in symptoms for each in own):
+        having = [each for own in symptoms for each in [next((s for s in own if s.name == name), None)] if each]
+        if len(having) >= max(_LEAST_OF_A_RACK, _MOST * hosts):
+            middle = sorted(having, key=lambda each: each.share or 0.0)[len(having) // 2]
+            text = f"{len(having)} of its {hosts} hosts are bad alike, the one in the middle: {middle.text}"
+            result.append(replace(middle, text=text))
+    return result
 
 
 def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject, list[Symptom]]:
@@ -108,13 +144,18 @@ def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject
 
 
 def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
-    """Leave out what a named host explains: its links with another symptom than its own, all if it is bad at times."""
+    """Leave out what a named host or rack explains.
+
+    Those are its links with another symptom than its own, all of them if it is bad at times.
+    """
     ways: dict[int, set[str]] = {}
     at_times: set[int] = set()
     for subject, symptoms in found.items():
-        if subject.part == "host":
-            ways.setdefault(subject.ranks[0], set()).update(each.name for each in symptoms)
-            at_times |= {subject.ranks[0] for each in symptoms if each.kind == "intermittent"}
+        if subject.part == "host" or (subject.part == "rack" and RAIL not in subject.device):
+            for rank in subject.ranks:
+                ways.setdefault(rank, set()).update(each.name for each in symptoms)
+            if any(each.kind == "intermittent" for each in symptoms):
+                at_times.update(subject.ranks)
     result = {}
     for subject, symptoms in found.items():
         known = [ways[rank] for rank in subject.ranks if rank in ways]
@@ -158,8 +199,8 @@ def finding_of(
 def _cause(part: str, subject: Subject, kind: str, name: str) -> str:
     if subject.part == "link":
         return _PATH_CAUSES.get(name, _PATH_CAUSE)
-    if subject.part == "rail":
-        return _MEANING["rail"]
+    if subject.part in ("rail", "rack"):
+        return _MEANING[subject.part]
     if part in ("pairs", "rail_pairs"):
         return _AT_TIMES if kind == "intermittent" else _CAUSES[name]
     return _MEANING[part]

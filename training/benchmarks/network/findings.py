@@ -22,7 +22,8 @@ class NetworkFinding:
     """A part of the cluster that is worse than its peers.
 
     `hosts` are those concerned, `node_ranks` theirs in the job. `device` names the NIC of a bad device ("mlx5_4", or
-    "rail 4" where the NIC is unknown), the rail of a bad link, or a group ("batch 2"); else it is empty.
+    "rail 4" where the NIC is unknown), the rail of a bad link, a rack ("rack leaf0"), or a group ("batch 2"); else it
+    is empty.
     `share_of_expected` is the measured rate / that of the peers (below 1 is worse; None if stalls are the only
     symptom), `p_value` the probability that chance alone brings so much evidence in any of the run's comparisons (None
     where there was no test). `evidence`,
@@ -59,7 +60,7 @@ class NetworkFinding:
 
     @property
     def drained_hosts(self) -> tuple[str, ...]:
-        """The hosts to take out of service: that of a bad host or device. A bad link or group accuses no host."""
+        """The hosts to take out of service: that of a bad host or device. A bad link, rack or group accuses no host."""
         return self.hosts if self.part in ("host", "device") else ()
 
     def to_json(self) -> dict[str, JsonValue]:

@@ -10,12 +10,12 @@ from training.benchmarks.driver.protocol.finding import MAX_CHARACTERS, FindingP
 from training.benchmarks.network.findings import BadPart, NetworkFinding
 from training.benchmarks.network.links import FINE_SHARE, advertised_gbps, judge_share
 
-_PARTS: Mapping[BadPart, FindingPart] = {"host": "host", "device": "device", "link": "link"}
+_PARTS: Mapping[BadPart, FindingPart] = {"host": "host", "device": "device", "link": "link", "rack": "rack"}
 _ACTION = "check the speed and number of links that the case expects, then NIC, PCIe, cables and NCCL's transport"
 
 
 def part_finding(found: NetworkFinding) -> PartFinding:
-    """The general form of a finding of the network benchmark. A pair, rail, batch, half or rack is a group."""
+    """The general form of a finding of the network benchmark. A pair, rail, batch or half is a group."""
     return PartFinding(
         part=_PARTS.get(found.part, "group"),
         hosts=found.hosts,

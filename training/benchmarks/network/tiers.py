@@ -32,11 +32,13 @@ Pair = tuple[int, ...]
 class Tiers:
     """The block of each host by node rank, one mapping a tier from the innermost outwards; `source` says from what.
 
-    A host that is missing from a tier's mapping has no block there, and is outside everybody's.
+    A host that is missing from a tier's mapping has no block there, and is outside everybody's. `names` has those of
+    the blocks by tier and number, such as "rack leaf0", where a topology tells them.
     """
 
     blocks: tuple[Mapping[int, int], ...] = ()
     source: str = ""
+    names: tuple[Mapping[int, str], ...] = ()
 
     def level(self, first: int, second: int) -> int:
         """The innermost tier in which two hosts, by node rank, share a block; the number of tiers if in none."""
@@ -45,6 +47,30 @@ class Tiers:
             if own is not None and own == block.get(second):
                 return level
         return len(self.blocks)
+
+    def name(self, tier: int, number: int) -> str:
+        """The name of a block: that of its switch, else its number from 1."""
+        own = self.names[tier].get(number, "") if tier < len(self.names) else ""
+        return own or f"{'rack' if tier == 0 else 'group of racks'} {number + 1}"
+
+    def apart(self) -> tuple[int, ...]:
+        """The hosts of a block that an outermost tier of two blocks separates from all others; none if there is none.
+
+        Learnt from the measurements, the block may be a pod of its own, or one whose switch or uplinks are bad.
+        """
+        if len(self.blocks) < 2:
+            return ()
+        inner, outer = (self.members(len(self.blocks) - back) for back in (2, 1))
+        if len(outer) != 2 or len(inner) < 3:
+            return ()
+        return next((hosts for hosts in inner.values() if hosts in outer.values()), ())
+
+    def members(self, tier: int) -> dict[int, tuple[int, ...]]:
+        """The node ranks of each block of a tier."""
+        found: dict[int, list[int]] = {}
+        for host, number in sorted(self.blocks[tier].items()):
+            found.setdefault(number, []).append(host)
+        return {number: tuple(hosts) for number, hosts in found.items()}
 
     def summary(self) -> str:
         """The tiers in words."""

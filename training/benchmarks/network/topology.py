@@ -16,7 +16,7 @@ _COLUMNS = ("host", "rack", "pod", "rail", "device")
 _SIMULATION = re.compile(r"\s*\d+\s+\d+\s+\d+\s+\d+\s+\d+\s+\S+\s*")
 _IB_NODE = re.compile(r'(?P<kind>Switch|Ca|Rt)\s+\d+\s+"(?P<id>[A-Z]-[0-9a-fA-F]+)"\s*#\s*"(?P<name>[^"]*)"')
 _IB_PORT = re.compile(r'\[\d+\](?:\([0-9a-fA-F]+\))?\s+"(?P<id>[A-Z]-[0-9a-fA-F]+)"')
-_SHOWN = 5
+_SHOWN, _SWITCHES_SHOWN = 5, 3
 
 
 class TopologyError(ValueError):
@@ -47,6 +47,7 @@ class _Graph:
     links: dict[str, set[str]] = field(default_factory=dict)
     devices: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     innermost: set[str] = field(default_factory=set)  # NVSwitches
+    names: dict[str, str] = field(default_factory=dict)  # of switches that have another one than in `near`
 
     def link(self, one: str, other: str) -> None:
         self.links.setdefault(one, set()).add(other)
@@ -75,7 +76,9 @@ def read_topology(path: Path, hosts: Sequence[HostWidth]) -> Topology:
     devices = {
         (rank, rail): device for rank, name in enumerate(names) for rail, device in sorted(graph.devices.get(name, []))
     }
-    return Topology(tiers=Tiers(blocks=_tiers(graph, names), source=source), devices=devices)
+    tiers = _tiers(graph, names)
+    blocks, labels = tuple(block for block, _ in tiers), tuple(label for _, label in tiers)
+    return Topology(tiers=Tiers(blocks=blocks, source=source, names=labels), devices=devices)
 
 
 def _fields(line: str) -> list[str]:
@@ -117,6 +120,8 @@ def _of_ibnetdiscover(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
         if node := _IB_NODE.match(line):
             own = node["id"]
             host, _, device = node["name"].strip().partition(" ")
+            if node["kind"] == "Switch" and node["name"].strip():
+                graph.names[own] = node["name"].strip()
             if node["kind"] == "Ca" and host:
                 adapters[own] = host, device.strip()
         elif port := _IB_PORT.match(line):
@@ -189,36 +194,56 @@ def _matched(path: Path, known: Iterable[str], hosts: Sequence[HostWidth]) -> li
     return names
 
 
-def _tiers(graph: _Graph, names: Sequence[str]) -> tuple[dict[int, int], ...]:
-    """The blocks of each tier in which the hosts do not all hang together yet, without repetitions."""
+def _tiers(graph: _Graph, names: Sequence[str]) -> list[tuple[dict[int, int], dict[int, str]]]:
+    """Blocks and their names of each tier in which the hosts do not all hang together yet, without repetitions."""
     joined = _Union()
-    found: list[dict[int, int]] = []
+    found: list[tuple[dict[int, int], dict[int, str]]] = []
     seen = set(graph.innermost)
     for name in names:
         for switch in graph.near[name] & graph.innermost:
             joined.join(name, switch)
     ring = {switch for name in names for switch in graph.near[name]} - seen
-    _add(found, joined, names)
+    _add(found, joined, names, {switch: graph.names.get(switch, switch) for switch in seen})
     for name in names:
         for switch in graph.near[name] & ring:
             joined.join(name, switch)
     while ring:
         seen |= ring
-        _add(found, joined, names)
+        _add(found, joined, names, {switch: graph.names.get(switch, switch) for switch in ring})
         following = {other for switch in ring for other in graph.links.get(switch, ())} - seen
         for switch in following:
             for other in graph.links[switch] & (seen | following):
                 joined.join(switch, other)
         ring = following
-    return tuple(found)
+    return found
 
 
-def _add(found: list[dict[int, int]], joined: "_Union", names: Sequence[str]) -> None:
-    """Append the blocks, unless each host is one, all are one, or they are those of the tier before."""
+def _add(
+    found: list[tuple[dict[int, int], dict[int, str]]],
+    joined: "_Union",
+    names: Sequence[str],
+    switches: Mapping[str, str],
+) -> None:
+    """Append the blocks, unless each host is one, all are one, or they are those of the tier before.
+
+    A block has the names of those of the `switches` that hold it together; they are named by what the graph calls them.
+    """
     numbers: dict[str, int] = {}
     block = {rank: numbers.setdefault(joined.root(name), len(numbers)) for rank, name in enumerate(names)}
-    if 1 < len(numbers) < len(names) and (not found or found[-1] != block):
-        found.append(block)
+    if not 1 < len(numbers) < len(names) or (found and found[-1][0] == block):
+        return
+    own: dict[int, list[str]] = {}
+    for switch in sorted(switches, key=_natural):
+        if (number := numbers.get(joined.root(switch))) is not None:
+            own.setdefault(number, []).append(switches[switch])
+    found.append((block, {number: _label(each) for number, each in own.items()}))
+
+
+def _label(switches: Sequence[str]) -> str:
+    """The name of a block: "rack leaf0" of a table, else its switches."""
+    shown = ", ".join(switches[:_SWITCHES_SHOWN]) + ", ..." * (len(switches) > _SWITCHES_SHOWN)
+    is_named = switches[0].startswith(("rack ", "pod "))
+    return shown if is_named else f"switch{'es' * (len(switches) > 1)} {shown}"
 
 
 class _Union:

@@ -9,11 +9,11 @@ from typing import Any
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network import table
 from training.benchmarks.network.analysis import Analysis, analyse_scan, shown_with
+from training.benchmarks.network.figures import LATE_PERCENT
 from training.benchmarks.network.findings import findings_of
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.plot import sweep_svg
 from training.benchmarks.network.readings import scan_of
-from training.benchmarks.network.symptoms import LATE_PERCENT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,10 +71,15 @@ FABRICS = {
 
 @dataclass(frozen=True)
 class Ailment:
-    """What is wrong, by node rank, (node rank, rail) or two node ranks: a factor of the rate, more latency in us."""
+    """What is wrong, by node rank, (node rank, rail) or two node ranks: a factor of the rate, more latency in us.
+
+    `uplinks` has by the number of a rack the factor of its uplinks' rate, `uplinks_us` the latency that they add.
+    """
 
     rate: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
     delay_us: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
+    uplinks: Mapping[int, float] = field(default_factory=dict)
+    uplinks_us: Mapping[int, float] = field(default_factory=dict)
 
 
 def steps(
@@ -122,7 +127,11 @@ def _rates(fabric: Fabric, ailment: Ailment, groups: Sequence[Group]) -> np.ndar
         for tier in range(level):
             hosts = fabric.hosts_of_rack * (1, fabric.racks_of_pod)[tier]
             uplinks = fabric.rate * hosts / (fabric.rack_over, fabric.rack_over * fabric.pod_over)[tier]
-            shares = [uplinks / leaving[tier, fabric.block(host, tier), group.rail] for host in pair]
+            factors = [ailment.uplinks.get(fabric.block(host, 0), 1.0) if tier == 0 else 1.0 for host in pair]
+            shares = [
+                factor * uplinks / leaving[tier, fabric.block(host, tier), group.rail]
+                for host, factor in zip(pair, factors, strict=True)
+            ]
             rate = min(rate, *shares)
         found.append(rate * (fabric.rails if group.rail is None else 1))
     return np.array(found)
@@ -130,7 +139,10 @@ def _rates(fabric: Fabric, ailment: Ailment, groups: Sequence[Group]) -> np.ndar
 
 def _latency(fabric: Fabric, ailment: Ailment, group: Group) -> float:
     pair = [host.node_rank for host in group.hosts]
-    return fabric.latency_us[fabric.level(pair)] + sum(ailment.delay_us.get(key, 0.0) for key in _keys(group))
+    level = fabric.level(pair)
+    racks = {fabric.block(host, 0) for host in pair} if level else set()
+    more = sum(ailment.uplinks_us.get(rack, 0.0) for rack in racks)
+    return fabric.latency_us[level] + more + sum(ailment.delay_us.get(key, 0.0) for key in _keys(group))
 
 
 def _group(group: Group, times: np.ndarray[Any, np.dtype[np.float64]], size: int) -> dict[str, Any]:

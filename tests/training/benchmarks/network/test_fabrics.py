@@ -7,6 +7,7 @@ import pytest
 from tests.tiers import NIGHTLY, samples
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, steps
 from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.tiers import Tiers
 
 PATTERNS = [(name, "pairs") for name in FABRICS] + [(n, "rail_pairs") for n, each in FABRICS.items() if each.rails > 1]
 BAD = 5
@@ -20,10 +21,20 @@ FAULTS = {
 }
 
 
-def look(fabric: Fabric, ailment: Ailment, seed: int, pattern: str = "pairs") -> Analysis:
-    found = analyse(steps(fabric, ailment, seed, pattern=pattern), slow_percent=15.0)
+def look(fabric: Fabric, ailment: Ailment, seed: int, pattern: str = "pairs", tiers: Tiers | None = None) -> Analysis:
+    found = analyse(steps(fabric, ailment, seed, pattern=pattern), slow_percent=15.0, tiers=tiers)
     assert found is not None
     return found
+
+
+def tiers_of(fabric: Fabric) -> Tiers:
+    """The tiers as a topology file tells them."""
+    levels = [tier for tier in (0, 1) if len({fabric.block(host, tier) for host in range(fabric.hosts)}) > 1]
+    return Tiers(
+        blocks=tuple({host: fabric.block(host, tier) for host in range(fabric.hosts)} for tier in levels),
+        source="topology",
+        names=({number: f"rack leaf{number}" for number in range(fabric.racks)}, {})[: len(levels)],
+    )
 
 
 @pytest.mark.parametrize(("name", "pattern"), PATTERNS)
@@ -64,6 +75,56 @@ def test_a_fault_in_a_fabric_is_named_and_nobody_else(name: str, fault: str) -> 
 @pytest.mark.parametrize("name", [name for name, each in FABRICS.items() if each.hosts > 20])
 def test_a_fault_in_a_larger_fabric_is_named_and_nobody_else(name: str, fault: str) -> None:
     test_a_fault_in_a_fabric_is_named_and_nobody_else(name, fault)
+
+
+# With two racks alone, nothing tells which of them is bad.
+RACKS = [name for name, each in FABRICS.items() if each.racks > 2 and (NIGHTLY or each.hosts <= 16)]
+RACK_FAULTS = {
+    "slow uplinks": Ailment(uplinks={1: 0.3}),
+    "late uplinks": Ailment(uplinks_us={1: 60.0}),
+    "all its hosts": Ailment(rate={}),
+}
+
+
+@pytest.mark.parametrize("fault", RACK_FAULTS)
+@pytest.mark.parametrize("name", RACKS)
+def test_the_hosts_of_a_bad_rack_are_one_finding(name: str, fault: str) -> None:
+    fabric, ailment = FABRICS[name], RACK_FAULTS[fault]
+    own = tuple(host for host in range(fabric.hosts) if fabric.block(host, 0) == 1)
+    if fault == "all its hosts":
+        ailment = Ailment(rate=dict.fromkeys(own, 0.4))
+    for seed in samples(1, 20):
+        found = look(fabric, ailment, seed, tiers=tiers_of(fabric))
+        named = [(each.part, each.node_ranks, each.device) for each in found.findings]
+        assert named == [("rack", own, "rack leaf1")], f"seed {seed}: {found.sentences}"
+        assert found.findings[0].drained_hosts == ()
+
+
+@pytest.mark.parametrize("name", [name for name, each in FABRICS.items() if NIGHTLY or each.hosts <= 16])
+def test_a_healthy_fabric_whose_topology_is_known_raises_no_alarm(name: str) -> None:
+    for seed in samples(1, 100):
+        found = look(FABRICS[name], Ailment(), seed, tiers=tiers_of(FABRICS[name]))
+        assert found.findings == (), f"seed {seed}: {found.sentences}"
+
+
+def test_two_bad_hosts_of_a_rack_are_two_hosts() -> None:
+    fabric = FABRICS["fat tree"]
+    found = look(fabric, Ailment(rate={4: 0.4, 5: 0.4}), 1, tiers=tiers_of(fabric))
+    assert [each.subject for each in found.findings] == ["host node5", "host node6"]
+
+
+def test_a_bad_leaf_of_one_rail_is_named_with_its_rail() -> None:
+    fabric = Fabric(3, 4, rails=4)
+    bad: dict[int | tuple[int, str] | frozenset[int], float] = {(host, "rail 2"): 0.4 for host in range(4, 8)}
+    (finding,) = look(fabric, Ailment(rate=bad), 1, "rail_pairs", tiers_of(fabric)).findings
+    assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1 rail 2")
+
+
+def test_without_a_topology_a_rack_that_is_apart_is_a_remark_at_least() -> None:
+    """Its uplinks are bad, or it is in another pod: the measurements are the same."""
+    found = look(FABRICS["fat tree"], Ailment(uplinks={1: 0.3}), 1)
+    assert found.findings == () and found.remarks[1].startswith("node5, node6, node7, node8 are slower to all others")
+    assert len(look(FABRICS["fat tree of pods"], Ailment(), 1).remarks) == 1
 
 
 @pytest.mark.parametrize("name", ["rail-optimised", "rail-optimised, 2:1"])

@@ -8,7 +8,6 @@ import pytest
 
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
 from training.benchmarks.network.analysis import analyse
-from training.benchmarks.network.tiers import Tiers
 from training.benchmarks.network.topology import HostWidth, TopologyError, read_topology
 
 HOSTS = [HostWidth(name=f"node{number}", ranks=2) for number in range(1, 5)]
@@ -69,10 +68,20 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("text", [TABLE, RAILS, DISCOVERED, simulated()], ids=["table", "rails", "ib", "simulation"])
-def test_two_racks_of_two_hosts(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (TABLE, ("rack a", "rack b")),
+        (RAILS, ("rack a0, rack a1", "rack b0")),
+        (DISCOVERED, ("switch MF0;leaf1:MQM8700/U1", "switch MF0;leaf2:MQM8700/U1")),
+        (simulated(), ("switch 12", "switch 13")),
+    ],
+    ids=["table", "rails", "ib", "simulation"],
+)
+def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str]) -> None:
     found = read_topology(written(tmp_path, text), HOSTS)
-    assert found.tiers == Tiers(blocks=({0: 0, 1: 0, 2: 1, 3: 1},), source="topology fabric.txt")
+    assert found.tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1},) and found.tiers.source == "topology fabric.txt"
+    assert tuple(found.tiers.name(0, number) for number in (0, 1)) == names
     assert [found.tiers.level(0, other) for other in (1, 2, 3)] == [0, 1, 1]
 
 

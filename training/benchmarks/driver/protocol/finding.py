@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound
 
-# group: several hosts or devices of which it is not known which one it is.
-FindingPart = Literal["host", "device", "link", "group"]
+# rack: what the hosts of one switch share. group: several hosts or devices of which it is not known which one it is.
+FindingPart = Literal["host", "device", "link", "rack", "group"]
 # constant: slow in (nearly) every operation; intermittent: in a part of them; stalls: waits for retransmission;
 # below_expected: slower than the link that the case expects; transport: another transport than the devices have;
 # link_errors: a port counted errors; link_speed: a port or slot slower or narrower than it can be.

@@ -9,6 +9,7 @@ from training.benchmarks.network.adaptive import AdaptiveSearch, BadMembers, Sca
 from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.comparison import Judge, Times
 from training.benchmarks.network.designs import Members
+from training.benchmarks.network.figures import LATENCY_BYTES
 from training.benchmarks.network.findings import NetworkFinding, SymptomName
 from training.benchmarks.network.packing import unpacked
 from training.benchmarks.network.pytorch.config import Config
@@ -23,7 +24,6 @@ from training.benchmarks.network.pytorch.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
 from training.benchmarks.network.sizes import format_size
-from training.benchmarks.network.symptoms import LATENCY_BYTES
 
 # Medians over the repeats of a round need so many.
 LEAST_REPEATS = 3
