@@ -1,6 +1,7 @@
-"""Runs the command line: generate, simai, suite, show and deviations."""
+"""Runs the command line: generate, simai, suite, show, diff and deviations."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ What a training step of a large model communicates, without a GPU.
   simai        write a workload as text for the SimAI simulator
   suite        write the ten workloads of the AICB specification 1.1
   show         summarise a workload file: operations and bytes by type, group and stage
+  diff         compare two workloads: totals, and the first calls that differ
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -30,12 +32,14 @@ Each command has its own --help. Examples:
   {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --swiglu --aiob_enable --comp_filepath times.txt
   {PROGRAM} suite --world_size 128
   {PROGRAM} show zero3.csv
+  {PROGRAM} diff aicb.csv framework.csv
 """
 USAGE_ERROR = 2
+OPERANDS = {"show": "FILE ", "diff": "A B "}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0, 1 (could not write), 2 (the user's mistake) or 130 (Ctrl-C)."""
+    """Runs one command. Returns 0, 1 (could not write; diff: different), 2 (the user's mistake) or 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print(OVERVIEW, end="")
@@ -83,9 +87,10 @@ def _underscored(word: str) -> str:
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    operands = "FILE [options]" if command == "show" else "[options]"
     return argparse.ArgumentParser(
-        prog=f"{PROGRAM} {command}", usage=f"%(prog)s {operands}", description=_DESCRIPTIONS[command]
+        prog=f"{PROGRAM} {command}",
+        usage=f"%(prog)s {OPERANDS.get(command, '')}[options]",
+        description=_DESCRIPTIONS[command],
     )
 
 
@@ -200,6 +205,19 @@ def _show(words: list[str]) -> int:
     return 0
 
 
+def _diff(words: list[str]) -> int:
+    from training.benchmarks.aicb import diff
+
+    parser = _parser("diff")
+    parser.add_argument("first", type=Path, metavar="A", help="a workload CSV of any form, a trace's too")
+    parser.add_argument("second", type=Path, metavar="B", help="the one to compare it with")
+    parser.add_argument("--json", action="store_true", help="the comparison as JSON")
+    given = parse(parser, words)
+    found = diff.compare(Workload.load(given["first"])[0], Workload.load(given["second"])[0])
+    print(json.dumps(found.to_dict(), indent=1) if given["json"] else "\n".join(found.lines()))
+    return 0 if found.same else 1
+
+
 def _deviations(words: list[str]) -> int:
     parser = _parser("deviations")
     parser.add_argument("--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT)
@@ -208,11 +226,19 @@ def _deviations(words: list[str]) -> int:
     return 0
 
 
-_COMMANDS = {"generate": _generate, "simai": _simai, "suite": _suite, "show": _show, "deviations": _deviations}
+_COMMANDS = {
+    "generate": _generate,
+    "simai": _simai,
+    "suite": _suite,
+    "show": _show,
+    "diff": _diff,
+    "deviations": _deviations,
+}
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
     "simai": "Writes a workload as text for the SimAI simulator (with --frame collective_test: its micro test).",
     "suite": "Writes the ten workloads of the AICB specification 1.1.",
     "show": "Summarises a workload file.",
+    "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }

@@ -37,5 +37,17 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
 
 
 def _item(call: Call) -> LogItem:
-    stage = f"{call.phase}.{call.module}" if call.module else call.phase
-    return LogItem(call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, stage)
+    return LogItem(
+        call.comm_type,
+        GROUPS[call.group],
+        len(call.ranks),
+        call.bytes,
+        call.phase,
+        dtype=call.dtype,
+        ranks=call.ranks,
+        in_splits=call.in_splits,
+        out_splits=call.out_splits,
+        peer=call.peer,
+        module=call.module or None,
+        phase=call.phase,
+    )
