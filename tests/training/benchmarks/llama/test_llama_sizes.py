@@ -61,6 +61,15 @@ def test_llama_3_fits_and_takes_flagperfs_sequences_per_step(device: str) -> Non
     assert needed * (1 + RESERVED) < MEMORY[device], f"{needed / 1e9:.1f} GB"
 
 
+def test_a_replica_of_shards_needs_the_memory_of_its_own_ranks() -> None:
+    config = _config("config_llama3_8b_A100x1x8")
+    needed = {
+        (name, ranks): step_bytes(LlamaBenchmark(), config.model_copy(update={"strategy": name}), ranks)
+        for name, ranks in (("fsdp", 8), ("fsdp", 16), ("hsdp", 16))
+    }
+    assert needed["fsdp", 16] < needed["hsdp", 16] == needed["fsdp", 8]
+
+
 def test_first_weights_have_the_published_deviation() -> None:
     config = _config("config_llama3_8b")
     with torch.device("meta"):

@@ -14,15 +14,19 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import start_processes
 
 from tests.training.benchmarks.trainer.tiny import STEPS, config_of, trainer_of
 from training.benchmarks.driver.training import hugging_face
 from training.benchmarks.driver.training.checkpoint import Checkpoints
+from training.benchmarks.driver.training.gradient_probe import unsynchronized
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup, init
@@ -76,6 +80,38 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     scales: list[float | None] = [None] * group.placement.world_size
     torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)
     return {"losses": losses, "before": before, "after": after, "loss_scales": scales}
+
+
+def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, str | None]:
+    """What the checks say of replicas of shards in which something is broken."""
+    trainer = trainer_of(layout["model"], config_of(layout["model"], **layout["settings"]), group, folder / name)
+    module = trainer.model.module
+    assert isinstance(module, FSDPModule)
+    found: dict[str, str | None] = {}
+
+    def probe(kind: str) -> None:
+        sample = trainer._data.train[[0]]
+        lonely = unsynchronized(trainer.model, trainer.layout, trainer.precision, sample, trainer.config.seed)
+        found[kind] = None if lonely is None else lonely.sentence
+
+    probe("none")
+    module.set_requires_all_reduce(False)
+    probe("replicas apart")
+    module.set_requires_all_reduce(True)
+
+    def own_part(_: Any, output_tensor: Tensor, input_tensor: Tensor, group: Any, **__: Any) -> None:
+        output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
+
+    with mock.patch.object(DefaultReduceScatter, "__call__", own_part):
+        probe("shards apart")
+    trainer.compare()
+    if group.placement.rank == 3:
+        weight = module.get_parameter("model.layers.1.mlp.up_proj.weight")
+        assert isinstance(weight, DTensor)
+        weight.to_local().data.view(torch.int32)[3, 5] ^= 1
+    trainer.compare()
+    found["bit"] = None if trainer.proof.departure is None else trainer.proof.departure.sentence
+    return found
 
 
 def _resume(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
@@ -139,7 +175,8 @@ def _rank(rank: int, ranks: int, folder: Path, layouts: dict[str, Any]) -> None:
     results = {}
     with init("gloo", timeout_s=120, placement=placement) as group:
         for name, layout in layouts.items():
-            results[name] = (_resume if "refused_changes" in layout else _train)(name, layout, folder, group)
+            kind = _resume if "refused_changes" in layout else _sabotaged if "sabotage" in layout else _train
+            results[name] = kind(name, layout, folder, group)
     if rank == 0:
         (folder / f"losses{ranks}.json").write_text(json.dumps(results))
 

@@ -68,9 +68,13 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
 RESUME_STEPS = 10  # 5 before the checkpoint, 5 after it, of which 2 in the next epoch
 FEW_STEPS = 6  # where layouts are known to be right with fewer ranks
 FOUR_RANKS: dict[str, Any] = TP | FSDP | {"train_batch_size": GLOBAL_BATCH // 2}
+HSDP: dict[str, Any] = {"strategy": "hsdp", "shard_size": 2, "train_batch_size": GLOBAL_BATCH // 4}
 TWO_DIMENSIONS: dict[str, dict[str, Any]] = {
     "fsdp_tp": FOUR_RANKS,
     "fsdp_tp_sequence": FOUR_RANKS | {"sequence_parallel": True},
+    "hsdp": HSDP,
+    "hsdp_accumulation": HSDP | {"train_batch_size": GLOBAL_BATCH // 8, "gradient_accumulation_steps": 2},
+    "hsdp_tp": FOUR_RANKS | {"strategy": "hsdp", "shard_size": 1},
 }
 FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
     "from_shards_of_tp": ("tp", {}),
@@ -103,6 +107,11 @@ def _layouts(folder: Path) -> dict[str, Any]:
     layouts["not_shared"] = {"model": "llama", "settings": {}, "folder_of_each_rank": True}
     for name, settings in TWO_DIMENSIONS.items():
         layouts[name] = {"ranks": 4, "model": "llama", "settings": settings, "steps": FEW_STEPS}
+    layouts["lamb_hsdp"] = {
+        "ranks": 4, "model": "llama", "settings": HSDP | {"optimizer": "lamb"}, "steps": FEW_STEPS
+    }  # fmt: skip
+    layouts["hsdp_uneven"] = {"ranks": 4, "model": "llama", "settings": HSDP | {"shard_size": 3}}
+    layouts["hsdp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": HSDP, "sabotage": True}
     layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
     return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
 
@@ -340,6 +349,23 @@ def test_two_dimensions_on_four_ranks(
     name: str, found: dict[str, Any], plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
 ) -> None:
     assert found[name]["losses"] == pytest.approx(plain["llama"][0][:FEW_STEPS], abs=EXACT, rel=0)
+
+
+def test_lamb_is_the_same_on_replicas_of_shards(found: dict[str, Any]) -> None:
+    assert found["lamb_hsdp"]["losses"] == pytest.approx(found["lamb_ddp"]["losses"][:FEW_STEPS], abs=EXACT, rel=0)
+
+
+def test_replicas_of_shards_that_lose_each_other_are_found(found: dict[str, Any]) -> None:
+    """Replicas that average within themselves alone, shards that are averaged over the replicas alone, and a bit."""
+    sabotaged = found["hsdp_sabotaged"]
+    for kind in ("replicas apart", "shards apart"):
+        assert sabotaged[kind] == "rank 0 trains alone: its gradient is not the average over the data-parallel ranks"
+    assert sabotaged["none"] is None
+    assert sabotaged["bit"].startswith("after step 0 rank 3 has other parameters than rank 1, first model.")
+
+
+def test_replicas_of_a_size_that_does_not_fit_are_refused(found: dict[str, Any]) -> None:
+    assert found["hsdp_uneven"]["refused"] == "shard_size = 3 does not divide the 4 data-parallel ranks"
 
 
 def test_tensor_parallel_replicas_are_refused(found: dict[str, Any]) -> None:

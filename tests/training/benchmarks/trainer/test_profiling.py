@@ -16,10 +16,11 @@ from tests.training.benchmarks.driver.launch.launching import ALONE, run
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.training.number_ranges import numbers_of
 from training.benchmarks.driver.training.profiling import Profiling, exposed_seconds
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule
-from training.benchmarks.driver.training.settings import PHASES, numbers_of
+from training.benchmarks.driver.training.settings import PHASES
 from training.benchmarks.llama.pytorch.config import Config
 
 CPU = torch.device("cpu")

@@ -104,3 +104,47 @@ def test_a_target_is_met_from_its_side_and_never_by_nan() -> None:
     assert loss.met({"eval_loss": 0.6}) and not loss.met({"eval_loss": 0.61})
     assert not accuracy.met({"eval_accuracy": float("nan")}) and not loss.met({"eval_loss": float("nan")})
     assert (str(accuracy), str(loss)) == ("eval_accuracy >= 0.8", "eval_loss <= 0.6")
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "found"),
+    [
+        ({"strategy": "ddp"}, (16, 8), 1),
+        ({"strategy": "ddp", "tensor_parallel_size": 2}, (2, 2), 1),
+        ({"strategy": "fsdp"}, (16, 8), 16),
+        ({"strategy": "fsdp", "tensor_parallel_size": 2}, (16, 8), 8),
+        ({"strategy": "hsdp"}, (16, 8), 8),
+        ({"strategy": "hsdp"}, (1, 1), 1),
+        ({"strategy": "hsdp", "tensor_parallel_size": 2}, (16, 8), 4),
+        ({"strategy": "hsdp", "shard_size": 2}, (16, 8), 2),
+        ({"strategy": "hsdp", "shard_size": 16}, (16, 8), 16),
+    ],
+)
+def test_ranks_hold_a_copy_of_the_parameters_between_them(
+    settings: dict[str, Any], ranks: tuple[int, int], found: int
+) -> None:
+    world_size, per_node = ranks
+    config = config_of("llama", **settings)
+    assert config.ranks_of_a_copy(world_size=world_size, per_node=per_node) == found
+    assert config.refusal(nnodes=world_size // per_node, nproc=per_node) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "message"),
+    [
+        ({"tensor_parallel_size": 2}, (1, 3), "tensor_parallel_size = 2 does not divide the 3 ranks"),
+        ({"tensor_parallel_size": 2}, (2, 2), "need strategy = 'fsdp' or 'hsdp'"),
+        ({"strategy": "hsdp", "shard_size": 3}, (2, 4), "shard_size = 3 does not divide the 8 data-parallel ranks"),
+        ({"strategy": "hsdp", "tensor_parallel_size": 2}, (4, 1), "a node's 1 ranks are no multiple of"),
+    ],
+)
+def test_the_controller_knows_which_ranks_cannot_be_divided(
+    settings: dict[str, Any], ranks: tuple[int, int], message: str
+) -> None:
+    nnodes, nproc = ranks
+    assert message in str(config_of("llama", **settings).refusal(nnodes=nnodes, nproc=nproc))
+
+
+def test_a_size_of_shards_needs_replicas_of_them() -> None:
+    with pytest.raises(ValueError, match="shard_size has no effect with strategy = 'fsdp'; allowed: None"):
+        config_of("llama", strategy="fsdp", shard_size=2)

@@ -11,9 +11,9 @@ LAUNCHER = "processes"
 
 # Settings of torch's trainer for which there is one value here, its default.
 _ONE_VALUE = (
-    "num_workers", "init_loss_scale", "tf32", "strategy", "activation_checkpointing", "attention", "optimizer_impl",
-    "compile_backend", "checkpoint_dir", "checkpoint_interval_steps", "resume", "save_weights", "profile",
-    "profile_steps", "profile_ranks", "unpad",
+    "num_workers", "init_loss_scale", "tf32", "strategy", "shard_size", "activation_checkpointing", "attention",
+    "optimizer_impl", "compile_backend", "checkpoint_dir", "checkpoint_interval_steps", "resume", "save_weights",
+    "profile", "profile_steps", "profile_ranks", "unpad",
 )  # fmt: skip
 
 

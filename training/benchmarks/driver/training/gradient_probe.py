@@ -24,12 +24,16 @@ def unsynchronized(
 
     All ranks compute the gradient of the sample, with the same dropout. Then those with an odd place count nothing and
     the others as much more as keeps the average: where gradients are averaged the result is the same, without that
-    each rank finds its own part alone. Nothing of the training's state changes.
+    each rank finds its own part alone. With HSDP the places among the replicas and within one count, each by itself:
+    the average over the ranks of one replica alone changes, and so does that over the same shards of all replicas.
+    Nothing of the training's state changes.
     """
     if layout.dp_size == 1:
         return None
-    contributing = -(-layout.dp_size // 2)
-    factor = layout.dp_size / contributing if layout.dp_rank % 2 == 0 else 0.0
+    factor = _factor(layout.dp_rank, layout.dp_size)
+    if 1 < layout.shard_size < layout.dp_size:
+        replica, place = divmod(layout.dp_rank, layout.shard_size)
+        factor = _factor(replica, layout.dp_size // layout.shard_size) * _factor(place, layout.shard_size)
     device = next(model.module.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.compiler.set_stance("force_eager"):
         first = [gradient.clone() for gradient in _gradients(model, precision, sample, 1.0, seed)]
@@ -47,6 +51,11 @@ def unsynchronized(
                 sentence=f"rank {rank} trains alone: its gradient is not the average over the data-parallel ranks",
             )
     return None
+
+
+def _factor(place: int, size: int) -> float:
+    """How much the place of `size` counts: nothing if it is odd; 1 on the average."""
+    return size / -(-size // 2) if place % 2 == 0 else 0.0
 
 
 def _norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -117,8 +117,8 @@ def _against_flash_attention(config: TrainingConfig, libraries: Libraries) -> st
 def _against_apex(config: TrainingConfig, libraries: Libraries) -> str | None:
     if libraries.device.type != "cuda":
         return f"needs a CUDA device, this rank has {libraries.device}"
-    if config.strategy == "fsdp" or config.tensor_parallelism()[0] > 1:
-        return "takes no sharded parameters (strategy = 'fsdp', tensor_parallel_size)"
+    if config.strategy != "ddp" or config.tensor_parallelism()[0] > 1:
+        return f"takes no sharded parameters (strategy = {config.strategy!r}, tensor_parallel_size)"
     return _against_library("apex", libraries)
 
 

@@ -23,16 +23,17 @@ RESERVED = 0.10
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int) -> float:
-    """Peak of a step on one device, in bytes, RESERVED not counted."""
+def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8) -> float:
+    """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node."""
     with torch.device("meta"):
         parameters = parameter_count(benchmark.build_model(config))
-    shards = world_size if config.strategy == "fsdp" else config.tensor_parallelism()[0]
+    copy = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
+    shards = copy * config.tensor_parallelism()[0]
     kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
     one = activation_bytes(benchmark, config, 1)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute) for layers in (1, 2))
     layer = second - first
-    if config.strategy == "fsdp":
+    if config.strategy != "ddp":
         passing = 3 * 4 * parameters // config.num_layers  # of two blocks the weights, of one the gradients
     else:
         passing = 2 * parameters if config.precision in _HALF else 0

@@ -18,7 +18,6 @@ from training.benchmarks.driver.training.precision import Precision
 from training.benchmarks.driver.training.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
 from training.benchmarks.driver.training.replicas import (
     LOSS_TOLERANCE,
-    Coordinates,
     Departure,
     Expectation,
     ReplicaState,
@@ -31,8 +30,9 @@ class OneTraining(RankComparison):
     """The checks of one run. `departure` is the first that was found; `last_batch` is what the model got last.
 
     A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
-    with the same place in each dimension of the mesh along which it is divided. FSDP2's shards have no second copy; an
-    error in them shows in the loss on the shared batch, for which they are put together on every rank.
+    with the same place in each dimension of the mesh along which it is divided: shards of HSDP over the replicas.
+    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, for which they are put
+    together on every rank.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class OneTraining(RankComparison):
         self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
         for name, parameter in model.module.named_parameters():
             self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
-        super().__init__(_places(layout))
+        super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())])
         self._first: tuple[int, ...] | None = None
         self._first_step = 0
         self.last_batch: Batch = {}
@@ -168,10 +168,3 @@ def _divided(parameter: Tensor) -> frozenset[str]:
     return frozenset(
         name for name, placement in zip(names, parameter.placements, strict=True) if not placement.is_replicate()
     )
-
-
-def _places(layout: Layout) -> list[Coordinates]:
-    """The place of every rank in the mesh, by rank."""
-    names = layout.mesh.mesh_dim_names or ()
-    found = {int(layout.mesh.mesh[tuple(place)]): place for place in np.ndindex(*layout.mesh.mesh.shape)}
-    return [dict(zip(names, found[rank], strict=True)) for rank in range(len(found))]

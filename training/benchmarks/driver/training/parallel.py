@@ -1,4 +1,4 @@
-"""Distributes a model over the ranks: tensor and sequence parallelism (DTensor), DDP or FSDP2, and its weights."""
+"""Distributes a model over the ranks: tensor and sequence parallelism (DTensor), DDP, FSDP2 or HSDP, and weights."""
 
 import contextlib
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model import BenchmarkModel
 from training.benchmarks.driver.training.recomputation import recomputed
+from training.benchmarks.driver.training.replicas import Coordinates
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -21,10 +22,15 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group."""
+    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group.
+
+    Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
+    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp.
+    """
 
     dp_rank: int
     dp_size: int
+    shard_size: int
     tp_size: int
     sequence_parallel: bool
     mesh: DeviceMesh
@@ -36,25 +42,36 @@ class Layout:
         """The layout of all ranks; `tp_size` is in ranks.
 
         Raises:
-            UnusableSettingsError: tp_size does not divide the number of ranks.
+            UnusableSettingsError: the ranks cannot be divided as the settings say.
         """
         world_size = group.placement.world_size
-        if world_size % tp_size:
-            raise UnusableSettingsError(f"tensor_parallel_size = {tp_size} does not divide the {world_size} ranks")
+        try:
+            shard_size = config.ranks_of_a_copy(world_size=world_size, per_node=group.placement.local_world_size)
+        except ValueError as error:
+            raise UnusableSettingsError(str(error)) from error
         dp_size = world_size // tp_size
-        if tp_size > 1 and dp_size > 1 and config.strategy == "ddp":
-            raise UnusableSettingsError(
-                f"tensor_parallel_size = {tp_size} on {world_size} ranks leaves {dp_size} data-parallel ranks;"
-                " together with tensor parallelism these need strategy = 'fsdp'"
-            )
-        mesh = init_device_mesh(group.device.type, (dp_size, tp_size), mesh_dim_names=("dp", "tp"))
+        shape: tuple[int, ...] = (dp_size, tp_size)
+        names: tuple[str, ...] = ("dp", "tp")
+        if config.strategy == "hsdp":
+            shape, names = (dp_size // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
+        mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
         return cls(
             dp_rank=group.placement.rank // tp_size,
             dp_size=dp_size,
+            shard_size=shard_size,
             tp_size=tp_size,
             sequence_parallel=sequence_parallel,
             mesh=mesh,
         )
+
+    def data_parallel_mesh(self) -> DeviceMesh:
+        """The mesh without the dimension of tensor parallelism."""
+        return self.mesh[tuple(name for name in self.mesh.mesh_dim_names or () if name != "tp")]
+
+    def place_of(self, rank: int) -> Coordinates:
+        """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
+        found = (self.mesh.mesh == rank).nonzero()[0].tolist()
+        return {"dp": rank // self.tp_size} | dict(zip(self.mesh.mesh_dim_names or (), found, strict=True))
 
 
 class ParallelModel:
@@ -98,7 +115,7 @@ def spread(
     """
     if layout.tp_size > 1:
         parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
-    if config.strategy == "fsdp":
+    if config.strategy != "ddp":
         _shard(model, layout, config)
     model.to_empty(device=device)
     _fill(model, config.seed, device, weights)
@@ -116,9 +133,10 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
         if is_bf16
         else MixedPrecisionPolicy()
     )
+    mesh = layout.data_parallel_mesh()
     for block in model.blocks():
-        fully_shard(block, mesh=layout.mesh["dp"], mp_policy=policy)
-    fully_shard(model, mesh=layout.mesh["dp"], mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 def compile_blocks(model: BenchmarkModel, backend: str) -> None:

@@ -7,12 +7,13 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.training.division import ranks_of_a_copy
+from training.benchmarks.driver.training.number_ranges import numbers_of
 
 FLASH_ATTENTION = "flash_attention_2"
 Recompute = Literal["none", "selective", "full"]
 PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
-_LONGEST = 1000  # range of steps or ranks
 
 
 class TrainingConfig(CaseConfig):
@@ -64,7 +65,12 @@ class TrainingConfig(CaseConfig):
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
     init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
     tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
-    strategy: Literal["ddp", "fsdp"] = Field("ddp", description="data parallelism: replicas, or FSDP2's shards")
+    strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
+        "ddp", description="data parallelism: replicas, FSDP2's shards, or replicas of shards"
+    )
+    shard_size: int | None = Field(
+        None, ge=1, description="data-parallel ranks that hold a replica's shards (hsdp); None: those of a node"
+    )
     activation_checkpointing: bool | Recompute = Field(
         False,
         description="what the backward pass computes again: True ('full') whole blocks; 'selective' all of them but"
@@ -154,6 +160,12 @@ class TrainingConfig(CaseConfig):
         return self
 
     @model_validator(mode="after")
+    def _shards_have_a_size(self) -> Self:
+        if self.shard_size is not None and self.strategy != "hsdp":
+            raise ValueError(f"shard_size has no effect with strategy = {self.strategy!r}; allowed: None")
+        return self
+
+    @model_validator(mode="after")
     def _kernels_fit(self) -> Self:
         if self.optimizer == "lamb" and self.optimizer_impl == "fused":
             raise ValueError("optimizer_impl = 'fused': torch has no fused LAMB; allowed: 'auto', 'apex', 'foreach'")
@@ -177,6 +189,24 @@ class TrainingConfig(CaseConfig):
         if self.min_lr_ratio and self.lr_schedule not in ("linear", "cosine", "flagperf_glm"):
             raise ValueError(f"min_lr_ratio has no effect with lr_schedule = {self.lr_schedule!r}; allowed: 0")
         return self
+
+    def refusal(self, *, nnodes: int, nproc: int) -> str | None:
+        """See CaseConfig."""
+        try:
+            self.ranks_of_a_copy(world_size=nnodes * nproc, per_node=nproc)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def ranks_of_a_copy(self, *, world_size: int, per_node: int) -> int:
+        """See division.ranks_of_a_copy, which also says when it raises ValueError."""
+        return ranks_of_a_copy(
+            strategy=self.strategy,
+            shard_size=self.shard_size,
+            tp_size=self.tensor_parallelism()[0],
+            world_size=world_size,
+            per_node=per_node,
+        )
 
     @property
     def recompute(self) -> Recompute:
@@ -237,25 +267,6 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
-
-
-def numbers_of(text: int | str, *, least: int) -> tuple[int, ...]:
-    """The numbers that a number or a text such as "5..9 20" names, in order.
-
-    Raises:
-        ValueError: it is no such text, or a number is below `least`.
-    """
-    found: set[int] = set()
-    for part in str(text).split() or [""]:
-        first, dots, last = part.partition("..")
-        ends = (first, last) if dots else (first, first)
-        if not all(end.isascii() and end.isdigit() for end in ends):
-            raise ValueError(f"{part!r} is no number; allowed: numbers and ranges, as in '5..9 20'")
-        begin, end = map(int, ends)
-        if not least <= begin <= end < begin + _LONGEST:
-            raise ValueError(f"{part!r}; allowed: from {least} on, ascending, up to {_LONGEST} numbers")
-        found.update(range(begin, end + 1))
-    return tuple(sorted(found))
 
 
 def transformer_flops(

@@ -1,0 +1,37 @@
+"""Determines how many ranks hold one copy of a model's parameters between them. Needs no torch."""
+
+
+def ranks_of_a_copy(*, strategy: str, shard_size: int | None, tp_size: int, world_size: int, per_node: int) -> int:
+    """The data-parallel ranks, 1 or more, that divide the parameters between them, on `world_size` ranks, `per_node` on
+    each node, of which `tp_size` share each layer.
+
+    DDP: one; FSDP: all of them; HSDP: `shard_size`, or those of a node, so that parameters are put together within a
+    node and only sums of gradients go between nodes.
+
+    Source: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023), section 3.2.2.
+
+    Raises:
+        ValueError: the ranks cannot be divided so.
+    """
+    if world_size % tp_size:
+        raise ValueError(f"tensor_parallel_size = {tp_size} does not divide the {world_size} ranks")
+    dp_size = world_size // tp_size
+    if strategy == "ddp":
+        if tp_size > 1 and dp_size > 1:
+            raise ValueError(
+                f"tensor_parallel_size = {tp_size} on {world_size} ranks leaves {dp_size} data-parallel ranks;"
+                " together with tensor parallelism these need strategy = 'fsdp' or 'hsdp'"
+            )
+        return 1
+    if strategy == "fsdp":
+        return dp_size
+    if shard_size is None:
+        if per_node % tp_size:
+            raise ValueError(
+                f"strategy = 'hsdp': a node's {per_node} ranks are no multiple of tensor_parallel_size = {tp_size};"
+                f" set shard_size, which divides the {dp_size} data-parallel ranks"
+            )
+        return per_node // tp_size
+    if dp_size % shard_size:
+        raise ValueError(f"shard_size = {shard_size} does not divide the {dp_size} data-parallel ranks")
+    return shard_size
