@@ -1,13 +1,17 @@
 """Our BERT against transformers': the same weights give the same losses and gradients."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
+from training.benchmarks.bert.pytorch.packed import packed
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 
 transformers = pytest.importorskip("transformers")
@@ -68,6 +72,42 @@ def test_the_layers_without_padding_see_the_real_tokens_alone() -> None:
     model.blocks()[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
     model(batch)
     assert seen == [(16 * 3 + 10, 32)], "one of four samples has ten tokens of sixteen"
+
+
+def test_no_step_without_padding_waits_for_the_device() -> None:
+    """Fake tensors have shapes and no values: whatever needs a value on the host, such as the number of tokens, fails.
+
+    It is the loader that packs a batch, where its values are known.
+    """
+    config: Any = config_of("bert", unpad=True, hidden_dropout=0.1, attention_dropout=0.1)
+    batch = benchmark_of("bert").synthetic_data(config).train[[0, 1, 2, 3]]
+    batch = packed({name: batch[name] for name in batch if not name.startswith(("token_", "label"))} | _shorter(batch))
+    raw = {name: tensor for name, tensor in batch.items() if not name.startswith(("token_", "label"))}
+    with FakeTensorMode() as mode:
+        model = Bert(config).train()
+        on_device = [{name: mode.from_tensor(tensor) for name, tensor in each.items()} for each in (batch, raw)]
+        model(on_device[0])["loss"].backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        with pytest.raises(DynamicOutputShapeException):
+            model(on_device[1])
+
+
+def _shorter(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    mask = batch["input_mask"].clone()
+    mask[1, 10:] = 0
+    return {"input_mask": mask}
+
+
+def test_the_data_are_packed_where_the_encoder_leaves_padding_out() -> None:
+    sets = {unpad: benchmark_of("bert").synthetic_data(config_of("bert", unpad=unpad)) for unpad in (False, True)}
+    for name in ("train", "evaluation"):
+        plain, packed_set = (getattr(sets[unpad], name) for unpad in (False, True))
+        assert len(plain) == len(packed_set)
+        assert (plain.epoch_order(7) == packed_set.epoch_order(7)).all()
+        few, more = plain[[3, 1]], packed_set[[3, 1]]
+        assert all(torch.equal(few[key], more[key]) for key in few)
+        assert more["token_boundaries"].tolist() == [0, *few["input_mask"].sum(1).cumsum(0).tolist()]
+        assert torch.equal(more["labels"], few["masked_lm_ids"][few["masked_lm_ids"] != 0])
 
 
 def test_work_is_counted_without_padding() -> None:

@@ -1,5 +1,6 @@
 """Which samples each rank sees: all of them, once, in an order that does not depend on the number of ranks."""
 
+import os
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,8 @@ import torch
 
 from tests.training.benchmarks.trainer.tiny import config_of
 from training.benchmarks.driver.training.hdf5 import Array
-from training.benchmarks.driver.training.loader import TensorSet, loader
-from training.benchmarks.driver.training.micro_batches import EvaluationBatches, MicroBatches
+from training.benchmarks.driver.training.loader import SampleSet, TensorSet, loader
+from training.benchmarks.driver.training.micro_batches import EvaluationBatches, Indices, MicroBatches
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.schedule import TrainingSchedule
 from training.benchmarks.driver.training.sharded_set import ShardedSet
@@ -22,6 +23,23 @@ CPU = torch.device("cpu")
 
 def _numbers(count: int) -> TensorSet:
     return TensorSet({"n": torch.arange(count, dtype=torch.int32)})
+
+
+class _Readers(SampleSet):
+    """Samples that say which process has read them."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, indices: Indices) -> Batch:
+        return {"reader": torch.tensor([os.getpid()] * len(indices))}
+
+
+def test_the_workers_of_a_loader_stay_for_the_next_pass() -> None:
+    passes = loader(_Readers(), EvaluationBatches(8, batch_size=2, dp_rank=0, dp_size=1), workers=2, device=CPU)
+    first, second = ({int(batch["reader"][0]) for batch in passes} for _ in range(2))
+    assert len(first) == 2 and os.getpid() not in first
+    assert second == first
 
 
 def _epoch(ranks: int, accumulation: int, epoch: int, first_step: int = 0) -> list[list[list[int]]]:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import torch
 
+from training.benchmarks.bert.pytorch.packed import PackedSet
 from training.benchmarks.bert.samples import BertArrays, files_of, synthetic_arrays
 from training.benchmarks.bert.settings import BertSettings
 from training.benchmarks.driver.training.benchmark import DataSets
 from training.benchmarks.driver.training.hdf5 import Array
-from training.benchmarks.driver.training.loader import TensorSet
+from training.benchmarks.driver.training.loader import SampleSet, TensorSet
 from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 from training.benchmarks.driver.training.sharded_set import ShardedSet
 
 
@@ -29,14 +31,19 @@ def open_files(config: BertSettings, data_dir: Path) -> DataSets:
         DataError: a file is missing or broken.
     """
     train, evaluation = files_of(config, data_dir)
-    opened = BertShards([evaluation], config)
-    return DataSets(train=BertShards(train, config), evaluation=opened, files=(*train, evaluation))
+    opened = _for_model(BertShards([evaluation], config), config)
+    return DataSets(train=_for_model(BertShards(train, config), config), evaluation=opened, files=(*train, evaluation))
 
 
 def synthetic(config: BertSettings) -> DataSets:
     """See synthetic_arrays."""
-    train, evaluation = (TensorSet(_tensors(arrays)) for arrays in synthetic_arrays(config))
+    train, evaluation = (_for_model(TensorSet(_tensors(arrays)), config) for arrays in synthetic_arrays(config))
     return DataSets(train=train, evaluation=evaluation)
+
+
+def _for_model(samples: SampleSet, config: BertSettings) -> SampleSet:
+    """The samples, packed where the encoder leaves padding out: the model reads sizes that it need not wait for."""
+    return PackedSet(samples) if config.unpad or config.attention == FLASH_ATTENTION else samples
 
 
 def _tensors(arrays: dict[str, Array]) -> Batch:

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch.config import Config
-from training.benchmarks.driver.training.attention import Packing, attend, attend_packed, packing
+from training.benchmarks.bert.pytorch.packed import IGNORED, read_packed
+from training.benchmarks.driver.training.attention import Packing, attend, attend_packed
 from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
 from training.benchmarks.driver.training.settings import FLASH_ATTENTION
 
 _NORM_EPS = 1e-12
-_IGNORED = 0  # label of an unused masked position
 
 
 class Embeddings(nn.Module):
@@ -160,11 +160,14 @@ class Bert(BenchmarkModel):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch`, all int64: input_ids, input_mask, segment_ids (batch, seq); masked_lm_positions and masked_lm_ids
-        (batch, predictions), where a label of 0 is unused; next_sentence_labels (batch,).
+        (batch, predictions), where a label of 0 is unused; next_sentence_labels (batch,). Without padding also what
+        `packed` adds to it: only then nothing here waits for the device.
         """
         is_there, positions = batch["input_mask"] != 0, batch["masked_lm_positions"]
         labels, samples = batch["masked_lm_ids"], len(is_there)
-        packed = packing(is_there) if self.config.unpad or self.config.attention == FLASH_ATTENTION else None
+        packed: Packing | None = None
+        if self.config.unpad or self.config.attention == FLASH_ATTENTION:
+            packed, label_rows, labels = read_packed(batch)
         hidden = self.bert.embeddings(batch["input_ids"], batch["segment_ids"], packed)
         for block in self.blocks():
             hidden = self.run_block(block, hidden, is_there[:, None, None, :] if packed is None else packed)
@@ -172,17 +175,14 @@ class Bert(BenchmarkModel):
             masked = hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
             first = hidden[:, 0]
         else:
-            # The k-th token of the batch stands in row k - 1.
-            rows = (is_there.flatten().cumsum(0) - 1).view_as(is_there)
-            is_label = labels != _IGNORED
-            masked, labels = hidden[rows.gather(1, positions)[is_label]], labels[is_label]
+            masked = hidden[label_rows]
             first = hidden[packed.boundaries[:-1]]
         logits = self.cls.predictions(masked, self.bert.embeddings.word_embeddings.weight)
         pooled = torch.tanh(self.bert.pooler["dense"](first))
         mlm_loss = nn.functional.cross_entropy(
-            logits.flatten(0, -2).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
+            logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
         )
-        count = (labels != _IGNORED).sum()
+        count = (labels != IGNORED).sum()
         next_sentence = nn.functional.cross_entropy(
             self.cls.seq_relationship(pooled).float(), batch["next_sentence_labels"]
         )
@@ -190,5 +190,5 @@ class Bert(BenchmarkModel):
         loss = mlm_loss / count.clamp(min=1) + next_sentence
         if self.training:
             return {LOSS: loss}
-        found = ((logits.argmax(-1) == labels) & (labels != _IGNORED)).sum()
+        found = ((logits.argmax(-1) == labels) & (labels != IGNORED)).sum()
         return {LOSS: loss, "eval_loss": metric(loss * samples, samples), "eval_mlm_accuracy": metric(found, count)}

@@ -130,9 +130,10 @@ def prepare(
                 f" allowed: None, {', '.join(map(repr, torch.compiler.list_backends()))}"
             )
     folder = data_folder(config, data_dir)
+    config = config.model_copy(update={"attention": kernels.attention.used})
     data = benchmark.synthetic_data(config) if folder is None else benchmark.open_files(config, folder)
     with torch.device("meta"):
-        model = benchmark.build_model(config.model_copy(update={"attention": kernels.attention.used}))
+        model = benchmark.build_model(config)
     weights, files = None, data.files
     if config.init_checkpoint is not None:
         path = (data_dir or Path()) / config.init_checkpoint

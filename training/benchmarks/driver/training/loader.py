@@ -70,7 +70,8 @@ def _widened(tensor: Tensor) -> Tensor:
 def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, device: torch.device) -> Iterable[Batch]:
     """Batches on `device`, as dicts of tensors of shape (samples, ...): torch's DataLoader with `workers` processes.
 
-    Memory is pinned for a CUDA device. The loader has a generator of its own: each pass draws a seed for the workers,
+    Memory is pinned for a CUDA device. The workers stay from one pass to the next: no evaluation waits for their start
+    or for files that they have read. The loader has a generator of its own: each pass draws a seed for the workers,
     which must not change the model's dropout.
     """
     if workers == 0 and device.type == "cpu":
@@ -80,6 +81,7 @@ def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, devi
         sampler=sampler,
         batch_size=None,
         num_workers=workers,
+        persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),
     )
