@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings import FLASH_ATTENTION, Target, TrainingConfig, transformer_flops
 
 # Tokens of the synthetic data: padding, [CLS], [SEP], [MASK].
 SPECIAL_TOKENS = 4
@@ -48,6 +48,11 @@ class BertSettings(TrainingConfig):
                 f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size - {SPECIAL_TOKENS}"
             )
         return self
+
+    def varying_shapes(self) -> str | None:
+        """See TrainingConfig."""
+        is_packed = self.unpad or self.attention == FLASH_ATTENTION
+        return "without padding every micro-batch has another number of tokens" if is_packed else None
 
     def targets(self) -> tuple[Target, ...]:
         """See TrainingConfig."""

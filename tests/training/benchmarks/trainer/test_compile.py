@@ -1,4 +1,4 @@
-"""torch.compile's own code generator trains as the plain model does; it needs a C++ compiler."""
+"""Every block compiles as one graph, once; torch.compile's own code generator trains as the plain model does."""
 
 import shutil
 
@@ -7,9 +7,35 @@ import torch
 import torch._inductor.config
 
 from tests.training.benchmarks.trainer import reference
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 
 STEPS = 3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_block_is_one_graph_that_is_compiled_once(name: str) -> None:
+    """LLaMA's rotary embedding and all else: without a break of the graph, the same from one step to the next."""
+    torch.compiler.reset()
+    config = config_of(name)
+    torch.manual_seed(0)
+    plain, compiled = (benchmark_of(name).build_model(config).train() for _ in range(2))
+    compiled.load_state_dict(plain.state_dict())
+    for model in (plain, compiled):
+        model.make_constants(torch.device("cpu"))
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    for block in compiled.blocks():
+        block.compile(fullgraph=True, backend=backend)
+    samples = benchmark_of(name).synthetic_data(config).train
+    for step in range(3):
+        batch = samples[[step, step + 5, step + 9]]
+        losses = [model(batch)["loss"] for model in (plain, compiled)]
+        torch.testing.assert_close(losses[1], losses[0])
+    assert len(graphs) == 1, "both blocks of the model in all steps share one"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor makes C++ and there is no g++")

@@ -25,10 +25,14 @@ class Gpu(Libraries):
     def __init__(self, capability: tuple[int, int] = (9, 0), **versions: str) -> None:
         super().__init__(torch.device("cuda", 0))
         self._capability = capability
+        self._triton = versions.pop("triton", "3") != ""
         self._found.update(versions)
 
     def capability(self) -> tuple[int, int]:
         return self._capability
+
+    def has_triton(self) -> bool:
+        return self._triton
 
 
 @pytest.fixture
@@ -122,18 +126,47 @@ def test_wishes_that_contradict_each_other_are_found_with_the_settings(settings:
         config_of("llama", **settings)
 
 
+@pytest.mark.parametrize(
+    ("model", "settings", "device", "used", "why"),
+    [
+        ("llama", {"max_steps": 100}, Gpu(), "inductor", "the shapes are the same in every step"),
+        ("cpm", {"max_steps": None, "max_epochs": 1}, Gpu((7, 0)), "inductor", "the shapes are the same"),
+        ("bert", {"max_steps": 100}, Gpu(), "inductor", "the shapes are the same"),
+        ("bert", {"max_steps": 100, "unpad": True}, Gpu(), "none", "every micro-batch has another number of tokens"),
+        ("llama", {"max_steps": 99}, Gpu(), "none", "the run ends after 99 steps; it pays from 100 on"),
+        ("llama", {"max_steps": 100}, Gpu((6, 1)), "none", "needs compute capability 7.0, found 6.1"),
+        ("llama", {"max_steps": 100}, Gpu(triton=""), "none", "triton is not installed"),
+        ("llama", {"max_steps": 100}, Libraries(torch.device("cpu")), "none", "needs a CUDA device, this rank has cpu"),
+        ("llama", {"max_steps": 100, "compile_backend": None}, Gpu(), "none", "asked for"),
+        ("llama", {"compile_backend": "inductor"}, Libraries(torch.device("cpu")), "inductor", "asked for"),
+    ],
+)
+def test_blocks_are_compiled_where_the_step_time_settles(
+    model: str, settings: dict[str, Any], device: Libraries, used: str, why: str
+) -> None:
+    chosen = _choose(model, device, **settings)
+    assert chosen.compilation.used == used and why in chosen.compilation.why
+    assert chosen.compile_backend == (None if used == "none" else used)
+    assert chosen.record()["compilation"]["asked"] == str(settings.get("compile_backend", "auto"))
+
+
+def test_flash_attention_that_skips_the_padding_is_not_compiled(libraries: None) -> None:
+    chosen = _choose("bert", Gpu(), precision="bf16", max_steps=100)
+    assert (chosen.attention.used, chosen.compilation.used) == (FLASH, "none")
+
+
 def test_ranks_that_would_use_different_kernels_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = _choose("bert", Libraries(torch.device("cpu")))
-    others = [("sdpa", "fused"), ("flash_attention_2", "fused"), ("sdpa", "fused")]
+    others = [("sdpa", "fused", "none"), ("flash_attention_2", "fused", "none"), ("sdpa", "fused", "none")]
 
-    def gather(found: list[Any], own: tuple[str, str]) -> None:
+    def gather(found: list[Any], own: tuple[str, str, str]) -> None:
         found[:] = [*others[:2], own]
 
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
     with pytest.raises(UnusableSettingsError) as error:
         kernels.agree(chosen)
-    assert "flash_attention_2 and fused on ranks 1; sdpa and fused on ranks 0, 2" in str(error.value)
+    assert "flash_attention_2 and fused and none on ranks 1; sdpa and fused and none on ranks 0, 2" in str(error.value)
     others[1] = others[0]
     kernels.agree(chosen)
 
@@ -170,6 +203,7 @@ def test_a_model_has_the_same_loss_with_every_attention(model: str, name: str, l
         net.make_constants(torch.device("cpu"))
         batch = benchmark_of(model).synthetic_data(config).train[[0, 1, 2]]
         if model == "bert":
+            batch = {key: tensor for key, tensor in batch.items() if not key.startswith(("token_", "label"))}
             batch["input_mask"][1, 10:] = 0
             batch["masked_lm_positions"].clamp_(max=9)
         losses.append(net.train()(batch)["loss"])

@@ -80,7 +80,7 @@ FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
     "from_shards_of_tp": ("tp", {}),
     "from_shards_of_fsdp": ("fsdp", TP),
 }
-WORKLOAD_SECONDS = 240.0  # some 40 trainings one after the other
+WORKLOAD_SECONDS = 500.0  # some 50 trainings one after the other
 OVERFLOWING_SCALE = 2.0**24
 OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP}
 

@@ -37,7 +37,9 @@ def test_a_data_folder_and_synthetic_data_contradict_each_other(tmp_path: Path) 
 
 
 def test_a_compiler_that_torch_does_not_have_is_named_with_those_it_has() -> None:
-    with pytest.raises(UnusableSettingsError, match=r"compile_backend = 'inductorr': .*allowed: None, .*'inductor'"):
+    with pytest.raises(
+        UnusableSettingsError, match=r"compile_backend = 'inductorr': .*allowed: None, 'auto', .*'inductor'"
+    ):
         _prepare(compile_backend="inductorr")
 
 

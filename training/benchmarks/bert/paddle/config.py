@@ -21,6 +21,7 @@ class Config(BertSettings):
     """See BertSettings. Gradients are averaged by paddle.DataParallel; weights are read from a file of safetensors."""
 
     precision: Literal["fp32", "bf16"] = Field("fp32", description="of the computation; weights stay float32")
+    compile_backend: str | None = Field(None, description="torch.compile backend; None: not compiled")
 
     @model_validator(mode="after")
     def _has_what_paddle_offers(self) -> Self:

@@ -22,7 +22,7 @@ from training.benchmarks.driver.training.inputs import check_shapes, data_folder
 from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import Batch, BenchmarkModel, parameter_count
-from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.training.settings import AUTO, TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 # Types that DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose
@@ -122,12 +122,12 @@ def prepare(
     Raises:
         UnusableSettingsError: settings or files cannot be used (DataError for a file); no device has been taken yet.
     """
-    if config.compile_backend is not None:
+    if config.compile_backend not in (None, AUTO):
         with_those_for_debugging = torch.compiler.list_backends(exclude_tags=())
         if config.compile_backend not in with_those_for_debugging:
             raise UnusableSettingsError(
                 f"compile_backend = {config.compile_backend!r}: torch {torch.__version__} has no such backend;"
-                f" allowed: None, {', '.join(map(repr, torch.compiler.list_backends()))}"
+                f" allowed: None, 'auto', {', '.join(map(repr, torch.compiler.list_backends()))}"
             )
     folder = data_folder(config, data_dir)
     config = config.model_copy(update={"attention": kernels.attention.used})

@@ -1,5 +1,6 @@
 """Chooses the kernels of a run: those that its settings name, or with `auto` the first that works here."""
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,12 +9,17 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.launch import fused
-from training.benchmarks.driver.training.settings import FLASH_ATTENTION, TrainingConfig
+from training.benchmarks.driver.training.settings import AUTO, FLASH_ATTENTION, TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _HALF = ("bf16", "fp16")
 _FLASH_CAPABILITY = (8, 0)
 _FLASH_HEAD_SIZE = 256
+# What torch.compile's code generator for CUDA, Triton, needs.
+_TRITON_CAPABILITY = (7, 0)
+# Compiling the blocks takes about a minute: a shorter run is over before it has paid.
+COMPILED_STEPS = 100
+NOT_COMPILED = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,10 +33,16 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernels:
-    """The implementations of a run's attention and optimizer."""
+    """The implementations of a run's attention and optimizer, and the compiler of its blocks (or NOT_COMPILED)."""
 
     attention: Choice
     optimizer: Choice
+    compilation: Choice
+
+    @property
+    def compile_backend(self) -> str | None:
+        """The backend of torch.compile, if any."""
+        return None if self.compilation.used == NOT_COMPILED else self.compilation.used
 
     def record(self) -> dict[str, Any]:
         """The value for LAUNCH_TRAINING."""
@@ -54,6 +66,10 @@ class Libraries:
         """Versions of all libraries, for the record."""
         return {name: self.version(name) for name in fused.LIBRARIES}
 
+    def has_triton(self) -> bool:
+        """Whether the package triton is installed."""
+        return importlib.util.find_spec("triton") is not None
+
     def capability(self) -> tuple[int, int]:
         """Compute capability of the CUDA device."""
         return torch.cuda.get_device_capability(self.device)
@@ -70,9 +86,42 @@ def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Librari
     # Torch's own fused Adam is one kernel for many tensors, like apex's; for LAMB there is only apex.
     ranking = ("apex", "foreach") if config.optimizer == "lamb" else ("fused", "apex", "foreach")
     obstacles = {"apex": lambda: _against_apex(config, libraries)}
+    with_attention = config.model_copy(update={"attention": attention.used})
     return Kernels(
-        attention=attention, optimizer=_first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles)
+        attention=attention,
+        optimizer=_first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles),
+        compilation=_compilation(with_attention, libraries),
     )
+
+
+def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
+    """Whether blocks are compiled: as the settings say, else where the step time settles soon and long before the end.
+
+    That is on a CUDA device that Triton makes code for, if the shapes are those of the first step in every step, so
+    that nothing is compiled again, and if the run is not known to end before COMPILED_STEPS steps.
+    """
+    asked = config.compile_backend
+    if asked != AUTO:
+        return Choice(asked=str(asked), used=NOT_COMPILED if asked is None else asked, why="asked for")
+    problem = _against_compilation(config, libraries)
+    if problem is not None:
+        return Choice(asked=AUTO, used=NOT_COMPILED, why=problem)
+    return Choice(asked=AUTO, used="inductor", why="the shapes are the same in every step")
+
+
+def _against_compilation(config: TrainingConfig, libraries: Libraries) -> str | None:
+    if libraries.device.type != "cuda":
+        return f"needs a CUDA device, this rank has {libraries.device}"
+    if config.varying_shapes() is not None:
+        return config.varying_shapes()
+    if config.max_steps is not None and config.max_steps < COMPILED_STEPS:
+        return f"the run ends after {config.max_steps} steps; it pays from {COMPILED_STEPS} on"
+    if not libraries.has_triton():
+        return "triton is not installed"
+    capability = libraries.capability()
+    if capability < _TRITON_CAPABILITY:
+        return f"needs compute capability 7.0, found {capability[0]}.{capability[1]}"
+    return None
 
 
 def _first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
@@ -136,12 +185,13 @@ def agree(kernels: Kernels) -> None:
         UnusableSettingsError: ranks differ; the message names them.
     """
     found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, (kernels.attention.used, kernels.optimizer.used))
+    dist.all_gather_object(found, (kernels.attention.used, kernels.optimizer.used, kernels.compilation.used))
     if len(set(found)) > 1:
         ranks = "; ".join(
             f"{' and '.join(used)} on ranks {', '.join(str(rank) for rank, each in enumerate(found) if each == used)}"
             for used in sorted(set(found))
         )
         raise UnusableSettingsError(
-            f"attention and optimizer_impl = 'auto' come out differently: {ranks}; set both, or mend the hosts"
+            "attention, optimizer_impl and compile_backend = 'auto' come out differently:"
+            f" {ranks}; set them, or mend the hosts"
         )

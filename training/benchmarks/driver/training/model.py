@@ -28,6 +28,7 @@ class BenchmarkModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.recompute: Recompute = "none"
+        self.is_compiled = False
 
     def blocks(self) -> Sequence[nn.Module]:
         """The repeated layers: the units of sharding, recomputation and compilation."""

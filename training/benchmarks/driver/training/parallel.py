@@ -107,11 +107,12 @@ def spread(
     config: TrainingConfig,
     device: torch.device,
     weights: Mapping[str, Tensor] | None = None,
+    compile_backend: str | None = None,
 ) -> ParallelModel:
     """Divide `model`, which is on the meta device, over the ranks and fill it on `device`.
 
     The weights are `weights` (all of them by name, in the shapes of the whole model, on the CPU), or follow from
-    config.seed; either way they do not depend on the layout.
+    config.seed; either way they do not depend on the layout. Blocks are compiled by `compile_backend`, if any.
     """
     if layout.tp_size > 1:
         parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
@@ -120,8 +121,8 @@ def spread(
     model.to_empty(device=device)
     _fill(model, config.seed, device, weights)
     model.recompute = config.recompute
-    if config.compile_backend is not None:
-        compile_blocks(model, config.compile_backend)
+    if compile_backend is not None:
+        compile_blocks(model, compile_backend)
     return ParallelModel(model, layout, config, device)
 
 
@@ -143,6 +144,7 @@ def compile_blocks(model: BenchmarkModel, backend: str) -> None:
     """Compile each block. What selective recomputation keeps is the compiler's decision: seen from outside, a compiled
     block is one operator.
     """
+    model.is_compiled = True
     for block in model.blocks():
         if model.recompute == "selective":
             block.forward = recomputed("selective", block.forward)

@@ -10,6 +10,7 @@ from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.driver.training.division import ranks_of_a_copy
 from training.benchmarks.driver.training.number_ranges import numbers_of
 
+AUTO = "auto"
 FLASH_ATTENTION = "flash_attention_2"
 Recompute = Literal["none", "selective", "full"]
 PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
@@ -84,7 +85,9 @@ class TrainingConfig(CaseConfig):
         "auto",
         description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here",
     )
-    compile_backend: str | None = Field(None, description="torch.compile backend of each block; None: not compiled")
+    compile_backend: str | None = Field(
+        "auto", description="torch.compile backend of each block; None: not compiled; auto: inductor where it settles"
+    )
 
     init_checkpoint: str | None = Field(
         None, description="file or folder with the weights to start from; relative paths are in data_dir"
@@ -199,7 +202,7 @@ class TrainingConfig(CaseConfig):
         return None
 
     def ranks_of_a_copy(self, *, world_size: int, per_node: int) -> int:
-        """See division.ranks_of_a_copy, which also says when it raises ValueError."""
+        """See division.ranks_of_a_copy."""
         return ranks_of_a_copy(
             strategy=self.strategy,
             shard_size=self.shard_size,
@@ -246,6 +249,10 @@ class TrainingConfig(CaseConfig):
         Source: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B.
         """
         raise NotImplementedError
+
+    def varying_shapes(self) -> str | None:
+        """What makes the shapes of a block's inputs differ from step to step; None: they are the same."""
+        return None
 
     def tensor_parallelism(self) -> tuple[int, bool]:
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""

@@ -51,7 +51,9 @@ class Trainer:
         self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
-        self.model = spread(prepared.model, self.layout, config, device, prepared.weights)
+        self.model = spread(
+            prepared.model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend
+        )
         self.optimizer = optimizers.build(self.model.module, config, prepared.kernels.optimizer.used)
         self.profiling = Profiling(config, rank=run.group.placement.rank, device=device)
         self.work = Work(benchmark, config, device)

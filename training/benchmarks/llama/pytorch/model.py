@@ -122,7 +122,7 @@ class Llama(BenchmarkModel):
         """`batch`: tokens (batch, seq) int64; each token but the first is a label."""
         tokens = batch["tokens"]
         hidden = self.model.embed_tokens(tokens)
-        if self.config.compile_backend is not None and self.config.tensor_parallel_size > 1:
+        if self.is_compiled and self.config.tensor_parallel_size > 1:
             # The result of a collective that has not finished: torch.compile computes wrong gradients after it.
             hidden = hidden.clone()
         for block in self.blocks():
