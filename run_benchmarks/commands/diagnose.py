@@ -20,6 +20,7 @@ from run_benchmarks.plan.plan import CASE_MOUNT, NodePlan, Plan
 from run_benchmarks.plan.planner import make_plan
 from run_benchmarks.plan.references import outcome_problem
 from run_benchmarks.plan.resolve import ResolvedCase
+from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.session.images import provide_images
@@ -204,12 +205,19 @@ class Ladder:
             link_limit=settings.cluster.LINK_LIMIT,
         )
         record = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None).run()
-        return "" if record.verdict.is_measured else f"{record.verdict}: {record.reason}"
+        return problem_of(record, settings.test.FAIL_ON)
 
     def clean_up(self) -> None:
         """Remove the collected files of the rounds from the hosts."""
         reached = {name: self._hosts[name] for name, report in self._reports.items() if report.facts is not None}
         remove_folders(reached, self._prepared.plan.log_root_host)
+
+
+def problem_of(record: RoundRecord, fail_on: Sequence[str]) -> str:
+    """Why a round fails its rung: it was not measured, or FAIL_ON names a kind or severity of its findings."""
+    if not record.verdict.is_measured:
+        return f"{record.verdict}: {record.reason}"
+    return "; ".join(finding.words for finding in record.findings if finding.is_among(fail_on))
 
 
 def ladder_case(prepared: PreparedRun) -> ResolvedCase:

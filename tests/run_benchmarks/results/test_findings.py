@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from run_benchmarks.commands.diagnose import problem_of
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.results.drain import drain_list, not_yet_said
 from run_benchmarks.results.outcomes import MAX_FINDINGS, findings_in
@@ -160,3 +161,16 @@ def test_names_that_fail_on_does_not_know_are_refused_at_once(load: Load) -> Non
         load(f"{TEST}FAIL_ON = ['fault', 'slow', 7]\n")
     assert "FAIL_ON" in str(caught.value) and "found 'slow', 7" in str(caught.value)
     assert "constant" in str(caught.value) and "warning" in str(caught.value)
+
+
+def test_a_rung_of_diagnose_fails_by_the_findings_that_fail_on_names() -> None:
+    record = a_round([]).model_copy(update={"verdict": Verdict.DEGRADED, "findings": [part("n1", "n1 is slow")]})
+    assert problem_of(record, ("fault",)) == "n1 is slow"
+    assert problem_of(record, ("warning",)) == problem_of(a_round([]), ("fault",)) == ""
+    failed = record.model_copy(update={"verdict": Verdict.FAIL, "reason": "rank 1 ended"})
+    assert problem_of(failed, ()) == "fail: rank 1 ended"
+
+
+def test_a_probe_holds_its_small_message_against_no_link() -> None:
+    probe = OUTCOME.probe({"expected_link": 50.0, "expected_links": 8})
+    assert probe is not None and (probe["expected_link"], probe["expected_links"]) == (None, 1)

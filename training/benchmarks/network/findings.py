@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
@@ -13,6 +14,8 @@ BadPart = Literal["host", "device", "link", "pair", "rail", "batch", "half", "ra
 # constant: slow in (nearly) every operation; intermittent: in a part of them; stalls: waits for retransmission.
 FaultKind = Literal["constant", "intermittent", "stalls"]
 SymptomName = Literal["bandwidth", "latency", "stalls"]
+# round.json takes 64 Ki characters of a metric (run_benchmarks.results.judge).
+MAX_CHARACTERS_TOLD = 60 << 10
 _Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -72,6 +75,19 @@ class NetworkFinding:
         """The same with the host names in `names`, by node rank, in place of the hosts' own."""
         hosts = tuple(names.get(rank, own) for rank, own in zip(self.node_ranks, self.hosts, strict=True))
         return replace(self, hosts=hosts)
+
+
+def told(findings: Sequence[NetworkFinding]) -> dict[str, JsonValue]:
+    """What FINISHED says of the findings: as many of them as round.json has room for, and the number of the others."""
+    room, kept = MAX_CHARACTERS_TOLD, list[JsonValue]()
+    for each in findings:
+        value = each.to_json()
+        room -= len(json.dumps(value)) + 2
+        if room < 0:
+            break
+        kept.append(value)
+    left: dict[str, JsonValue] = {"findings_left_out": len(findings) - len(kept)} if len(kept) < len(findings) else {}
+    return {"findings": kept, **left}
 
 
 _ADAPTER: TypeAdapter[NetworkFinding] = TypeAdapter(NetworkFinding)

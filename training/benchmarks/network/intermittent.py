@@ -24,6 +24,7 @@ _CUTS = ("top", "high", "middle")
 # The usual excess of a cut is its lower quartile over all measurements: half of them may be a bad host's. Its spread is
 # taken from there down to this quantile, so many standard deviations away.
 _LOWEST, _STDS_BELOW = 0.1, 0.607
+_TAIL_SPREADS = 3.0
 _LEAST_SAMPLE = 20
 
 
@@ -68,7 +69,7 @@ def _usual_excess(readings: Readings, cut: str, expected: Sequence[float], kept:
     if len(excess) < _LEAST_SAMPLE:
         return -math.inf
     usual, least = excess[len(excess) // 4], excess[int(_LOWEST * len(excess))]
-    return usual + max(bound, _SPREADS * (usual - least) / _STDS_BELOW)
+    return usual + max(bound, _TAIL_SPREADS * (usual - least) / _STDS_BELOW)
 
 
 class _Stalling(NamedTuple):

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.network.findings import NetworkFinding, findings_of
+from run_benchmarks.results.judge import MAX_METRIC_CHARACTERS
+from training.benchmarks.network.findings import MAX_CHARACTERS_TOLD, NetworkFinding, findings_of, told
 
 
 def a_finding(**fields: Any) -> NetworkFinding:
@@ -67,3 +68,13 @@ def test_the_subject_and_the_hosts_to_drain(fields: dict[str, Any], subject: str
 def test_what_is_no_finding_is_an_error(value: object) -> None:
     with pytest.raises(ValueError, match=r"^findings: "):
         findings_of(value)
+
+
+def test_more_findings_than_round_json_has_room_for_are_counted() -> None:
+    """A metric that is too long is left out as a whole; the controller would search again, without the topology."""
+    assert told([a_finding()]) == {"findings": [a_finding().to_json()]}
+    many = told([a_finding(evidence="x" * 900)] * 100)
+    kept = many["findings"]
+    assert isinstance(kept, list) and many["findings_left_out"] == 100 - len(kept) > 0
+    assert MAX_CHARACTERS_TOLD - 2000 < len(json.dumps(kept)) <= MAX_CHARACTERS_TOLD < MAX_METRIC_CHARACTERS
+    assert len(findings_of(kept)) == len(kept)

@@ -20,7 +20,7 @@ HOSTS, SLOW = 6, 4
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("searched")
-    chosen = settings(pattern="adaptive", sizes="8,256K", iterations=5, warmup_iterations=1)
+    chosen = settings(pattern="adaptive", sizes="8,256K,1048576G", iterations=5, warmup_iterations=1)
     code, output = run(
         folder,
         [*plain_processes(), "--nproc_per_node", str(HOSTS)],
@@ -50,6 +50,12 @@ def test_it_takes_four_rounds_and_every_rank_keeps_the_rules(searched: Finished)
     steps = searched.values(0, Event.STEP_END)
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
     assert {step["pattern"] for step in steps} == {"adaptive"} and str(steps[-1]["round"]).startswith(f"{rounds}: ")
+
+
+def test_a_size_that_does_not_fit_is_skipped_with_the_reason(searched: Finished) -> None:
+    (skipped,) = [values["skipped_sizes"] for values in searched.values(0, Event.FINISHED)]
+    assert isinstance(skipped, dict) and list(skipped) == ["1048576G"]
+    assert f"# 1048576G is skipped: {skipped['1048576G']}" in searched.log(0)
 
 
 def test_its_seconds_are_predicted_and_its_progress_is_shown(searched: Finished) -> None:

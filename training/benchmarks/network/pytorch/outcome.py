@@ -150,8 +150,8 @@ class NetworkOutcome(DefaultOutcome):
         return [*blocks, sizes] if sizes.rows else blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """See Outcome; the same case with its smallest message."""
-        return {"sizes": SMALL}
+        """See Outcome; the same case with its smallest message, whose bandwidth no link expects."""
+        return {"sizes": SMALL, "expected_link": None, "expected_links": 1}
 
 
 def _small_matrix(title: str, view: NetworkView) -> Table:

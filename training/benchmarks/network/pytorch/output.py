@@ -90,6 +90,11 @@ class Output:
         if self._is_first:
             _show(f"# {text}")
 
+    def skipped(self, reasons: Mapping[str, str]) -> None:
+        """Say why sizes are not measured, by their names."""
+        for name, reason in reasons.items():
+            self.note(f"{name} is skipped: {reason}")
+
     def finish(
         self, steps: Sequence[Mapping[str, Any]], answers: Sequence[str], *, plot: bool, advertised: float | None
     ) -> None:

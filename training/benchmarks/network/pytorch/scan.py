@@ -16,7 +16,7 @@ from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.forecast import Forecast, in_words, rehearse
 from training.benchmarks.network.pytorch.lineup import line_up, team_of
 from training.benchmarks.network.pytorch.making import created
-from training.benchmarks.network.pytorch.memory import refuse_too_large
+from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.sharing import Exchange
 from training.benchmarks.network.pytorch.stepping import Stepper
@@ -41,14 +41,14 @@ class AdaptiveScan:
         self._hosts = taking_part(line_up(run.group), run.config.ranks_per_host)
         first = refuse_unusable(run, self._hosts)
         self._repeats = max(LEAST_REPEATS, run.config.repeats)
-        refuse_too_large(run, created(run.config, Team.world(run.group)))
-        self._forecast = rehearse(first[0], run.group, run.config, run.config.size_list)
+        self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
+        self._forecast = rehearse(first[0], run.group, run.config, self._sizes)
         self._fewest, self._usual = expected_rounds(len(self._hosts), run.config.search)
         self.total_steps = self._steps_in(self._fewest)
         self.result: ScanResult | None = None
 
     def _steps_in(self, rounds: int) -> int:
-        return rounds * self._repeats * len(self._config.size_list)
+        return rounds * self._repeats * len(self._sizes)
 
     def forecast(self, output: Output) -> dict[str, Any]:
         """Say how long the search will take; returns the seconds for TRAIN_START."""
@@ -62,8 +62,9 @@ class AdaptiveScan:
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure round after round; yields the value of each step's STEP_END."""
         output.header(self._config.collective, CONVENTION)
+        output.skipped(self.skipped)
         config, is_first = self._config, self._run.group.placement.rank == 0
-        stepper, exchange = Stepper(self._run, output), Exchange(self._run.group, self._config.timeout_s)
+        stepper, exchange = Stepper(self._run, output, self._sizes), Exchange(self._run.group, self._config.timeout_s)
         judge = Judge(slow_percent=config.slow_percent, late_percent=config.late_percent)
         search = AdaptiveSearch(len(self._hosts), judge, config.search).run() if is_first else None
         asked: ScanRound | None = next(search) if search is not None else None
@@ -101,7 +102,7 @@ class AdaptiveScan:
         with team_of(this_round, self._run.group) as mine:
             collective = created(self._config, mine[1]) if mine else None
             for repeat in range(1, self._repeats + 1):
-                for size in self._config.size_list:
+                for size in self._sizes:
                     step += 1
                     place = {
                         "step": step,
@@ -116,9 +117,7 @@ class AdaptiveScan:
 
     def findings(self) -> list[NetworkFinding]:
         """What the search found; of rank 0, after `steps`."""
-        return [
-            finding_of(bad, self._hosts, self._config.size_list) for bad in (self.result.bad if self.result else ())
-        ]
+        return [finding_of(bad, self._hosts, self._sizes) for bad in (self.result.bad if self.result else ())]
 
     def sentences(self) -> list[str]:
         """The findings in words, or that there are none."""

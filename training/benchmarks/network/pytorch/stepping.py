@@ -1,6 +1,6 @@
 """Measures one size in one round: all groups at once, their results on rank 0."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,8 @@ from training.benchmarks.network.schedule import ConcurrentGroups, Group
 class Stepper:
     """Makes the steps of a run; all ranks make each of them together."""
 
-    def __init__(self, run: WorkloadContext[Config], output: Output) -> None:
-        self._run, self._output = run, output
+    def __init__(self, run: WorkloadContext[Config], output: Output, sizes: Sequence[int]) -> None:
+        self._run, self._output, self._largest = run, output, max(sizes)
         self._products: MatrixProducts | None = None
         self._exchange = Exchange(run.group, run.config.timeout_s)
         self._packer = Packer()
@@ -91,7 +91,7 @@ class Stepper:
             partial(created, config, team, variant),
             team,
             size_bytes=size,
-            largest_bytes=max(config.size_list),
+            largest_bytes=self._largest,
             warmup=config.warmup_iterations,
             iterations=config.iterations,
             aggregate=config.aggregate,

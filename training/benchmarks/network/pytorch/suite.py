@@ -17,6 +17,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse_scan
 from training.benchmarks.network.bandwidth import host_gbps
+from training.benchmarks.network.findings import told
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
@@ -108,12 +109,12 @@ def _concluded(
         figures["object_over_tensor_original"] = work.original
         sentences.append(f"without barrier and reading, as the original times it: {work.original:.1f}x")
     if isinstance(work, AdaptiveScan) and work.result is not None:
-        figures |= {"search_rounds": work.result.rounds, "findings": [each.to_json() for each in work.findings()]}
+        figures |= {"search_rounds": work.result.rounds, **told(work.findings())}
         sentences += work.sentences()
     summary, wrong_sizes = _summary(steps)
     failed = dict.fromkeys(map(format_size, wrong_sizes))
     problem = f"{steps[0]['collective']} delivered wrong data at {', '.join(failed)}" if failed else ""
-    if isinstance(work, Sweep | Overlap | Congestion | LongRun) and work.skipped:
+    if isinstance(work, Sweep | AdaptiveScan | Overlap | Congestion | LongRun) and work.skipped:
         figures["skipped_sizes"] = work.skipped
     if program is not None:
         ratios, lines, theirs = _beside_nccl_tests(run, program, steps)
@@ -251,7 +252,7 @@ def _answers(
     found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, tiers=tiers, devices=devices)
     if found is not None:
         figures["noise_percent"] = found.noise_percent
-        figures |= {"findings": [each.to_json() for each in found.findings], "remarks": list(found.remarks)}
+        figures |= told(found.findings) | {"remarks": list(found.remarks)}
         if found.bisection_gbps is not None:
             figures["bisection_GBps"] = found.bisection_gbps
         sentences += found.sentences

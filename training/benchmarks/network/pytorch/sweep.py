@@ -51,9 +51,8 @@ class Sweep:
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure everything; yields the value of each step's STEP_END."""
         output.header(self._config.collective, CONVENTION)
-        for name, reason in self.skipped.items():
-            output.note(f"{name} is skipped: {reason}")
-        stepper = Stepper(self._run, output)
+        output.skipped(self.skipped)
+        stepper = Stepper(self._run, output, self._sizes)
         step = 0
         for repeat in range(1, self._config.repeats + 1):
             for this_round in self._rounds:
