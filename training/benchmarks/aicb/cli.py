@@ -148,7 +148,7 @@ def _write(words: list[str], target: str) -> int:
     )
     model_size = given.pop("model_size", None)
     try:
-        args = options.resolve(given, model_size, target)
+        args = options.resolve(given, model_size, target, dialect)
     except ValueError as error:
         parser.error(str(error))
     workload = generate(args, dialect=dialect, force=force) if target == "csv" else None

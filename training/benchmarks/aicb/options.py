@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.benchmarks.aicb import presets
+from training.benchmarks.aicb.dialects.framework import presets as models
 from training.benchmarks.aicb.ops import AICB_TYPES
 from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, ZERO_STAGES, WorkloadArgs
 
@@ -110,6 +111,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("num_layers_first_stage", whole, "layers of the first pipeline stage, if not as many as the others"),
         Option("num_layers_last_stage", whole, "layers of the last pipeline stage"),
         Option("num_query_groups", whole, "groups of heads that share keys and values (default: one a head)"),
+        Option("kv_channels", whole, "elements of an attention head (default: hidden_size / heads)"),
         Option("position_embedding", str, "positions", choices=("rope", "learned_absolute")),
         Option("normalization", str, "norm", choices=("RMSNorm", "LayerNorm")),
         Option("qk_layernorm", truth, "queries and keys are normalised"),
@@ -120,6 +122,15 @@ SECTIONS: tuple[Section, ...] = (
         Option("overlap_p2p", truth, "interleaved schedule: sends and receives beside the computation"),
         Option("grad_reduce_in_fp32", truth, "gradients reduced in 32 bits"),
         Option("bucket_size", whole, "elements of a gradient bucket (default: the larger of 40 M and 1 M a dp rank)"),
+        Option("expert_tensor_parallel_size", whole, "tensor-parallel size of the experts (default: tp)", ("--etp",)),
+        Option("moe_ffn_hidden_size", whole, "width of an expert (default: that of the dense MLP)"),
+        Option("moe_shared_expert_size", whole, "width of the experts that see every token (default: none)"),
+        Option("moe_token_dispatcher", str, "how tokens reach their experts", choices=("allgather", "alltoall")),
+        Option("moe_first_dense_layers", whole, "first layers without experts"),
+        Option("moe_aux_loss", truth, "a loss that balances the experts"),
+        Option("moe_expert_bias", truth, "biases that balance the experts (DeepSeek-V3)"),
+        Option("routing", str, "tokens by expert: balanced, zipf:EXPONENT or file:PATH"),
+        Option("multi_latent_attention", truth, "attention of DeepSeek-V3"),
     )),
     ("mixture of experts and DeepSeek", (
         Option("moe_enable", truth, "mixture of experts"),
@@ -164,8 +175,9 @@ OPTIONS = {option.name: option for _, options in SECTIONS for option in options}
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds every option. Only what the user sets ends up in the parsed namespace."""
     parser.add_argument(
-        "-m", "--model_size", choices=presets.NAMES, metavar="MODEL", default=argparse.SUPPRESS,
-        help=f"a ready-made model: {', '.join(presets.NAMES)}; options given beside it win",
+        "-m", "--model_size", choices=(*presets.NAMES, *models.NAMES), metavar="MODEL", default=argparse.SUPPRESS,
+        help=f"a ready-made model: {', '.join(presets.NAMES)}; --dialect framework: {', '.join(models.NAMES)}; "
+        "options given beside it win",
     )  # fmt: skip
     for title, options in SECTIONS:
         group = parser.add_argument_group(title)
@@ -194,18 +206,25 @@ def _help(option: Option) -> str:
 _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
 
 
-def resolve(given: dict[str, Any], model_size: str | None, target: str) -> WorkloadArgs:
-    """The preset's parameters, overridden by those given.
+def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str = "aicb") -> WorkloadArgs:
+    """The parameters of the dialect's preset, overridden by those given.
 
     Raises:
         ValueError: this frame has no such preset.
     """
     if model_size is None:
         return WorkloadArgs(**given)
-    merged = {**presets.values(model_size, target=target, frame=given.get("frame")), **given}
+    if dialect == "framework":
+        preset = models.values(model_size)
+    else:
+        preset = presets.values(model_size, target=target, frame=given.get("frame"))
+    merged = {**preset, **given}
     if "global_batch" not in merged:
         args = WorkloadArgs(**merged)
         if args.tensor_model_parallel_size * args.pipeline_model_parallel > 0:
             ranks = max(1, args.data_parallel_size)
-            merged["global_batch"] = presets.batches_per_rank(args.frame) * ranks * args.micro_batch
+            count = presets.batches_per_rank(args.frame)
+            if dialect == "framework":
+                count = max(count, args.pipeline_model_parallel)
+            merged["global_batch"] = count * ranks * args.micro_batch
     return WorkloadArgs(**merged)

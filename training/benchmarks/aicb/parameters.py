@@ -109,6 +109,21 @@ class WorkloadArgs:
     overlap_p2p: bool = False
     grad_reduce_in_fp32: bool = True
     bucket_size: int | None = None
+    kv_channels: int | None = None
+    expert_tensor_parallel_size: int | None = None
+    moe_ffn_hidden_size: int | None = None
+    moe_shared_expert_size: int | None = None
+    moe_token_dispatcher: str = "alltoall"
+    moe_first_dense_layers: int = 0
+    moe_aux_loss: bool = False
+    moe_expert_bias: bool = False
+    routing: str = "balanced"
+    multi_latent_attention: bool = False
+
+    @property
+    def expert_size(self) -> int:
+        """Width of an expert in elements: moe_ffn_hidden_size, by default that of the dense MLP."""
+        return self.moe_ffn_hidden_size or self.ffn_size
 
     @property
     def framework_heads(self) -> int:
@@ -188,6 +203,8 @@ DEFAULTS = WorkloadArgs()
 FRAMEWORK_ONLY = frozenset({
     "virtual_pipeline", "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
     "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
-    "grad_reduce_in_fp32", "bucket_size",
+    "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
+    "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
+    "routing", "multi_latent_attention",
 })  # fmt: skip
 """Parameters that AICB does not have."""

@@ -5,24 +5,34 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.aicb import CommType, ParameterError, WorkloadArgs, generate
+from training.benchmarks.aicb import CommType, ParameterError, Workload, WorkloadArgs, generate, options
 from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.dialects.framework import presets
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.trace import record
 from training.benchmarks.aicb.trace.job import TraceJob
 
 TRACES = Path(__file__).parents[3] / "data" / "aicb" / "traces"
+RECORDED = sorted(path.name for path in TRACES.glob("megatron*.jsonl.xz"))
 RENAMED = {
     "recompute": "activation_recompute",
     "qk_head_dim": "qk_nope_dim",
     "qk_pos_emb_head_dim": "qk_rope_dim",
 }
+WHOLE = ("norm.weight", "norm.bias", "router.weight", "proj.bias", "fc2.bias", "position_embeddings.weight")
+"""Ends of the names of parameters that every tensor rank holds in full."""
 NOT_PARAMETERS = ("rank", "iterations", "num_microbatches", "clip_grad", "reshard_after_forward", "overlap_comm")
 BASE: dict[str, Any] = {
     "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,
     "hidden_size": 256, "num_attention_heads": 8, "seq_length": 128, "global_batch": 16,
 }  # fmt: skip
+
+MOE: dict[str, Any] = {
+    "moe_enable": True, "num_experts": 8, "moe_router_topk": 2, "expert_model_parallel_size": 2,
+    "enable_sequence_parallel": True,
+}  # fmt: skip
+LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
 
 def arguments(job: TraceJob) -> WorkloadArgs:
@@ -31,12 +41,14 @@ def arguments(job: TraceJob) -> WorkloadArgs:
     replicas = job.world_size // (job.tensor_model_parallel_size * job.pipeline_model_parallel)
     values["global_batch"] = job.num_microbatches * job.micro_batch * replicas
     values |= {"num_layers": job.num_layers, "num_attention_heads": job.num_attention_heads}
-    return WorkloadArgs(**values | {"ffn_hidden_size": job.ffn_size})
+    values |= {"moe_enable": job.num_experts > 0, "num_experts": max(1, job.num_experts)}
+    values |= {"q_lora_rank": job.q_lora_rank or 0, "ffn_hidden_size": job.ffn_size}
+    return WorkloadArgs(**values)
 
 
-@pytest.fixture(scope="module", params=["megatron"])
+@pytest.fixture(scope="module", params=RECORDED)
 def traces(request: pytest.FixtureRequest) -> list[record.Trace]:
-    return list(record.load(TRACES / f"{request.param}.jsonl.xz"))
+    return list(record.load(TRACES / request.param))
 
 
 def test_every_recorded_call_is_the_rules_in_order(traces: list[record.Trace]) -> None:
@@ -56,7 +68,9 @@ def test_recorded_groups_are_the_placements(traces: list[record.Trace]) -> None:
         place = RankPlacement(arguments(trace.job), trace.job.rank)
         ranks = {
             "world": place.world, "tp": place.tensor, "dp": place.data, "dp_cp": place.data, "pp": place.pipeline,
-            "mp": place.model, "embedding": place.embedding,
+            "mp": place.model, "embedding": place.embedding, "ep": place.expert, "expert_tp": place.expert_tensor,
+            "tp_ep": place.tensor_expert, "expert_dp": place.expert_data, "tp_ep_pp": place.expert_model,
+            "tp_cp": place.tensor, "tp_dp_cp": place.stage_ranks, "tp_dp": place.stage_ranks,
         }  # fmt: skip
         for op in trace.ops:
             assert ranks[op.group] == op.ranks
@@ -109,8 +123,21 @@ def test_pp_rank_chooses_the_stage() -> None:
         ({"position_embedding": "alibi"}, "position_embedding is 'alibi'; allowed: rope, learned_absolute"),
         ({"bucket_size": 0}, "bucket_size is 0; it must be at least 1"),
         ({"pp_rank": 2}, "pp_rank 2 must be -1 or one of the pipeline stages 0 to 1"),
-        ({"moe_enable": True}, "experts are not in the dialect framework"),
-        ({"frame": "DeepSeek"}, "frame DeepSeek is not in the dialect framework"),
+        ({"num_experts": 8}, "num_experts and expert_model_parallel_size need --moe_enable"),
+        ({"frame": "DeepSeek"}, "what AICB calls frame DeepSeek is here --multi_latent_attention with experts"),
+        (MOE | {"enable_sequence_parallel": False}, "needs --enable_sequence_parallel: Megatron demands it"),
+        (MOE | {"expert_model_parallel_size": 3}, "the 8 ranks of a pipeline stage must be a multiple of"),
+        (MOE | {"num_experts": 7}, "num_experts 7 must be a multiple of expert_model_parallel_size 2; nearest: 6 or 8"),
+        (MOE | {"moe_router_topk": 9}, "is no routing"),
+        (MOE | {"routing": "file:nowhere"}, "routing file nowhere"),
+        (MOE | {"moe_ffn_hidden_size": 33}, "the width of an expert 33 must be a multiple of"),
+        (MOE | {"moe_shared_expert_size": 33}, "moe_shared_expert_size 33 must be a multiple of 2"),
+        (MOE | {"moe_first_dense_layers": 5}, "moe_first_dense_layers 5 must be from 0 to num_layers 4"),
+        (MOE | {"moe_token_dispatcher": "flex"}, "moe_token_dispatcher is 'flex'; allowed: allgather, alltoall"),
+        (MOE | {"expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1}, None),
+        (LATENT | {"kv_lora_rank": 63}, "kv_lora_rank + qk_rope_dim 127 must be a multiple"),
+        (LATENT | {"v_head_dim": 0}, "v_head_dim is 0; it must be at least 1"),
+        (LATENT, None),
         ({"dtype": "float16"}, "dtype is 'float16'; only bfloat16 has been traced"),
     ],
 )  # fmt: skip
@@ -131,4 +158,45 @@ def test_the_command_line_writes_and_names_what_has_no_effect(
     words = ["generate", "--dialect=framework", "-m13", "--world_size=16", "--tp=2", "--sp", "--overlap_p2p"]
     assert main([*words, "--use_flash_attn", "--output", str(path)]) == 0
     assert "no effect on this workload: --overlap_p2p, --use_flash_attn" in capsys.readouterr().err
-    assert path.read_text().count("reduce_scatter_tensor") > 100
+    assert path.read_text().count("reduce_scatter_tensor") > 2
+    again, args = Workload.load(path)
+    assert args is not None
+    assert list(again) == list(generate(args, dialect="framework"))
+    assert len(again) > 800
+
+
+@pytest.mark.parametrize("name", presets.NAMES)
+def test_every_model_has_its_real_number_of_layers_and_parameters(name: str) -> None:
+    billions = {
+        "gpt3_13b": 13, "gpt_22b": 22, "gpt3_175b": 175, "llama2_7b": 6.74, "llama3_8b": 8.03, "llama3_70b": 70.6,
+        "llama3_405b": 405.9, "mixtral_8x7b": 46.7, "mixtral_8x22b": 140.6, "deepseek_v3": 671, "qwen3_235b": 235.1,
+    }  # fmt: skip
+    args = options.resolve({}, name, "csv", "framework")
+    stage = args.world_size // args.pipeline_model_parallel
+    total = 0
+    for number in range(args.pipeline_model_parallel):
+        rank = MegatronRank(args, number * stage)
+        ranks = {True: rank.place.etp * rank.place.ep, False: rank.place.tp}
+        total += sum(
+            each.numel * (1 if each.name.endswith(WHOLE) else ranks[each.expert])
+            for chunk in rank.chunks
+            for each in chunk.parameters
+            if not (each.name == "output_layer.weight" and not args.untie_embeddings)
+        )
+        assert len(generate(args, dialect="framework", pp_stage=number))
+    assert total / 1e9 == pytest.approx(billions[name], rel=0.015)
+
+
+def test_models_are_named_as_in_aicb_too() -> None:
+    made = options.resolve({"world_size": 16}, "moe", "csv", "framework")
+    assert (made.model_name, made.num_query_groups, made.world_size) == ("mixtral_8x7b", 8, 16)
+    with pytest.raises(ValueError, match="there is no model_size '65' in the dialect framework; there is gpt3_13b"):
+        options.resolve({}, "65", "csv", "framework")
+
+
+def test_a_rank_sends_every_token_to_topk_experts() -> None:
+    args = WorkloadArgs(**BASE | MOE | {"routing": "zipf:1.2", "moe_router_topk": 3})
+    sent = [row for row in generate(args, dialect="framework") if row.comm_type is CommType.all_to_all_single]
+    tokens = args.seq_length // 2 * 3 * args.hidden_size * 2
+    assert sent[0].msg_size == tokens
+    assert sent[0].in_splits is not None and sum(sent[0].in_splits) == tokens

@@ -3,12 +3,12 @@
 Without positions a repeated call is one object, so that a training step stays as small as its distinct calls.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.modules import shifted_module
 from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.traced_op import Ranks, TracedOp
+from training.benchmarks.aicb.traced_op import Ranks
 
 BFLOAT16, FLOAT32, INT64, BOOL = "bfloat16", "float32", "int64", "bool"
 SIZES = {BFLOAT16: 2, FLOAT32: 4, INT64: 8, BOOL: 1}
@@ -29,6 +29,14 @@ class Call:
     in_splits: tuple[int, ...] | None = None
     out_splits: tuple[int, ...] | None = None
     peer: int | None = None
+    micro_batch: int | None = None
+
+    def shifted(self, offset: tuple[int, int]) -> "Call":
+        """This call so many layers and micro-batches later; without such a number it is the same."""
+        layers, micro_batches = offset
+        module = shifted_module(self.module, layers) if layers else self.module
+        number = None if self.micro_batch is None else self.micro_batch + micro_batches
+        return replace(self, module=module, micro_batch=number)
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -53,25 +61,6 @@ class Ready:
 Event = Call | Use | Ready
 
 
-def calls(events: list[Event]) -> Block[Call]:
-    """The calls alone."""
-    return Block([event for event in events if isinstance(event, Call)])
-
-
-def positioned(rows: Block[Call]) -> Iterator[TracedOp]:
-    """The calls as recorded ops, numbered from 0, each waited for at once."""
-    for number, call in enumerate(rows):
-        yield TracedOp(
-            comm_type=call.comm_type,
-            group=call.group,
-            ranks=call.ranks,
-            dtype=call.dtype,
-            bytes=call.bytes,
-            phase=call.phase,
-            issue=number,
-            wait=number + 1,
-            in_splits=call.in_splits,
-            out_splits=call.out_splits,
-            peer=call.peer,
-            module=call.module,
-        )
+def passed(events: Iterable[Event], micro_batch: int = 0) -> list[Call]:
+    """The calls of a pass of this micro-batch."""
+    return [replace(event, micro_batch=micro_batch) for event in events if isinstance(event, Call)]

@@ -53,7 +53,7 @@ class Attention:
         self.norm = f"{layer}.input_layernorm"
         self.name = f"{layer}.self_attention"
         self.qkv, self.proj = f"{self.name}.linear_qkv", f"{self.name}.linear_proj"
-        self.head = args.hidden_size // args.framework_heads
+        self.head = args.kv_channels or args.hidden_size // args.framework_heads
         self.groups = args.num_query_groups or args.framework_heads
         self.width = self.head * (args.framework_heads + 2 * self.groups) // place.tp
         self.shared_groups = self.groups < place.tp
@@ -131,27 +131,3 @@ class Mlp:
         events: list[Event] = [Ready((f"{self.fc2}.bias",)), *self.tensor.row_back(self.fc2)]
         events += [Ready((f"{self.fc2}.weight", f"{self.fc1}.bias")), *self.tensor.column_back(self.fc1)]
         return [*events, Ready((f"{self.fc1}.weight",)), *ready(self.norm, self.args)]
-
-
-class GptLayer:
-    """Attention, then the MLP; backwards the other way round."""
-
-    def __init__(self, attention: Attention, mlp: Mlp) -> None:
-        self.attention = attention
-        self.mlp = mlp
-
-    def parameters(self) -> list[Parameter]:
-        return [*self.attention.parameters(), *self.mlp.parameters()]
-
-    def forward(self, phase: str) -> list[Event]:
-        return [*self.attention.forward(phase), *self.mlp.forward(phase)]
-
-    def backward(self) -> list[Event]:
-        return [*self.mlp.backward(), *self.attention.backward()]
-
-
-def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, number: int) -> GptLayer:
-    """Layer `number` of the model, counted from 0."""
-    name = f"decoder.layers.{number}"
-    attention = Attention(args, place, tensor, name)
-    return GptLayer(attention, Mlp(args, tensor, f"{name}.mlp", f"{name}.pre_mlp_layernorm", args.ffn_size))

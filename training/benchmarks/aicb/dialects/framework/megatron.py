@@ -2,7 +2,7 @@
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
-from training.benchmarks.aicb.dialects.framework.calls import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use
+from training.benchmarks.aicb.dialects.framework.calls import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use, passed
 from training.benchmarks.aicb.dialects.framework.model import Chunk, chunks
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.dialects.framework.schedule import (
@@ -22,6 +22,7 @@ class MegatronRank:
         self.place = RankPlacement(args, rank)
         self.chunks = chunks(args, self.place)
         self.groups = [self._groups(number, chunk) for number, chunk in enumerate(self.chunks)]
+        self.schedule = Interleaved(args, self.place)
         self.gradient = FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16
         self.first = True
 
@@ -46,31 +47,33 @@ class MegatronRank:
         if self.place.pp == 1:
             return without_pipeline(self.args.num_microbatches, self._forward, self._last_reduces)
         if self.args.virtual_pipeline > 1:
-            return Interleaved(self.args, self.place).rows(self._forward, self._interleaved_backward)
+            return self.schedule.rows(self._forward, self._interleaved_backward)
         return one_forward_one_backward(self.args, self.place, self._forward, self._last_reduces)
 
     def _forward(self, micro_batch: int, chunk: int) -> Block[Call]:
         """A forward pass; the first of an iteration gathers the parameters just before they are read."""
         each = self.chunks[chunk]
         if micro_batch or self.first or not self._gathers_ahead():
-            return each.forward_calls
-        return Block(_gathered(each.forward, self.groups[chunk]))
+            return each.forward_calls.shifted((0, micro_batch))
+        return Block(passed(_gathered(each.forward, self.groups[chunk])))
 
     def _last_reduces(self, micro_batch: int, chunk: int) -> Block[Call]:
         """A backward pass; the last of the first stage reduces each bucket as soon as it is complete."""
         each = self.chunks[chunk]
         last = micro_batch == self.args.num_microbatches - 1
         if not self.args.overlap_grad_reduce or self.first or not last or self.place.stage:
-            return each.backward_calls
-        return Block(_reduced(each.backward, self.groups[chunk]))
+            return each.backward_calls.shifted((0, micro_batch))
+        return Block(passed(_reduced(each.backward, self.groups[chunk]), micro_batch))
 
     def _interleaved_backward(self, number: int, chunk: int) -> Block[Call]:
-        """A backward pass; stage p reduces a chunk p passes after its last micro-batch, all stages at the same time."""
-        done = self.chunks[chunk].backward_calls
+        """The backward pass of virtual micro-batch `number`. Stage p reduces a chunk p passes after its last
+        micro-batch, all stages at the same time.
+        """
+        schedule = self.schedule
+        done = self.chunks[chunk].backward_calls.shifted((0, schedule.table[number][0]))
         late = number - self.place.stage
         if not self.args.overlap_grad_reduce or late < 0:
             return done
-        schedule = Interleaved(self.args, self.place)
         if schedule.table[late][0] != self.args.num_microbatches - 1:
             return done
         return Block([done, *self._reductions(schedule.chunk(late, forward=False), "backward")])
@@ -97,13 +100,22 @@ class MegatronRank:
             calls.append(Call(CommType.all_reduce, "tp", place.tensor, self.gradient, size, "gradients"))
         if self._holds_tied():
             calls.append(self._tied("gradients", self.gradient))
-        return calls
+        return [*calls, *self._expert_bias()]
+
+    def _expert_bias(self) -> list[Call]:
+        """How many tokens each expert of the stage's layers got in this iteration; their biases follow it."""
+        names = (each.name for chunk in self.chunks for each in chunk.parameters)
+        routers = sum(name.endswith(".router.weight") for name in names)
+        if not self.args.moe_expert_bias or not routers:
+            return []
+        size = routers * self.args.num_experts * SIZES[FLOAT32]
+        return [Call(CommType.all_reduce, "tp_dp_cp", self.place.stage_ranks, FLOAT32, size, "gradients")]
 
     def _late_reductions(self) -> list[Call]:
         """Reductions that start after the last backward pass, when the stages before this one start theirs."""
         if len(self.chunks) == 1:
             return self._reductions(0, "backward")
-        schedule = Interleaved(self.args, self.place)
+        schedule = self.schedule
         started = {
             schedule.chunk(number, forward=False)
             for number in range(schedule.total - self.place.stage)
@@ -128,12 +140,19 @@ class MegatronRank:
         return Call(CommType.all_reduce, "embedding", self.place.embedding, dtype, size, phase)
 
     def _step(self) -> list[Call]:
-        """The norm of all gradients, and the updated parameters unless the next forward pass gathers them."""
-        sharded = self.args.use_distributed_optimizer
-        group, ranks = ("world", self.place.world) if sharded else ("mp", self.place.model)
-        calls = [Call(CommType.all_reduce, group, ranks, FLOAT32, SIZES[FLOAT32], "step")]
+        """The norm of all gradients, and the updated parameters unless the next forward pass gathers them.
+
+        Experts have an optimizer of their own, and each of the two gathers the parameters of both.
+        """
+        sharded, place = self.args.use_distributed_optimizer, self.place
+        experts = any(each.expert for chunk in self.chunks for each in chunk.parameters)
+        over = [("world", place.world)] if sharded else [("mp", place.model)]
+        if experts and not sharded:
+            over.append(("tp_ep_pp", place.expert_model))
+        calls = [Call(CommType.all_reduce, name, ranks, FLOAT32, SIZES[FLOAT32], "step") for name, ranks in over]
         if sharded and not self.args.overlap_param_gather:
-            calls += [each.gather("step") for groups in self.groups for each in groups]
+            gathers = [each.gather("step") for groups in self.groups for each in groups]
+            calls += gathers * (2 if experts else 1)
         return calls
 
 

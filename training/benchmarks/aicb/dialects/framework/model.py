@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from training.benchmarks.aicb.blocks import Block
-from training.benchmarks.aicb.dialects.framework import layers
-from training.benchmarks.aicb.dialects.framework.calls import Call, Event, Ready, Use, calls
+from training.benchmarks.aicb.dialects.framework import layers, transformer
+from training.benchmarks.aicb.dialects.framework.calls import Call, Event, Ready, Use, passed
 from training.benchmarks.aicb.dialects.framework.layers import Parameter
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.dialects.framework.tensor import TensorParallel
+from training.benchmarks.aicb.dialects.framework.transformer import GptLayer
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 WORDS = "embedding.word_embeddings"
@@ -34,7 +36,7 @@ class Chunk:
         self.args = args
         self.span = span
         self.tensor = TensorParallel(args, place)
-        self.layers = [layers.layer(args, place, self.tensor, span.start + index) for index in range(span.count)]
+        self.layers = [transformer.layer(args, place, self.tensor, span.start + index) for index in range(span.count)]
         self.tied_ends = not args.untie_embeddings and place.pp > 1
         self.words = args.padded_vocab_size // place.tp * args.hidden_size
 
@@ -72,28 +74,48 @@ class Chunk:
 
     @cached_property
     def backward(self) -> list[Event]:
-        """With full recomputation each layer runs forwards once more before it runs backwards."""
         events: list[Event] = []
         if self.span.last:
             events += [*self.tensor.column_back(HEAD), Ready((f"{HEAD}.weight",)), *layers.ready(FINAL_NORM, self.args)]
-        again = self.args.activation_recompute == "full"
         for each in reversed(self.layers):
-            if again:
-                events += [event for event in each.forward("backward") if isinstance(event, Call)]
-            events += each.backward()
+            events += self._back(each)
         if self.span.first:
-            if self.tensor.split:
-                events.append(self.tensor.gather("backward", WORDS))
-            events.append(Ready((f"{WORDS}.weight", f"{POSITIONS}.weight")))
+            events += self._embed_back()
         return events
 
     @cached_property
     def forward_calls(self) -> Block[Call]:
-        return calls(self.forward)
+        """The calls of the forward pass of micro-batch 0; layers of one kind are stored once."""
+        parts: list[Call | Block[Call]] = [*passed(self._embed() if self.span.first else ())]
+        for run in self._runs():
+            parts.append(Block(passed(run[0].forward("forward")), len(run), (1, 0)))
+        if self.span.last:
+            parts += passed([*self.tensor.column("forward", HEAD), *self.tensor.loss()])
+        return Block(parts)
 
     @cached_property
     def backward_calls(self) -> Block[Call]:
-        return calls(self.backward)
+        """The calls of the backward pass of micro-batch 0, from the last layer to the first."""
+        parts: list[Call | Block[Call]] = [*passed(self.tensor.column_back(HEAD) if self.span.last else ())]
+        for run in reversed(self._runs()):
+            parts.append(Block(passed(self._back(run[-1])), len(run), (-1, 0)))
+        if self.span.first:
+            parts += passed(self._embed_back())
+        return Block(parts)
+
+    def _runs(self) -> list[list[GptLayer]]:
+        """Neighbouring layers of one kind."""
+        return [list(run) for _, run in groupby(self.layers, key=lambda each: type(each.mlp))]
+
+    def _back(self, layer: GptLayer) -> list[Event]:
+        """A layer's backward pass; with full recomputation it runs forwards once more before."""
+        if self.args.activation_recompute != "full":
+            return layer.backward()
+        return [*(event for event in layer.forward("backward") if isinstance(event, Call)), *layer.backward()]
+
+    def _embed_back(self) -> list[Event]:
+        gathered = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []
+        return [*gathered, Ready((f"{WORDS}.weight", f"{POSITIONS}.weight"))]
 
     def _embed(self) -> list[Event]:
         """Word vectors are summed over the tensor ranks; learned positions are added to the whole sequence."""

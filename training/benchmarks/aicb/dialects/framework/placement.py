@@ -1,7 +1,8 @@
 """Computes the process groups of one rank in Megatron-core's order tp-cp-ep-dp-pp, experts' groups apart from dense.
 
 Dense: rank = tp + TP * (dp + DP * pp). Experts: rank = etp + ETP * (ep + EP * (edp + EDP * pp)), where ETP * EP * EDP
-ranks form a pipeline stage as TP * DP do.
+ranks form a pipeline stage as TP * DP do. ETP is TP unless expert_tensor_parallel_size says otherwise,
+so ep may exceed dp.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ class RankPlacement:
         self.tp = args.tensor_model_parallel_size
         self.pp = args.pipeline_model_parallel
         self.ep = args.expert_model_parallel_size
-        self.etp = self.tp
+        self.etp = args.expert_tensor_parallel_size or self.tp
         self.stage_size = args.world_size // self.pp
         self.dp = self.stage_size // self.tp
         self.edp = self.stage_size // (self.etp * self.ep)
@@ -53,6 +54,12 @@ class RankPlacement:
     def data(self) -> Ranks:
         start = self.stage * self.stage_size + self.rank % self.tp
         return Ranks.of(range(start, start + self.stage_size, self.tp))
+
+    @cached_property
+    def stage_ranks(self) -> Ranks:
+        """tp x dp: all ranks of the stage."""
+        start = self.stage * self.stage_size
+        return Ranks.of(range(start, start + self.stage_size))
 
     @cached_property
     def pipeline(self) -> Ranks:

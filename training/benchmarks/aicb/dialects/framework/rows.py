@@ -15,39 +15,22 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
     Only with overlapping communication does the first iteration differ from the others.
     """
     made = MegatronRank(args, rank)
-    known: dict[int, LogItem] = {}
-
-    def item(call: Call) -> LogItem:
-        row = known.get(id(call))
-        if row is None:
-            row = known[id(call)] = _item(call)
-        return row
-
-    def closed(calls: Block[Call]) -> Block[LogItem]:
-        kept.append(calls)
-        return Block([calls.map(item), EPOCH_END])
-
-    kept: list[Block[Call]] = []
-    parts = [closed(made.setup()), closed(made.iteration(first=True))]
+    parts = [_epoch(made.setup()), _epoch(made.iteration(first=True))]
     if args.epoch_num > 1:
         differs = args.overlap_grad_reduce or args.overlap_param_gather
-        again = closed(made.iteration(first=False)) if differs else parts[1]
+        again = _epoch(made.iteration(first=False)) if differs else parts[1]
         parts.append(again.times(args.epoch_num - 1))
     return Block(parts)
 
 
+def _epoch(calls: Block[Call]) -> Block[LogItem]:
+    return Block([calls.map(_item), EPOCH_END])
+
+
 def _item(call: Call) -> LogItem:
+    """The row of a call; in AICB's columns stand its type, group, bytes and phase."""
     return LogItem(
-        call.comm_type,
-        GROUPS[call.group],
-        len(call.ranks),
-        call.bytes,
-        call.phase,
-        dtype=call.dtype,
-        ranks=call.ranks,
-        in_splits=call.in_splits,
-        out_splits=call.out_splits,
-        peer=call.peer,
-        module=call.module or None,
-        phase=call.phase,
-    )
+        call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, call.phase, dtype=call.dtype,
+        ranks=call.ranks, in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer,
+        module=call.module or None, micro_batch=call.micro_batch, phase=call.phase,
+    )  # fmt: skip

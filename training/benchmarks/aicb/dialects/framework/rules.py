@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from training.benchmarks.aicb import rules
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.dialects.framework.model import stage_layers
+from training.benchmarks.aicb.dialects.framework.widths import experts, latent, widths
 from training.benchmarks.aicb.parameters import FRAMES, WorkloadArgs
 
 CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
+    "moe_token_dispatcher": ("allgather", "alltoall"),
 }
 FRAMES_KNOWN = ("Megatron",)
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
@@ -19,7 +21,12 @@ _ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", 
          "prefetch_bucket_size"}  # fmt: skip
 _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
             "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
-            "computation_enable", "aiob_enable", "recompute_activations"}  # fmt: skip
+            "computation_enable", "aiob_enable", "recompute_activations", "n_dense_layers",
+            "n_shared_expert"}  # fmt: skip
+
+_LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
+_EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
+            "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 
 
 def without_effect(args: WorkloadArgs) -> set[str]:
@@ -29,6 +36,9 @@ def without_effect(args: WorkloadArgs) -> set[str]:
         idle = idle | {"overlap_p2p"}
     if not args.overlap_grad_reduce:
         idle = idle | {"bucket_size"}
+    if not args.moe_enable:
+        idle = idle | _EXPERTS
+    idle |= {"num_query_groups", "kv_channels"} if args.multi_latent_attention else _LATENT
     return idle
 
 
@@ -38,7 +48,9 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
         return []
     texts = list(_known(args, target))
     if not texts:
-        texts += [*_choices(args), *_parallel(args), *_stages(args), *_widths(args)]
+        texts += [*_choices(args), *_parallel(args), *_stages(args)]
+        texts += latent(args) if args.multi_latent_attention else widths(args)
+        texts += experts(args) if args.moe_enable else []
     return [RuleViolation(text, forceable=False) for text in texts]
 
 
@@ -48,8 +60,10 @@ def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
         yield f"frame {args.frame} is not in the dialect framework; --dialect aicb has {others}"
     if target == "simai":
         yield "SimAI text is not in the dialect framework; --dialect aicb writes it"
-    if args.moe_enable or args.num_experts > 1 or args.expert_model_parallel_size > 1:
-        yield "experts are not in the dialect framework; --dialect aicb has them"
+    if args.frame == "DeepSeek":
+        yield "what AICB calls frame DeepSeek is here --multi_latent_attention with experts, or -m deepseek_v3"
+    if not args.moe_enable and (args.num_experts > 1 or args.expert_model_parallel_size > 1):
+        yield "num_experts and expert_model_parallel_size need --moe_enable"
     if args.comp_filepath is not None:
         yield f"comp_filepath {args.comp_filepath}: the dialect framework has no computation rows; leave it out"
 
@@ -60,7 +74,8 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
         if value not in allowed:
             yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
     for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
-                 "num_layers_last_stage"):  # fmt: skip
+                 "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
+                 "moe_shared_expert_size"):  # fmt: skip
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"{name} is {value}; it must be at least 1, nearest: 1"
@@ -106,36 +121,4 @@ def _stages(args: WorkloadArgs) -> Iterator[str]:
         yield (
             f"with virtual stages the {args.num_microbatches} micro-batches of a rank must be a multiple of "
             f"pipeline_model_parallel {pp}; nearest: {nearest}"
-        )
-
-
-def _widths(args: WorkloadArgs) -> Iterator[str]:
-    tp, heads = args.tensor_model_parallel_size, args.framework_heads
-    groups = args.num_query_groups or heads
-    if args.hidden_size % heads:
-        yield (
-            f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {heads}; nearest "
-            f"num_attention_heads: {rules.divisor_near(args.hidden_size, heads)}"
-        )
-    if heads % tp:
-        yield (
-            f"num_attention_heads {heads} must be a multiple of tensor_model_parallel_size {tp}; nearest "
-            f"tensor_model_parallel_size: {rules.divisor_near(heads, tp)}"
-        )
-    if heads % groups:
-        yield f"num_attention_heads {heads} must be a multiple of num_query_groups {groups}"
-    if groups % tp and tp % groups:
-        yield (
-            f"num_query_groups {groups} must be a multiple or a divisor of tensor_model_parallel_size {tp}; nearest: "
-            f"{rules.divisor_near(tp, groups)}"
-        )
-    if args.ffn_size < 1 or args.ffn_size % tp:
-        yield (
-            f"the MLP width (ffn_hidden_size) {args.ffn_size} must be a multiple of tensor_model_parallel_size {tp}; "
-            f"nearest: {rules.multiple_near(args.ffn_size, tp)}"
-        )
-    if args.enable_sequence_parallel and args.seq_length % tp:
-        yield (
-            f"seq_length {args.seq_length} must be a multiple of tensor_model_parallel_size {tp}; nearest: "
-            f"{rules.multiple_near(args.seq_length, tp)}"
         )

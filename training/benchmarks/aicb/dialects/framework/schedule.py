@@ -17,12 +17,14 @@ from training.benchmarks.aicb.parameters import WorkloadArgs
 Pass = Callable[[int, int], Block[Call]]
 """The calls of a pass of (micro-batch, chunk)."""
 
+NEXT_MICRO_BATCH = (0, 1)
+
 
 def without_pipeline(count: int, forward: Pass, backward: Pass) -> Block[Call]:
     """Forward and backward of each micro-batch in turn. Only the first forward and the last backward may differ."""
     if count < 3:
         return Block([each(number, 0) for number in range(count) for each in (forward, backward)])
-    middle = Block[Call]([forward(1, 0), backward(1, 0)]).times(count - 2)
+    middle = Block[Call]([forward(1, 0), backward(1, 0)], count - 2, NEXT_MICRO_BATCH)
     return Block([forward(0, 0), backward(0, 0), middle, forward(count - 1, 0), backward(count - 1, 0)])
 
 
@@ -46,8 +48,8 @@ def one_forward_one_backward(args: WorkloadArgs, place: RankPlacement, forward: 
         if steady > 1:
             parts += [backward(0, 0), back]
             if steady > 2:
-                middle = Block[Call]([forward(warmup + 1, 0), turn, backward(1, 0), back])
-                parts.append(middle.times(steady - 2))
+                middle = [forward(warmup + 1, 0), turn, backward(1, 0), back]
+                parts.append(Block(middle, steady - 2, NEXT_MICRO_BATCH))
             parts += [forward(count - 1, 0), turn]
         parts += [backward(steady - 1, 0), exchange(SEND_PREV, when=before)]
     for number in range(steady, count):

@@ -33,8 +33,9 @@ class TensorParallel:
         size = self.activation if size is None else size
         return self.call(CommType.reduce_scatter_tensor, size, phase, module)
 
-    def reduce(self, phase: str, module: str) -> Call:
-        return self.call(CommType.all_reduce, self.activation, phase, module)
+    def reduce(self, phase: str, module: str, size: int | None = None) -> Call:
+        size = self.activation if size is None else size
+        return self.call(CommType.all_reduce, size, phase, module)
 
     def column(self, phase: str, module: str) -> list[Call]:
         """Forward of a column-parallel layer: the input is gathered where it is split."""
