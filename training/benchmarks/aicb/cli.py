@@ -1,4 +1,4 @@
-"""Runs the command line: generate, simai, suite, show, diff and deviations."""
+"""Runs the command line: generate, simai, suite, show, diff, export, import and deviations."""
 
 import argparse
 import json
@@ -23,6 +23,8 @@ What a training step of a large model communicates, without a GPU.
   suite        write the ten workloads of the AICB specification 1.1
   show         summarise a workload file: operations and bytes by type, group and stage
   diff         compare two workloads: totals, and the first calls that differ
+  export       write workloads as Chakra execution traces, one for each rank
+  import       read a Chakra execution trace as a workload
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -35,7 +37,7 @@ Each command has its own --help. Examples:
   {PROGRAM} diff aicb.csv framework.csv
 """
 USAGE_ERROR = 2
-OPERANDS = {"show": "FILE ", "diff": "A B "}
+OPERANDS = {"show": "FILE ", "diff": "A B ", "export": "FILE... --chakra DIR ", "import": "TRACE --output FILE "}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -218,6 +220,24 @@ def _diff(words: list[str]) -> int:
     return 0 if found.same else 1
 
 
+def _export(words: list[str]) -> int:
+    from training.benchmarks.aicb.execution_trace import command
+
+    parser = _parser("export")
+    command.add_export(parser)
+    command.export(parse(parser, words))
+    return 0
+
+
+def _import(words: list[str]) -> int:
+    from training.benchmarks.aicb.execution_trace import command
+
+    parser = _parser("import")
+    command.add_import(parser)
+    command.load(parse(parser, words))
+    return 0
+
+
 def _deviations(words: list[str]) -> int:
     parser = _parser("deviations")
     parser.add_argument("--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT)
@@ -232,6 +252,8 @@ _COMMANDS = {
     "suite": _suite,
     "show": _show,
     "diff": _diff,
+    "export": _export,
+    "import": _import,
     "deviations": _deviations,
 }
 _DESCRIPTIONS = {
@@ -239,6 +261,8 @@ _DESCRIPTIONS = {
     "simai": "Writes a workload as text for the SimAI simulator (with --frame collective_test: its micro test).",
     "suite": "Writes the ten workloads of the AICB specification 1.1.",
     "show": "Summarises a workload file.",
+    "export": "Writes workload CSVs as execution traces of MLCommons Chakra, one for each rank.",
+    "import": "Reads an execution trace of MLCommons Chakra as a workload CSV.",
     "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }
