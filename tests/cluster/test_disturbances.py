@@ -13,9 +13,6 @@ from tests.cluster.disturbances import DISTURBANCES, VICTIM, found
 from tests.cluster.pairs import four_healthy_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.nightly, pytest.mark.timeout(900)]
-# On four hosts these go unnamed (docs/network-benchmarks.md).
-UNNAMED = {"a tenth of the rate, 5 % of the time", "SIGSTOP of 0.1 s, 10 % of the time"}
-NAMED = [name for name in DISTURBANCES if name not in UNNAMED]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +21,7 @@ def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
         yield bed
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", DISTURBANCES)
 def test_a_disturbed_host_is_named_with_the_kind_of_fault(tmp_path: Path, four_hosts: TestBed, name: str) -> None:
     named, sentences = found(Controller(tmp_path, four_hosts), four_hosts, name)
     kinds = DISTURBANCES[name].kinds

@@ -15,6 +15,8 @@ from training.benchmarks.network.figures import LATE_PERCENT, LATENCY_BYTES, Fig
 from training.benchmarks.network.findings import NetworkFinding, SymptomName
 from training.benchmarks.network.noise import medians, plain_noise, settle
 from training.benchmarks.network.outliers import ALPHA
+from training.benchmarks.network.peer_findings import peer_findings
+from training.benchmarks.network.peers import PATTERN as PEERS
 from training.benchmarks.network.readings import Readings, Scan, scan_of
 from training.benchmarks.network.samples import Cell
 from training.benchmarks.network.stalls import STALL_US
@@ -104,11 +106,7 @@ def _across_the_cut(scan: Scan, shown: Readings) -> list[float]:
 
 
 def _has_groups(scan: Scan) -> bool:
-    return (
-        len(scan.patterns) == 1
-        and not scan.patterns & {"all", "adaptive", "peers"}
-        and any(map(len, scan.sizes.values()))
-    )
+    return len(scan.patterns) == 1 and not scan.patterns & {"all", "adaptive"} and any(map(len, scan.sizes.values()))
 
 
 def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence[str]) -> Analysis | None:
@@ -126,7 +124,7 @@ def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence
         pattern=pattern,
         size_bytes=size,
         findings=tuple(findings),
-        groups=tuple(shown.cell(place, names) for place in _places_to_show(shown)),
+        groups=tuple(shown.cell(place, names) for place in _places_to_show(shown)) if pattern != PEERS else (),
         noise_percent=noise,
         note=_note(pattern, scan, len(shown), noise),
         bisection_gbps=sum(across) if across else None,
@@ -161,6 +159,10 @@ class _Search:
 
     def findings(self) -> list[NetworkFinding]:
         """Hosts first, then the rest in the order of their symptoms."""
+        if self._pattern == PEERS:
+            sizes = [self._scan.of_size(size) for size in sorted(self._scan.sizes)]
+            slow, late = self._slow_percent, self._late_percent
+            return peer_findings(sizes, self._scan.names, slow_percent=slow, late_percent=late)
         if self._pattern != "halves":
             found = self._of_part(self._pattern, "")
         else:
@@ -244,4 +246,5 @@ def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:
         )
     if groups < (3 if pattern in PAIR_PATTERNS else 2):
         return "too few groups to compare: nothing can be said of a host or a path"
-    return f"no host or path stands out (noise from repeat to repeat {noise:.1f} %)"
+    what = "rank of a host" if pattern == PEERS else "host or path"
+    return f"no {what} stands out (noise from repeat to repeat {noise:.1f} %)"

@@ -141,7 +141,7 @@ class NetworkOutcome(DefaultOutcome):
             blocks.append(Picture(svg=view.plot))
         if view.matrix:
             blocks.append(matrix_table(view))
-        elif view.analysis is not None:
+        elif view.analysis is not None and view.analysis.groups:
             blocks.append(groups_table(view.analysis))
             if view.analysis.bisection_gbps is not None:
                 blocks.append(Paragraph(text=f"Bisection: {view.analysis.bisection_gbps:.4g} GB/s in each direction."))
