@@ -5,8 +5,9 @@ import sys
 VENDOR = "nvidia"
 RUNTIME = "process"
 PYTHON = sys.executable
-CASES = ["LLAMA_FSDP", "LLAMA_FSDP_TP2", "LLAMA_TP8_SEQUENCE", "LLAMA_FSDP_COMPILED", "LLAMA_DDP"]
+CASES = ["LLAMA_AUTO", "LLAMA_FSDP", "LLAMA_FSDP_TP2", "LLAMA_TP8_SEQUENCE", "LLAMA_FSDP_COMPILED", "LLAMA_DDP"]
 _SHORT = {"data": "synthetic", "train_samples": 2048, "eval_samples": 16, "max_epochs": None, "max_steps": 100}
+_FIXED = _SHORT | {"layout": "fixed", "activation_checkpointing": False}
 _CASE = {"model": "llama", "framework": "pytorch", "config": "config_H200x1x8", "repeat": 1, "nnodes": 1, "nproc": 8}
 _SMALL = {
     "num_layers": 24,
@@ -16,8 +17,9 @@ _SMALL = {
     "ffn_hidden_size": 5504,
 }
 
-LLAMA_FSDP = {**_CASE, "overrides": _SHORT}
-LLAMA_FSDP_TP2 = {**_CASE, "overrides": _SHORT | {"tensor_parallel_size": 2}}
-LLAMA_TP8_SEQUENCE = {**_CASE, "overrides": _SHORT | {"tensor_parallel_size": 8, "sequence_parallel": True}}
-LLAMA_FSDP_COMPILED = {**_CASE, "overrides": _SHORT | {"compile_backend": "inductor"}}
-LLAMA_DDP = {**_CASE, "overrides": _SHORT | _SMALL | {"strategy": "ddp", "train_batch_size": 4}}
+LLAMA_AUTO = {**_CASE, "overrides": _SHORT}
+LLAMA_FSDP = {**_CASE, "overrides": _FIXED}
+LLAMA_FSDP_TP2 = {**_CASE, "overrides": _FIXED | {"tensor_parallel_size": 2}}
+LLAMA_TP8_SEQUENCE = {**_CASE, "overrides": _FIXED | {"tensor_parallel_size": 8, "sequence_parallel": True}}
+LLAMA_FSDP_COMPILED = {**_CASE, "overrides": _FIXED | {"compile_backend": "inductor"}}
+LLAMA_DDP = {**_CASE, "overrides": _FIXED | _SMALL | {"strategy": "ddp", "train_batch_size": 4}}

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from training.benchmarks.driver.protocol.case_config import load_case_config
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from training.benchmarks.driver.training.auto_layout import choose_layout
 from training.benchmarks.driver.training.memory_estimate import RESERVED, step_bytes
 from training.benchmarks.driver.training.model import parameter_count
 from training.benchmarks.driver.training.rank_entry import run_training
@@ -57,8 +58,11 @@ def test_flops_at_true_size_are_those_that_torch_counts(name: str) -> None:
 def test_llama_3_fits_and_takes_flagperfs_sequences_per_step(device: str) -> None:
     config = _config(f"config_llama3_8b_{device}x1x8")
     assert config.train_batch_size * config.gradient_accumulation_steps * 8 == FLAGPERF_SEQUENCES
-    needed = step_bytes(LlamaBenchmark(), config, 8)
-    assert needed * (1 + RESERVED) < MEMORY[device], f"{needed / 1e9:.1f} GB"
+    memory = int(MEMORY[device])
+    choice = choose_layout(LlamaBenchmark(), config, world_size=8, per_node=8, device_bytes=memory)
+    assert choice.chosen.recompute == {"A100": "full", "H100": "selective", "H200": "none"}[device]
+    needed = step_bytes(LlamaBenchmark(), choice.applied(config), 8)
+    assert needed * (1 + RESERVED) < memory, f"{needed / 1e9:.1f} GB"
 
 
 def test_a_replica_of_shards_needs_the_memory_of_its_own_ranks() -> None:

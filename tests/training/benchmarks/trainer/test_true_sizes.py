@@ -13,6 +13,7 @@ import pytest
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.training.auto_layout import choose_layout
 from training.benchmarks.driver.training.memory_estimate import RESERVED, activation_bytes, step_bytes
 from training.benchmarks.driver.training.schedule import TrainingSchedule, applied_rate, learning_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
@@ -37,7 +38,14 @@ def _config(model: str, device: str, shape: str) -> TrainingConfig:
 
 @pytest.mark.parametrize(("model", "device", "shape"), CASES)
 def test_a_step_fits_into_the_devices_memory(model: str, device: str, shape: str) -> None:
-    needed = step_bytes(benchmark_of(model), _config(model, device, shape), RANKS[shape])
+    config, benchmark = _config(model, device, shape), benchmark_of(model)
+    if config.layout == "auto":
+        memory = int(MEMORY[device])
+        choice = choose_layout(
+            benchmark, config, world_size=RANKS[shape], per_node=min(8, RANKS[shape]), device_bytes=memory
+        )
+        config = choice.applied(config)
+    needed = step_bytes(benchmark, config, RANKS[shape])
     assert needed * (1 + RESERVED) < MEMORY[device], f"{needed / 1e9:.1f} GB"
 
 

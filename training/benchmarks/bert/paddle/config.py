@@ -13,7 +13,7 @@ LAUNCHER = "processes"
 _ONE_VALUE = (
     "num_workers", "init_loss_scale", "tf32", "strategy", "shard_size", "activation_checkpointing", "attention",
     "optimizer_impl", "compile_backend", "checkpoint_dir", "checkpoint_interval_steps", "resume", "save_weights",
-    "profile", "profile_steps", "profile_ranks", "unpad",
+    "profile", "profile_steps", "profile_ranks", "unpad", "layout",
 )  # fmt: skip
 
 

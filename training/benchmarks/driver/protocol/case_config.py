@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -37,6 +37,11 @@ class CaseConfig(BaseModel):
         The controller asks before any host is touched.
         """
         return None
+
+    @classmethod
+    def misplaced(cls, sources: Sequence[tuple[str, Mapping[str, object]]]) -> list[Problem]:
+        """What is wrong with where values are set: each source and its values, in the order in which they apply."""
+        return []
 
     def memory_need(self) -> "MemoryNeed | None":
         """The least memory of a rank, on its device or of its host; None where that is not known."""
@@ -108,6 +113,7 @@ def trace_case_config(
         details = [detail for detail in error.errors() if not layers.problems or _is_of_one_value(detail)]
         problems += [_invalid_value(model_class, place.of, values, detail) for detail in details]
         raise ConfigError(problems) from error
+    problems += model_class.misplaced([*sources, (OVERRIDE, overrides)])
     if problems:
         raise ConfigError(problems)
     return LoadedConfig(config=config, origins=origins)

@@ -7,6 +7,8 @@ bfloat16 or float16 weights that autocast keeps during the pass, our LAMB's two 
 layer that FSDP2 has put together. What the allocator loses by fragments, and CUDA's own context, are RESERVED.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.model import parameter_count
+from training.benchmarks.driver.training.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings import Recompute, TrainingConfig
 
 RESERVED = 0.10
@@ -30,7 +32,7 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
     copy = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     shards = copy * config.tensor_parallelism()[0]
     kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
-    one = activation_bytes(benchmark, config, 1)
+    one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}))
     first, second = (activation_bytes(benchmark, config, layers, config.recompute) for layers in (1, 2))
     layer = second - first
     if config.strategy != "ddp":
@@ -40,12 +42,23 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
     return kept + passing + one + (config.num_layers - 1) * layer
 
 
+@functools.lru_cache(maxsize=8)
+def _peak_of_one_layer(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> int:
+    """The most that a model of one layer holds, whatever a longer one computes again."""
+    return activation_bytes(benchmark, config, 1, with_backward=True)
+
+
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Knows the storages of the results of all operators inside, and which of them something still refers to."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._seen: Callable[[], None] | None = None
+
+    def on_each(self, seen: Callable[[], None]) -> None:
+        """Call `seen` after every operator."""
+        self._seen = seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
@@ -53,6 +66,8 @@ class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
                 self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())  # type: ignore[no-untyped-call]
+        if self._seen is not None:
+            self._seen()
         return results
 
     def bytes(self, without: set[int]) -> int:
@@ -65,9 +80,15 @@ class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def activation_bytes(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, layers: int, recompute: Recompute = "none"
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    layers: int,
+    recompute: Recompute = "none",
+    *,
+    with_backward: bool = False,
 ) -> int:
-    """Bytes that are held after a forward pass through `layers` layers.
+    """Bytes that are held after a forward pass through `layers` layers; or at most from there on, with the backward
+    pass, whose gradients of parameters do not count.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which is left out.
     """
@@ -96,6 +117,25 @@ def activation_bytes(
             loss = model(fake)["loss"]
             found: int = held.bytes(without=own)
         assert loss.requires_grad
+        if with_backward:
+            found = _peak_of_backward(held, model, loss, own)
         again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
         halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
     return found - (sum(halves) if enabled else 0)
+
+
+def _peak_of_backward(held: HeldStorages, model: BenchmarkModel, loss: torch.Tensor, own: set[int]) -> int:
+    """The most bytes that are held from now to the end of the backward pass, but for `own` and gradients of parameters:
+    at its begin the gradient of the logits lies beside all activations.
+    """
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        gradients = {each.grad.untyped_storage()._cdata for each in model.parameters() if each.grad is not None}
+        most = max(most, held.bytes(without=own | gradients))
+
+    held.on_each(look)
+    with held:
+        loss.backward()  # type: ignore[no-untyped-call]
+    return most

@@ -6,9 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from training.benchmarks.driver.protocol.arguments import round_number
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.training import hugging_face, kernels, report
+from training.benchmarks.driver.training.auto_layout import (
+    LayoutChoice,
+    agree_on_layout,
+    choose_layout,
+    device_bytes_of,
+)
 from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, check_names, prepare
 from training.benchmarks.driver.training.data_identity import DataIdentity, identify
 from training.benchmarks.driver.training.file_hashes import cache_folder
@@ -27,20 +35,28 @@ def run_training(
 ) -> None:
     """Entry of every rank. Exits with code 1 if a target is missed, with 2 for unusable settings or data."""
     begin = time.perf_counter()
-    prepared: list[PreparedTraining] = []
+    prepared: list[tuple[PreparedTraining, LayoutChoice | None]] = []
 
     def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
-        local_rank = Placement.from_environment().local_rank
-        libraries = kernels.Libraries(device_for(config.backend or default_backend(), local_rank))
+        placement = Placement.from_environment()
+        local_rank = placement.local_rank
+        device = device_for(config.backend or default_backend(), local_rank)
+        libraries = kernels.Libraries(device)
         chosen = kernels.choose(config, benchmark.attentions, libraries)
         # The other ranks of the node have the same libraries.
         found = {"fused": libraries.all()} if local_rank == 0 else {}
-        logger.log(Event.LAUNCH_TRAINING, found | {"kernels": chosen.record()})
-        prepared.append(prepare(benchmark, config.of_round(round_number()), data_dir, chosen))
+        layout = _layout(benchmark, config, device, placement, chosen.compile_backend)
+        decided = {} if layout is None else {"layout": layout.record()}
+        logger.log(Event.LAUNCH_TRAINING, found | {"kernels": chosen.record()} | decided)
+        of_round = config.of_round(round_number())
+        laid_out = of_round if layout is None else layout.applied(of_round)
+        prepared.append((prepare(benchmark, laid_out, data_dir, chosen), layout))
 
     with open_run(benchmark.name, "pytorch", config_class, argv, before_devices=before_devices) as run:
-        run = replace(run, config=run.config.of_round(round_number()))
-        ready = prepared.pop()
+        ready, layout = prepared.pop()
+        agree_on_layout(layout)
+        of_round = run.config.of_round(round_number())
+        run = replace(run, config=of_round if layout is None else layout.applied(of_round))
         identity = identify(
             ready.files if run.config.identify_data else (), run.data_dir or Path(), run.group, cache_folder()
         )
@@ -64,6 +80,8 @@ def run_training(
             )
         times = {"init_time": init_seconds}
         result = _result(trainer, benchmark, run, identity)
+        if layout is not None:
+            result |= {"layout": layout.words, "estimated_memory_bytes": layout.chosen.bytes}
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin} | times | result)
     if result["converged"] is False:
         bounds = [str(target) for target in run.config.targets() if not target.met(trainer.metrics)]
@@ -71,6 +89,26 @@ def run_training(
         raise SystemExit(
             f"{benchmark.name}: target missed after {trainer.step} steps: wanted {' and '.join(bounds)}, found {found}"
         )
+
+
+def _layout(
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    device: torch.device,
+    placement: Placement,
+    compile_backend: str | None,
+) -> LayoutChoice | None:
+    """The choice of layout = "auto", None where the layout is set."""
+    if config.layout != "auto":
+        return None
+    return choose_layout(
+        benchmark,
+        config,
+        world_size=placement.world_size,
+        per_node=placement.local_world_size,
+        device_bytes=device_bytes_of(config, device, placement),
+        compile_backend=compile_backend,
+    )
 
 
 def _result(

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
 from training.benchmarks.driver.training.division import ranks_of_a_copy
+from training.benchmarks.driver.training.layout_settings import LayoutSettings
 from training.benchmarks.driver.training.number_ranges import numbers_of
 
 AUTO = "auto"
@@ -17,7 +17,7 @@ PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
 
 
-class TrainingConfig(CaseConfig):
+class TrainingConfig(LayoutSettings):
     """Settings of the shared trainer; a model's `Config` adds its sizes, its targets and its data.
 
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each

@@ -14,3 +14,5 @@ nominal_parameters = None
 train_batch_size = 2
 eval_batch_size = 2
 strategy = "ddp"
+# The memory estimate decides how much is computed again and whether a step is divided.
+layout = "auto"

@@ -22,3 +22,6 @@ log_freq = 1
 
 # The tokens of Llama-3's tokenizer as one array of integers; FlagPerf: WuDao, in Megatron's form.
 train_file = "train.npy"
+
+# 64 sequences of a step on each GPU, in the largest micro-batches that its memory holds.
+layout = "auto"

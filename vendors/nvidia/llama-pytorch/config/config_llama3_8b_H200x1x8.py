@@ -1,4 +1,2 @@
-# Llama-3 8B on H200, one host, eight GPUs: as many sequences per step in larger micro-batches.
+# Llama-3 8B on H200, one host, eight GPUs.
 extends = "config_llama3_8b"
-train_batch_size = 8
-gradient_accumulation_steps = 8
