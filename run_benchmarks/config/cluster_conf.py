@@ -19,3 +19,6 @@ HOSTS = ["localhost"]
 
 # The interface for NCCL and Gloo; "auto" takes the one that reaches the first host.
 # NETWORK_INTERFACE = "auto"
+
+# Whether each rank is bound to the NUMA node of its device; False leaves placement to the kernel.
+# NUMA_BINDING = True

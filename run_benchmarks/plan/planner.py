@@ -239,6 +239,7 @@ def _workload_argv(
         "--log_dir": log_dir,
         "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto",
         "--max_seconds": f"{_longest(settings, case) + WORKLOAD_SLACK_SECONDS:g}",
+        **({} if settings.cluster.NUMA_BINDING else {"--numa": "off"}),
         **({} if case.benchmark.launcher == "torchrun" else {"--launcher": case.benchmark.launcher}),
     }
     return (

@@ -116,6 +116,10 @@ class ClusterConf(BaseModel):
     NETWORK_INTERFACE: InterfaceName = Field(
         "auto", description="interface of NCCL and Gloo on every host; auto: the one that reaches the first host"
     )
+    NUMA_BINDING: bool = Field(
+        True,
+        description="ranks are bound to the NUMA node of their device; without devices, equally many to each",
+    )
     LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
     MAX_LOAD: Load | None = Field(
         None, description="runnable tasks per core above which a host fails the check; none: a warning above 0.5"

@@ -31,6 +31,7 @@ from training.benchmarks.driver.launch import interface as interfaces
 from training.benchmarks.driver.launch import processes
 from training.benchmarks.driver.launch.failures import LaunchError, StartError
 from training.benchmarks.driver.launch.fused import Detection
+from training.benchmarks.driver.launch.numa_binding import CHOICES, NUMA_ENV
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
 from training.benchmarks.driver.launch.workload_lock import workload_lock
@@ -59,6 +60,7 @@ class Launch:
     command: list[str]
     max_seconds: float | None = None
     launcher: str = "torchrun"
+    numa: str = "auto"
     started_ms: int = field(default_factory=now_ms)
     interface: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -128,7 +130,7 @@ def parse(argv: Sequence[str]) -> Launch:
     parser = argparse.ArgumentParser(
         prog="python -m training.benchmarks.driver.launch",
         usage="%(prog)s --log_dir DIR [--interface auto|NAME] [--max_seconds N] [--launcher torchrun|processes]"
-        " TORCHRUN_OPTIONS -- -m MODULE ...",
+        " [--numa auto|off] TORCHRUN_OPTIONS -- -m MODULE ...",
         description="Run one node's ranks under torchrun. TORCHRUN_OPTIONS are those of `torchrun --help`.",
         allow_abbrev=False,
     )
@@ -138,6 +140,7 @@ def parse(argv: Sequence[str]) -> Launch:
     parser.add_argument("--interface", default="auto", help="interface that reaches the master (auto: by its route)")
     parser.add_argument("--max_seconds", type=_seconds, help="stops by itself after these (default: never)")
     parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="who starts the ranks")
+    parser.add_argument("--numa", choices=CHOICES, default="auto", help="whether ranks are bound to NUMA nodes")
     split = list(argv).index("--") if "--" in argv else len(argv)
     options, torchrun_options = parser.parse_known_args(argv[:split])
     command = list(argv[split + 1 :])
@@ -150,6 +153,7 @@ def parse(argv: Sequence[str]) -> Launch:
         command=command[1:],
         max_seconds=options.max_seconds,
         launcher=options.launcher,
+        numa=options.numa,
     )
 
 
@@ -255,6 +259,8 @@ def _prepare_environment(launch: Launch, address: str, port: int, local_world_si
     cores = len(os.sched_getaffinity(0))
     wanted = {"OMP_NUM_THREADS": str(max(1, cores // local_world_size)), "PYTHONUNBUFFERED": "1"}
     wanted["GLOO_SOCKET_IFNAME"] = name
+    if launch.numa != "auto":
+        wanted[NUMA_ENV] = launch.numa
     if not interfaces.is_loopback(name):
         wanted["NCCL_SOCKET_IFNAME"] = name
     for key, value in wanted.items():

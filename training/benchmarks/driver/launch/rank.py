@@ -2,12 +2,14 @@
 
     python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
 
-It sends the rank's output to D/rank<global rank>.out.log and makes crashes and hangs traceable there.
+It sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and binds the rank
+to a NUMA node (numa_binding).
 """
 
 import argparse
 import ctypes
 import faulthandler
+import itertools
 import json
 import os
 import runpy
@@ -16,7 +18,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from training.benchmarks.driver.launch import rank_watch
+from training.benchmarks.driver.launch import numa_binding, rank_watch
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.whole_file import write_whole
 
@@ -40,6 +42,7 @@ def main() -> None:
     _end_with_launcher()
     os.environ[LOG_FOLDER_ENV] = str(options.log_dir)
     _redirect(options.log_dir / log_name(int(os.environ["RANK"])))
+    _bind(options.arguments)
     pulse.begin(int(os.environ["RANK"]))
     _run(options.module, options.arguments)
 
@@ -47,6 +50,14 @@ def main() -> None:
 def _end_with_launcher() -> None:
     """Make the kernel kill this rank when its launcher dies, even by SIGKILL: a rank must not outlive the round."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _bind(arguments: list[str]) -> None:
+    """Bind this rank, and all that it starts, to its NUMA node, and say so in its log."""
+    given = dict(itertools.pairwise(arguments))
+    told = numa_binding.bind(os.environ, given.get("--vendor"))
+    if told is not None:
+        print(f"launch: rank {os.environ['RANK']} is {told}", flush=True)
 
 
 def _redirect(path: Path) -> None:
