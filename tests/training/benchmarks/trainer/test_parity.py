@@ -81,6 +81,7 @@ FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
     "from_shards_of_fsdp": ("fsdp", TP),
 }
 WORKLOAD_SECONDS = 500.0  # some 50 trainings one after the other
+pytestmark = pytest.mark.timeout(WORKLOAD_SECONDS + 60)
 OVERFLOWING_SCALE = 2.0**24
 OVERFLOWING: dict[str, dict[str, Any]] = {"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP}
 

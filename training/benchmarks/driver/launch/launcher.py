@@ -20,7 +20,6 @@ import resource
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from training.benchmarks.driver.launch.failures import LaunchError, StartError
 from training.benchmarks.driver.launch.fused import Detection
 from training.benchmarks.driver.launch.numa_binding import CHOICES, NUMA_ENV
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
+from training.benchmarks.driver.launch.scratch import scratch_folder
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
 from training.benchmarks.driver.launch.workload_lock import workload_lock
 from training.benchmarks.driver.protocol.catalog import LAUNCHERS
@@ -209,13 +209,13 @@ def _run_ranks(launch: Launch) -> None:
     agent = _agent(launch.launcher)
     launch.torch = agent.TORCH_VERSION
     with (
-        tempfile.TemporaryDirectory(prefix="clusterdyno-") as scratch,
-        RankWatch(Path(scratch), launch.log_dir) as watch,
+        scratch_folder() as scratch,
+        RankWatch(scratch, launch.log_dir) as watch,
     ):
-        launch.scratch = Path(scratch)
+        launch.scratch = scratch
         command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
         try:
-            arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", scratch], command)
+            arguments = agent.parse_options([*launch.torchrun_options, "--log_dir", str(scratch)], command)
             address, port = agent.master(arguments)
             _prepare_environment(launch, address, port, agent.local_world_size(arguments))
             os.environ[SOCKET_ENV] = str(watch.path)

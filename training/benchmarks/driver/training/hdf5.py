@@ -5,6 +5,7 @@ Needs no torch.
 
 import contextlib
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.micro_batches import Indices, Numbers
+from training.benchmarks.driver.training.shared_shards import SharedShards
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 Array = NDArray[Any]
@@ -128,7 +130,8 @@ def check_values(path: Path, key: str, array: Array, limit: int, setting: str = 
 class Shards(ABC):
     """Samples in several files. An epoch visits the files in random order, and the samples of each in random order.
 
-    The first file is read at once, so that mistakes in the values, which usually affect all files, are found early.
+    The first file is read at once, so that mistakes in the values, which usually affect all files, are found early. The
+    ranks of a node, and their workers, share what one of them has decoded (shared_shards).
     """
 
     def __init__(self, paths: Sequence[Path], lengths: Sequence[int]) -> None:
@@ -138,7 +141,9 @@ class Shards(ABC):
         self._shard(0)
 
     def _load(self, number: int) -> dict[str, Array]:
-        return self.load(self._paths[number])
+        shared = SharedShards.of(os.environ)
+        path = self._paths[number]
+        return self.load(path) if shared is None else shared.get(path, self.load)
 
     @abstractmethod
     def load(self, path: Path) -> dict[str, Array]:
