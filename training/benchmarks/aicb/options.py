@@ -131,6 +131,8 @@ SECTIONS: tuple[Section, ...] = (
         Option("moe_expert_bias", truth, "biases that balance the experts (DeepSeek-V3)"),
         Option("routing", str, "tokens by expert: balanced, zipf:EXPONENT or file:PATH"),
         Option("multi_latent_attention", truth, "attention of DeepSeek-V3"),
+        Option("reshard_after_forward", truth, "FSDP2: parameters are gathered again in the backward pass"),
+        Option("replicate", whole, "FSDP2: copies of each shard (hybrid sharding)"),
     )),
     ("mixture of experts and DeepSeek", (
         Option("moe_enable", truth, "mixture of experts"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
-FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek")
+FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek", "FSDP2")
 ZERO_STAGES = (1, 2, 3)
 ELEMENT_BYTES = 2
 """Bytes of a parameter, an activation or a 16-bit gradient."""
@@ -119,6 +119,8 @@ class WorkloadArgs:
     moe_expert_bias: bool = False
     routing: str = "balanced"
     multi_latent_attention: bool = False
+    reshard_after_forward: bool = True
+    replicate: int = 1
 
     @property
     def expert_size(self) -> int:
@@ -205,6 +207,6 @@ FRAMEWORK_ONLY = frozenset({
     "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
     "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
-    "routing", "multi_latent_attention",
+    "routing", "multi_latent_attention", "reshard_after_forward", "replicate",
 })  # fmt: skip
 """Parameters that AICB does not have."""

@@ -8,6 +8,7 @@ import pytest
 from training.benchmarks.aicb import CommType, ParameterError, Workload, WorkloadArgs, generate, options
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.dialects.framework import presets
+from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.trace import record
@@ -15,6 +16,7 @@ from training.benchmarks.aicb.trace.job import TraceJob
 
 TRACES = Path(__file__).parents[3] / "data" / "aicb" / "traces"
 RECORDED = sorted(path.name for path in TRACES.glob("megatron*.jsonl.xz"))
+BOTH = sorted({*RECORDED, *(path.name for path in TRACES.glob("fsdp2*.jsonl.xz"))})
 RENAMED = {
     "recompute": "activation_recompute",
     "qk_head_dim": "qk_nope_dim",
@@ -32,6 +34,7 @@ MOE: dict[str, Any] = {
     "moe_enable": True, "num_experts": 8, "moe_router_topk": 2, "expert_model_parallel_size": 2,
     "enable_sequence_parallel": True,
 }  # fmt: skip
+FSDP2: dict[str, Any] = {"frame": "FSDP2", "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1}
 LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
 
@@ -42,11 +45,13 @@ def arguments(job: TraceJob) -> WorkloadArgs:
     values["global_batch"] = job.num_microbatches * job.micro_batch * replicas
     values |= {"num_layers": job.num_layers, "num_attention_heads": job.num_attention_heads}
     values |= {"moe_enable": job.num_experts > 0, "num_experts": max(1, job.num_experts)}
+    if job.frame == "FSDP2":
+        del values["num_experts"]
     values |= {"q_lora_rank": job.q_lora_rank or 0, "ffn_hidden_size": job.ffn_size}
     return WorkloadArgs(**values)
 
 
-@pytest.fixture(scope="module", params=RECORDED)
+@pytest.fixture(scope="module", params=BOTH)
 def traces(request: pytest.FixtureRequest) -> list[record.Trace]:
     return list(record.load(TRACES / request.param))
 
@@ -54,7 +59,8 @@ def traces(request: pytest.FixtureRequest) -> list[record.Trace]:
 def test_every_recorded_call_is_the_rules_in_order(traces: list[record.Trace]) -> None:
     assert len(traces) >= 40
     for trace in traces:
-        rank = MegatronRank(arguments(trace.job), trace.job.rank)
+        kind = Fsdp2Rank if trace.job.frame == "FSDP2" else MegatronRank
+        rank = kind(arguments(trace.job), trace.job.rank)
         ruled = [rank.setup(), *(rank.iteration(first=number == 0) for number in range(len(trace.iterations) - 1))]
         for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
             assert [(call.phase, call.identity) for call in calls] == [(op.phase, op.identity) for op in ops], (
@@ -64,7 +70,7 @@ def test_every_recorded_call_is_the_rules_in_order(traces: list[record.Trace]) -
 
 
 def test_recorded_groups_are_the_placements(traces: list[record.Trace]) -> None:
-    for trace in traces:
+    for trace in (trace for trace in traces if trace.job.frame == "Megatron"):
         place = RankPlacement(arguments(trace.job), trace.job.rank)
         ranks = {
             "world": place.world, "tp": place.tensor, "dp": place.data, "dp_cp": place.data, "pp": place.pipeline,
@@ -138,6 +144,11 @@ def test_pp_rank_chooses_the_stage() -> None:
         (LATENT | {"kv_lora_rank": 63}, "kv_lora_rank + qk_rope_dim 127 must be a multiple"),
         (LATENT | {"v_head_dim": 0}, "v_head_dim is 0; it must be at least 1"),
         (LATENT, None),
+        (FSDP2, None),
+        (FSDP2 | {"replicate": 3}, "replicate 3 must divide world_size 16"),
+        (FSDP2 | {"replicate": 16}, "leave two ranks or more to shard over"),
+        (FSDP2 | MOE, "moe_enable is True, but frame FSDP2 has data-parallel ranks alone; nearest: False"),
+        (FSDP2 | {"hidden_size": 257}, "hidden_size 257 must be a multiple of num_attention_heads 8"),
         ({"dtype": "float16"}, "dtype is 'float16'; only bfloat16 has been traced"),
     ],
 )  # fmt: skip
@@ -200,3 +211,25 @@ def test_a_rank_sends_every_token_to_topk_experts() -> None:
     tokens = args.seq_length // 2 * 3 * args.hidden_size * 2
     assert sent[0].msg_size == tokens
     assert sent[0].in_splits is not None and sum(sent[0].in_splits) == tokens
+
+
+def test_fsdp2_gathers_a_layer_early_and_reduces_after_the_last_micro_batch() -> None:
+    args = WorkloadArgs(**BASE | FSDP2 | {"num_layers": 2, "global_batch": 32, "replicate": 2, "vocab_size": 1001})
+    rows = [row for row in generate(args, dialect="framework").epoch(1) if row.is_communication]
+    said = [(row.phase, row.comm_type.name.partition("_")[2][:4], row.module, row.micro_batch) for row in rows]
+    forward = [("forward", "gath", name, 0) for name in (None, "layers.0", "layers.1")]
+    backward = [("backward", "gath", name, 0) for name in (None, "layers.1", "layers.0")]
+    assert said[:6] == forward + backward
+    assert [each[1:3] for each in said[9:]] == [
+        ("gath", None), ("gath", "layers.1"), ("gath", "layers.0"), ("scat", "layers.1"), ("redu", "layers.1"),
+        ("scat", "layers.0"), ("redu", "layers.0"), ("scat", None), ("redu", None),
+    ]  # fmt: skip
+    root = 1008 * 256 + 256  # 1001 words over 8 shards: 126 each
+    assert rows[0].msg_size == 2 * root
+    assert [row.msg_size for row in rows[-2:]] == [4 * root, 4 * root // 8]
+    assert str(rows[-1].ranks) == "0:8:2"
+
+
+def test_aicb_has_no_fsdp2() -> None:
+    with pytest.raises(ParameterError, match="frame FSDP2 is none of AICB's; --dialect framework has it"):
+        generate(WorkloadArgs(**BASE | FSDP2), dialect="aicb")

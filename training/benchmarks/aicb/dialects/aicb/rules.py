@@ -56,6 +56,8 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
 
 
 def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
+    if args.frame == "FSDP2":
+        return [RuleViolation("frame FSDP2 is none of AICB's; --dialect framework has it", forceable=False)]
     found = [] if rules.blocked(args) else list(sizes.check(args))
     found += [*_silent(args, given), *_computation(args, target)]
     if args.frame == "DeepSpeed":

@@ -2,6 +2,7 @@
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import Call
+from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
@@ -14,10 +15,10 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
 
     Only with overlapping communication does the first iteration differ from the others.
     """
-    made = MegatronRank(args, rank)
+    made = Fsdp2Rank(args, rank) if args.frame == "FSDP2" else MegatronRank(args, rank)
     parts = [_epoch(made.setup()), _epoch(made.iteration(first=True))]
     if args.epoch_num > 1:
-        differs = args.overlap_grad_reduce or args.overlap_param_gather
+        differs = args.frame == "Megatron" and (args.overlap_grad_reduce or args.overlap_param_gather)
         again = _epoch(made.iteration(first=False)) if differs else parts[1]
         parts.append(again.times(args.epoch_num - 1))
     return Block(parts)

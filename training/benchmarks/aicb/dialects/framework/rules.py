@@ -14,7 +14,12 @@ CHOICES = {
     "activation_recompute": ("none", "selective", "full"),
     "moe_token_dispatcher": ("allgather", "alltoall"),
 }
-FRAMES_KNOWN = ("Megatron",)
+NOT_SHARDED = {
+    "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
+    "expert_model_parallel_size": 1, "moe_enable": False, "multi_latent_attention": False,
+    "enable_sequence_parallel": False,
+}  # fmt: skip
+FRAMES_KNOWN = ("Megatron", "FSDP2")
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
 _ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
          "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
@@ -25,6 +30,11 @@ _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion
             "n_shared_expert"}  # fmt: skip
 
 _LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
+_MEGATRON = {
+    "virtual_pipeline", "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
+    "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
+    "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
+}  # fmt: skip
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 
@@ -32,6 +42,9 @@ _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers",
 def without_effect(args: WorkloadArgs) -> set[str]:
     """Parameters that change no row. Kernels send what the plain ones send; selective recomputation sends nothing."""
     idle = _COLLECTIVE | _ZERO | _KERNELS
+    if args.frame == "FSDP2":
+        return idle | _MEGATRON | _EXPERTS | _LATENT
+    idle |= {"reshard_after_forward", "replicate"}
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
     if not args.overlap_grad_reduce:
@@ -47,7 +60,9 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
     if rules.blocked(args):
         return []
     texts = list(_known(args, target))
-    if not texts:
+    if not texts and args.frame == "FSDP2":
+        texts += [*_choices(args), *_sharded(args)]
+    elif not texts:
         texts += [*_choices(args), *_parallel(args), *_stages(args)]
         texts += latent(args) if args.multi_latent_attention else widths(args)
         texts += experts(args) if args.moe_enable else []
@@ -97,6 +112,20 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
         yield (
             f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"
         )
+
+
+def _sharded(args: WorkloadArgs) -> Iterator[str]:
+    """Broken rules of FSDP2, which knows data-parallel ranks alone."""
+    for name, one in NOT_SHARDED.items():
+        if getattr(args, name) != one:
+            yield f"{name} is {getattr(args, name)}, but frame FSDP2 has data-parallel ranks alone; nearest: {one}"
+    if args.replicate < 1 or args.world_size % args.replicate or args.world_size == args.replicate > 1:
+        yield (
+            f"replicate {args.replicate} must divide world_size {args.world_size} and leave two ranks or more to shard "
+            f"over; nearest: {rules.divisor_near(args.world_size, max(1, args.replicate))}"
+        )
+    if args.hidden_size % args.framework_heads:
+        yield f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {args.framework_heads}"
 
 
 def _stages(args: WorkloadArgs) -> Iterator[str]:
