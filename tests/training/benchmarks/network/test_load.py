@@ -16,6 +16,9 @@ from training.benchmarks.network.pytorch.overlap import overlap
 from training.benchmarks.network.schedule import HostRanks
 
 RANKS = 4
+RESIDENT = "tests.training.benchmarks.network.resident_workload"
+# 200,000 iterations, as an idle machine makes them in 45 s, would be 6 MB as a list of numbers.
+MOST_GROWTH_BYTES = 3 << 20
 
 
 def test_the_overlap_is_the_hidden_share_of_the_shorter_time() -> None:
@@ -107,3 +110,17 @@ def test_the_ratio_of_the_original_method_stands_beside_ours(measured: Path) -> 
     summary = values(measured / "all_gather_object_vs_all_reduce", Event.FINISHED)[0]
     assert float(str(summary["object_over_tensor_original"])) > 0 and float(str(summary["object_over_tensor"])) > 0
     assert "without barrier and reading, as the original times it" in str(summary["answer"])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_the_resident_memory_of_a_soak_does_not_grow_with_its_duration(tmp_path: Path) -> None:
+    """Of each rank after a quarter and at the end of 60 s: an iteration that is kept would cost 8 bytes or more."""
+    options = [*plain_processes(), "--nproc_per_node", "2"]
+    chosen = settings(tool="soak", duration="60s", sizes="8", iterations=50, warmup_iterations=1)
+    code, output = run(tmp_path, options, [RESIDENT, str(tmp_path), *chosen], deadline_s=240)
+    assert code == 0, output
+    for rank in range(2):
+        resident = json.loads((tmp_path / f"resident{rank}.json").read_text())["bytes"]
+        early, late = resident[len(resident) // 4], resident[-1]
+        assert late - early < MOST_GROWTH_BYTES, f"rank {rank}: {early} bytes after a quarter, {late} at the end"
