@@ -10,7 +10,8 @@ from chakra.schema.protobuf import et_def_pb2 as schema
 from google.protobuf.message import Message
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
-from training.benchmarks.aicb import CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
+from training.benchmarks.aicb import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
+from training.benchmarks.aicb.ops import EPOCH_END
 
 GIB = 1 << 30
 Value = int | str | bool
@@ -162,6 +163,19 @@ def test_a_csv_without_parameters_takes_the_sizes_of_its_rows(tmp_path: Path) ->
     text = write(tmp_path / "w", [row("ALLREDUCE 1073741824")], tp=4)
     same = ask("-w", str(text), "-g", "8", *CLUSTER, "--json").summary
     assert answer.summary["exposed_us"] == same["exposed_us"]
+
+
+def test_the_second_form_of_a_csv_counts_with_its_repetitions(tmp_path: Path) -> None:
+    gather = LogItem(
+        CommType.all_to_all_single, CommGroup.tp_ep_group, 4, GIB, "forward", dtype="bfloat16", phase="forward"
+    )
+    norm = LogItem(CommType.all_reduce, CommGroup.mp_group, 8, GIB, "step", phase="step", dtype="float32")
+    path = tmp_path / "full.csv"
+    Workload([EPOCH_END, Block([gather], 3, (1, 0)), norm, EPOCH_END]).save(path)
+    answer = ask("-w", str(path), "-g", "8", *CLUSTER, "--json")
+    rows = [row("ALLTOALL_EP_TP 1073741824")] * 3 + [row("NONE 0", "NONE 0", "ALLREDUCE_ALL 1073741824")]
+    same = ask("-w", str(write(tmp_path / "w", rows)), "-g", "8", *CLUSTER, "--json").summary
+    assert answer.summary["exposed_us"] == same["exposed_us"] and sum(same["exposed_us"].values()) > 0
 
 
 def test_a_csv_without_an_iteration_is_refused(tmp_path: Path) -> None:

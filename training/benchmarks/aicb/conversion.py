@@ -67,13 +67,13 @@ def rows_of(ops: Sequence[TracedOp], ends: Sequence[int] | None = None) -> Block
         ends = (next((at for at, op in enumerate(ops) if op.phase != "init"), len(ops)), len(ops))
     if list(ends) != sorted(ends) or (ends and not 0 <= ends[0] <= ends[-1] <= len(ops)):
         raise ValueError(f"ends {list(ends)} are not ascending numbers of at most {len(ops)} ops")
-    columns = [list(map(attrgetter(name), ops)) for name in _OP_KIND]
+    stated = map(attrgetter(*_OP_KIND), ops)
     templates, layers = _layers(map(attrgetter("module"), ops))
     batches = list(map(attrgetter("micro_batch"), ops))
     overlaps = [None if wait is None else wait - issue for issue, wait in map(attrgetter("issue", "wait"), ops)]
     names: defaultdict[Hashable, int] = defaultdict(count().__next__)
     kinds = list(
-        map(names.__getitem__, zip(*columns, templates, overlaps, [batch is None for batch in batches], strict=True))
+        map(names.__getitem__, zip(stated, templates, overlaps, [batch is None for batch in batches], strict=True))
     )
     rows: list[TracedOp | LogItem] = list(ops)
     for number, end in reversed(list(enumerate(ends))):

@@ -68,10 +68,10 @@ def fold(
     while 2 * width <= len(level) and left > 0:
         left -= len(level)
         sweep = _Sweep(level, width, names)
-        folded = sweep.run(2 * sweep.shortest() - 1) if sweep.repeats else None
+        folded = sweep.run(2 * sweep.shortest()) if sweep.repeats else None
         if folded is None and sweep.missed:
             left -= len(level)
-            folded = sweep.run(2 * sweep.missed - 1)
+            folded = sweep.run(2 * sweep.missed)
         if folded is not None:
             level, width = folded, 1
         elif sweep.repeats:
