@@ -13,6 +13,7 @@ import typer
 from run_benchmarks.commands import cleaning, import_flagperf, listing, starting, stopping, verification
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.check_view import show_reports
+from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     CaseOption,
@@ -194,6 +195,8 @@ def plan(
         return
     for each in shown["cases"]:
         print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
+        if rows := layout_rows(each):
+            print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
 
 
 @app.command()

@@ -84,9 +84,14 @@ class LayoutChoice:
     @property
     def words(self) -> str:
         """The choice in words."""
-        chosen = self.chosen
         compiled = "not compiled" if self.compile_backend is None else f"compiled by {self.compile_backend}"
-        return f"{chosen.micro_batches} x {chosen.micro_batch} samples, recomputation {chosen.recompute}, {compiled}"
+        return f"{self.layout_words}, {compiled}"
+
+    @property
+    def layout_words(self) -> str:
+        """The choice in words, without the compilation."""
+        chosen = self.chosen
+        return f"{chosen.micro_batches} x {chosen.micro_batch} samples, recomputation {chosen.recompute}"
 
 
 def choose_layout(
