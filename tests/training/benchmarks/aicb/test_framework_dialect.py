@@ -7,7 +7,7 @@ import pytest
 
 from training.benchmarks.aicb import CommType, ParameterError, Workload, WorkloadArgs, generate, options
 from training.benchmarks.aicb.cli import main
-from training.benchmarks.aicb.dialects.framework import presets
+from training.benchmarks.aicb.dialects.framework import presets, schedule
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
@@ -103,6 +103,27 @@ def test_a_long_job_costs_what_its_distinct_calls_cost() -> None:
     assert len(made) > 30_000_000
     assert made.rows.count_where(lambda row: row.comm_type is CommType.isend) == 2_000_000 * 2
     assert made.iterations == 10
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_long_interleaved_job_repeats_what_it_would_say_in_full(
+    overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = BASE | {"pipeline_model_parallel": 4, "num_layers": 8, "virtual_pipeline": 2, "overlap_p2p": overlap}
+    values |= {"overlap_grad_reduce": overlap, "epoch_num": 2, "global_batch": 2 * 28}
+    ends = schedule.ENDS
+    for stage in range(4):
+        monkeypatch.setattr(schedule, "ENDS", ends)
+        short = generate(WorkloadArgs(**values), dialect="framework", pp_stage=stage)
+        monkeypatch.setattr(schedule, "ENDS", 10**9)
+        assert list(generate(WorkloadArgs(**values), dialect="framework", pp_stage=stage)) == list(short)
+    monkeypatch.setattr(schedule, "ENDS", ends)
+    assert len(generate(WorkloadArgs(**values | {"global_batch": 2_000_000}), dialect="framework")) > 10_000_000
+
+
+def test_an_enormous_cluster_takes_no_time() -> None:
+    args = WorkloadArgs(**BASE | {"world_size": 10**12, "global_batch": 10**12})
+    assert len(generate(args, dialect="framework", pp_stage=1)) < 100
 
 
 def test_pp_rank_chooses_the_stage() -> None:

@@ -25,8 +25,8 @@ class Fsdp2Rank:
         self.args = args
         self.count = args.world_size // args.replicate
         first = rank // self.count * self.count
-        self.shard = Ranks.of(range(first, first + self.count))
-        self.copies = Ranks.of(range(rank % self.count, args.world_size, self.count))
+        self.shard = Ranks(first, 1, self.count)
+        self.copies = Ranks(rank % self.count, self.count if args.replicate > 1 else 1, args.replicate)
         self.gradient = FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16
         self.layer = self._padded(_layer(args))
         self.root = self._padded(_root(args))

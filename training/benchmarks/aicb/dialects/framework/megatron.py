@@ -70,11 +70,11 @@ class MegatronRank:
         micro-batch, all stages at the same time.
         """
         schedule = self.schedule
-        done = self.chunks[chunk].backward_calls.shifted((0, schedule.table[number][0]))
+        done = self.chunks[chunk].backward_calls.shifted((0, schedule.entry(number)[0]))
         late = number - self.place.stage
         if not self.args.overlap_grad_reduce or late < 0:
             return done
-        if schedule.table[late][0] != self.args.num_microbatches - 1:
+        if schedule.entry(late)[0] != self.args.num_microbatches - 1:
             return done
         return Block([done, *self._reductions(schedule.chunk(late, forward=False), "backward")])
 
@@ -118,8 +118,8 @@ class MegatronRank:
         schedule = self.schedule
         started = {
             schedule.chunk(number, forward=False)
-            for number in range(schedule.total - self.place.stage)
-            if schedule.table[number][0] == self.args.num_microbatches - 1
+            for number in range(max(0, schedule.total - schedule.period), schedule.total - self.place.stage)
+            if schedule.entry(number)[0] == self.args.num_microbatches - 1
         }
         late = [chunk for chunk in range(len(self.chunks)) if chunk not in started]
         return [call for chunk in late for call in self._reductions(chunk, "backward")]

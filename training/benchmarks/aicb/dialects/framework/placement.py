@@ -43,27 +43,27 @@ class RankPlacement:
 
     @cached_property
     def world(self) -> Ranks:
-        return Ranks.of(range(self.world_size))
+        return _steps(0, self.world_size)
 
     @cached_property
     def tensor(self) -> Ranks:
         start = self.rank - self.rank % self.tp
-        return Ranks.of(range(start, start + self.tp))
+        return _steps(start, self.tp)
 
     @cached_property
     def data(self) -> Ranks:
         start = self.stage * self.stage_size + self.rank % self.tp
-        return Ranks.of(range(start, start + self.stage_size, self.tp))
+        return _steps(start, self.dp, self.tp)
 
     @cached_property
     def stage_ranks(self) -> Ranks:
         """tp x dp: all ranks of the stage."""
         start = self.stage * self.stage_size
-        return Ranks.of(range(start, start + self.stage_size))
+        return _steps(start, self.stage_size)
 
     @cached_property
     def pipeline(self) -> Ranks:
-        return Ranks.of(range(self.offset, self.world_size, self.stage_size))
+        return _steps(self.offset, self.pp, self.stage_size)
 
     @cached_property
     def model(self) -> Ranks:
@@ -80,24 +80,24 @@ class RankPlacement:
         """Ranks with different experts and the same slice of them."""
         block = self._expert_block()
         start = block + self.offset % self.etp
-        return Ranks.of(range(start, start + self.etp * self.ep, self.etp))
+        return _steps(start, self.ep, self.etp)
 
     @cached_property
     def expert_tensor(self) -> Ranks:
         start = self.rank - self.offset % self.etp
-        return Ranks.of(range(start, start + self.etp))
+        return _steps(start, self.etp)
 
     @cached_property
     def tensor_expert(self) -> Ranks:
         """etp x ep: the ranks that hold one copy of a stage's experts."""
         block = self._expert_block()
-        return Ranks.of(range(block, block + self.etp * self.ep))
+        return _steps(block, self.etp * self.ep)
 
     @cached_property
     def expert_data(self) -> Ranks:
         size = self.etp * self.ep
         start = self.stage * self.stage_size + self.offset % size
-        return Ranks.of(range(start, (self.stage + 1) * self.stage_size, size))
+        return _steps(start, self.edp, size)
 
     @cached_property
     def expert_model(self) -> Ranks:
@@ -110,3 +110,8 @@ class RankPlacement:
     def _through_stages(self, ranks: Ranks) -> Ranks:
         offsets: Sequence[int] = [rank % self.stage_size for rank in ranks]
         return Ranks.of([stage * self.stage_size + offset for stage in range(self.pp) for offset in offsets])
+
+
+def _steps(start: int, count: int, stride: int = 1) -> Ranks:
+    """`count` ranks from `start` on, without listing them."""
+    return Ranks(start, stride if count > 1 else 1, count)

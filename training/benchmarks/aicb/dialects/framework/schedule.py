@@ -1,6 +1,6 @@
 """Orders the passes of an iteration: without a pipeline, 1F1B, and interleaved 1F1B over virtual stages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import Call
@@ -18,6 +18,8 @@ Pass = Callable[[int, int], Block[Call]]
 """The calls of a pass of (micro-batch, chunk)."""
 
 NEXT_MICRO_BATCH = (0, 1)
+ENDS = 2
+"""Groups of micro-batches at each end of the interleaved schedule that may differ from those between."""
 
 
 def without_pipeline(count: int, forward: Pass, backward: Pass) -> Block[Call]:
@@ -70,13 +72,19 @@ class Interleaved:
         self.total = self.count * self.chunks
         self.overlap = args.overlap_p2p
         self.exchange = StageExchange(args, place, unbatched=args.overlap_p2p)
-        self.table = _table(self.count, self.chunks, place.pp)
+        self.period = place.pp * self.chunks
         ahead = 2 * (place.pp - place.stage - 1) + (self.chunks - 1) * place.pp
         self.warmup = min(ahead, self.total)
 
+    def entry(self, number: int) -> tuple[int, int]:
+        """(micro-batch, chunk) of a virtual micro-batch: groups of pp micro-batches go through every chunk."""
+        group, rest = divmod(number, self.period)
+        chunk, within = divmod(rest, self.place.pp)
+        return group * self.place.pp + within, chunk
+
     def chunk(self, number: int, *, forward: bool) -> int:
         """The chunk of a virtual micro-batch; backwards the chunks come in reverse."""
-        chunk = self.table[number % self.total][1]
+        chunk = self.entry(number % self.total)[1]
         return chunk if forward else self.chunks - 1 - chunk
 
     def receives(self, number: int, *, forward: bool) -> bool:
@@ -94,13 +102,28 @@ class Interleaved:
         for number in range(self.warmup):
             parts += self._warm(number, forward)
         steady = self.total - self.warmup
-        for number in range(steady):
-            parts += self._steady(number, steady, forward, backward)
+        for start, repeat in self._periods(steady):
+            turns = [
+                self._steady(start + turn, steady, forward, backward) for turn in range(self.period if repeat else 1)
+            ]
+            parts.append(Block([part for turn in turns for part in turn], max(1, repeat), (0, self.place.pp)))
         return Block([*parts, *self._cool(steady, backward)])
+
+    def _periods(self, steady: int) -> Iterator[tuple[int, int]]:
+        """(first, times) of the steady turns: single ones with times 0 at both ends, whole periods in between.
+
+        A group of micro-batches is as the one before it but for the first two and the last two.
+        """
+        whole = max(0, steady // self.period - 2 * ENDS)
+        first = ENDS * self.period if whole else steady
+        yield from ((number, 0) for number in range(first))
+        if whole:
+            yield first, whole
+            yield from ((number, 0) for number in range(first + whole * self.period, steady))
 
     def _forward(self, number: int, forward: Pass) -> tuple[Block[Call], bool]:
         """The pass, and whether its output goes to the next stage."""
-        micro_batch, chunk = self.table[number]
+        micro_batch, chunk = self.entry(number)
         return forward(micro_batch, chunk), not (self.place.last and chunk == self.chunks - 1)
 
     def _backward(self, number: int, backward: Pass) -> tuple[Block[Call], bool]:
@@ -138,13 +161,3 @@ class Interleaved:
             home = [way for way, whether in ((SEND_PREV, returns), (RECV_NEXT, awaits)) if whether]
             parts += [back, self.exchange(*home)]
         return parts
-
-
-def _table(count: int, chunks: int, group: int) -> list[tuple[int, int]]:
-    """(micro-batch, chunk) of each virtual micro-batch: groups of `group` micro-batches go through every chunk."""
-    return [
-        (number, chunk)
-        for begin in range(0, count, group)
-        for chunk in range(chunks)
-        for number in range(begin, min(begin + group, count))
-    ]
