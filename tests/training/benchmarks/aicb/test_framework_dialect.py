@@ -24,7 +24,7 @@ RENAMED = {
 }
 WHOLE = ("norm.weight", "norm.bias", "router.weight", "proj.bias", "fc2.bias", "position_embeddings.weight")
 """Ends of the names of parameters that every tensor rank holds in full."""
-NOT_PARAMETERS = ("rank", "iterations", "num_microbatches", "clip_grad", "reshard_after_forward", "overlap_comm")
+NOT_PARAMETERS = ("rank", "iterations", "num_microbatches", "clip_grad", "overlap_comm")
 BASE: dict[str, Any] = {
     "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,
     "hidden_size": 256, "num_attention_heads": 8, "seq_length": 128, "global_batch": 16,
