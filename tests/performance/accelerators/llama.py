@@ -8,5 +8,5 @@ PYTHON = sys.executable
 CASES = ["LLAMA_7B", "LLAMA_7B_COMPILED"]
 _CASE = {"model": "llama", "framework": "pytorch", "config": "config_H200x1x1", "repeat": 1, "nnodes": 1, "nproc": 1}
 
-LLAMA_7B = {**_CASE}
+LLAMA_7B = {**_CASE, "overrides": {"compile_backend": None}}
 LLAMA_7B_COMPILED = {**_CASE, "overrides": {"compile_backend": "inductor"}}

@@ -7,7 +7,7 @@ RUNTIME = "process"
 PYTHON = sys.executable
 CASES = ["LLAMA_AUTO", "LLAMA_FSDP", "LLAMA_FSDP_TP2", "LLAMA_TP8_SEQUENCE", "LLAMA_FSDP_COMPILED", "LLAMA_DDP"]
 _SHORT = {"data": "synthetic", "train_samples": 2048, "eval_samples": 16, "max_epochs": None, "max_steps": 100}
-_FIXED = _SHORT | {"layout": "fixed", "activation_checkpointing": False}
+_FIXED = _SHORT | {"layout": "fixed", "activation_checkpointing": False, "compile_backend": None}
 _CASE = {"model": "llama", "framework": "pytorch", "config": "config_H200x1x8", "repeat": 1, "nnodes": 1, "nproc": 8}
 _SMALL = {
     "num_layers": 24,
