@@ -4,11 +4,12 @@ A spelling is no difference: all_gather and all_gather_into_tensor are one type.
 not state (AICB's rows have no dtype, ranks, splits or peer) is not compared.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from training.benchmarks.aicb.blocks import Offset
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.show import readable
 from training.benchmarks.aicb.traced_op import PHASES
@@ -21,6 +22,8 @@ SPELLINGS = {
 }
 OPTIONAL = ("comm_group_size", "dtype", "ranks", "in_splits", "out_splits", "peer")
 Key = tuple[str, str, str]
+Placed = tuple[LogItem, Offset]
+"""A stored row, and what its place adds to the numbers of its layer and micro-batch."""
 NO_ROWS = Total(0, 0)
 
 
@@ -102,15 +105,12 @@ def compare(first: Workload, second: Workload) -> WorkloadDiff:
     pairs = (first, second)
     totals = [_totals(workload) for workload in pairs]
     keys = sorted(set(totals[0]) | set(totals[1]), key=_order)
-    calls = [list(_calls(workload)) for workload in pairs]
-    phases = [{phase: list(rows) for phase, rows in _by_phase(rows).items()} for rows in calls]
-    mismatches = []
-    for phase in sorted(set(phases[0]) | set(phases[1]), key=_phase_order):
-        found = _first_mismatch(phase, phases[0].get(phase, []), phases[1].get(phase, []))
-        if found is not None:
-            mismatches.append(found)
+    phases = sorted({phase for phase, _, _ in keys}, key=_phase_order)
+    found = [_first_mismatch(phase, _calls(first, phase), _calls(second, phase)) for phase in phases]
+    mismatches = [mismatch for mismatch in found if mismatch is not None]
     iterations = (first.iterations, second.iterations)
-    same = iterations[0] == iterations[1] and not mismatches and _first_mismatch("", *calls) is None
+    in_order = not mismatches and _first_mismatch("", _calls(first), _calls(second)) is None
+    same = iterations[0] == iterations[1] and in_order
     both = {key: (totals[0].get(key, NO_ROWS), totals[1].get(key, NO_ROWS)) for key in keys}
     return WorkloadDiff(iterations, both, tuple(mismatches), same)
 
@@ -130,23 +130,30 @@ def _totals(workload: Workload) -> dict[Key, Total]:
     return sums
 
 
-def _calls(workload: Workload) -> Iterator[LogItem]:
-    """The calls, and the ends of the epochs, which stand at their places on both sides."""
-    return (item for item in workload if item.is_communication or item.comm_type is CommType.epoch_end)
+def _calls(workload: Workload, phase: str | None = None) -> Iterator[Placed]:
+    """The calls of a phase; without one all, and the ends of the epochs, which stand at their places on both sides."""
+    wanted: dict[int, bool] = {}
+    for item, offset in workload.rows.placed():
+        take = wanted.get(id(item))
+        if take is None:
+            end = phase is None and item.comm_type is CommType.epoch_end
+            take = end or (item.is_communication and phase in (None, phase_of(item)))
+            wanted[id(item)] = take
+        if take:
+            yield item, offset
 
 
-def _by_phase(rows: Iterable[LogItem]) -> dict[str, list[LogItem]]:
-    found: dict[str, list[LogItem]] = {}
-    for item in rows:
-        if item.is_communication:
-            found.setdefault(phase_of(item), []).append(item)
-    return found
-
-
-def _first_mismatch(phase: str, first: list[LogItem], second: list[LogItem]) -> CallMismatch | None:
+def _first_mismatch(phase: str, first: Iterator[Placed], second: Iterator[Placed]) -> CallMismatch | None:
+    equal: set[tuple[int, int]] = set()
     for number, (a, b) in enumerate(zip_longest(first, second)):
-        if a is not b and (a is None or b is None or any(_differing(a, b))):
-            return CallMismatch(phase, number, a, b)
+        if a is not None and b is not None:
+            pair = (id(a[0]), id(b[0]))
+            if pair in equal:
+                continue
+            if not any(_differing(a[0], b[0])):
+                equal.add(pair)
+                continue
+        return CallMismatch(phase, number, a and a[0].shifted(a[1]), b and b[0].shifted(b[1]))
     return None
 
 
