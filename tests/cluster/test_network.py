@@ -69,6 +69,9 @@ def test_a_bad_host_is_named(
     said = answer.round_record(CASE)["metrics"]["answer"]
     assert "host node3: " in said and words in said, "the ranks say so, too, by the host's own name"
     _is_drained(answer, [victim.address])
+    (finding,) = answer.round_record(CASE)["findings"]
+    seen = [each for each in finding["observations"] if each.startswith("tcp: ") and " retransmits, at most " in each]
+    assert "loss" not in fault or len(seen) == 1, "its monitor counted what its peers' did not"
     bad = [cell for cell in view.matrix[2] if cell is not None]
     assert len(bad) == 3 and all(cell.named for cell in bad)
 

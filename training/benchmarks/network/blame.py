@@ -178,7 +178,8 @@ def finding_of(
     device = subject.device
     if subject.part == "device":
         device = devices.get((subject.ranks[0], int(device.removeprefix(RAIL))), "") or device
-    order = ("constant", "intermittent", "stalls")
+    # Lost packets make some operations slow and others stall: that they stall says more.
+    order = ("constant", "stalls", "intermittent")
     kind = min((each.kind for each in symptoms), key=order.index)
     shares = [each.share for each in symptoms if each.share is not None]
     return NetworkFinding(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from training.benchmarks.network.events import Culprit
 from training.benchmarks.network.figures import Figure, Symptom, culprits, usual_gap
@@ -44,15 +43,16 @@ def intermittent(
         math.log(SLOW_FACTOR), _SPREADS * usual_gap(readings, "high", "low", every_nth(kept)) / _QUARTILES_PER_STD
     )
     pairs = None if found.pairs is None else [found.pairs[place] for place in kept]
-    known = _Stalling.of(stalling)
+    # The slow operations of a part that stalls have one cause with its stalls, and are no other symptom.
+    known = {(each.host, each.place) for each in stalling}
     best: dict[tuple[int, int], tuple[Culprit, list[list[int]], float]] = {}
     for cut in _CUTS:
         excess = max(deviation, _usual_excess(readings, cut, compared.expected, kept, found.bound))
         limits = [compared.expected[place] + excess for place in kept]
-        events = _slow_events(found, cut, limits, kept, known)
+        events = _slow_events(readings, cut, limits, kept)
         for each in culprits(pairs, len(kept), events, ALPHA / (2 * len(_CUTS)), rare=False):
             key = each.host, each.places[0] if each.host < 0 else -1
-            if cut == "top" and each.host < 0 and kept[each.places[0]] in known.places:
+            if cut == "top" and (each.host, kept[each.places[0]] if each.host < 0 else -1) in known:
                 continue
             if key not in best or each.p_value < best[key][0].p_value:
                 best[key] = each, events, excess
@@ -72,22 +72,6 @@ def _usual_excess(readings: Readings, cut: str, expected: Sequence[float], kept:
     return usual + max(bound, _TAIL_SPREADS * (usual - least) / _STDS_BELOW)
 
 
-class _Stalling(NamedTuple):
-    """Hosts, and places of groups, that are named for stalls: the slowest operations of these are no other symptom."""
-
-    hosts: frozenset[int]
-    places: frozenset[int]
-
-    def explains(self, figure: Figure, place: int) -> bool:
-        """Whether the stalls of a group are those of a host that is named, or of a group that is no pair."""
-        return place in self.places if figure.pairs is None else not self.hosts.isdisjoint(figure.pairs[place])
-
-    @staticmethod
-    def of(symptoms: Sequence[Symptom]) -> _Stalling:
-        hosts = frozenset(each.host for each in symptoms if each.host >= 0)
-        return _Stalling(hosts, frozenset(each.place for each in symptoms if each.host < 0))
-
-
 def _unexplained(found: Figure, outliers: Sequence[Outlier]) -> Sequence[int]:
     """The places of the groups without an outlier."""
     every = range(len(found.readings))
@@ -100,19 +84,13 @@ def _unexplained(found: Figure, outliers: Sequence[Outlier]) -> Sequence[int]:
     return [place for place, pair in enumerate(found.pairs) if place not in known and hosts.isdisjoint(pair)]
 
 
-def _slow_events(
-    figure: Figure, cut: str, limits: Sequence[float], kept: Sequence[int], known: _Stalling
-) -> list[list[int]]:
-    """By repeat, which of the kept groups are slow at the cut, as indices; stalls of a known one do not count."""
+def _slow_events(readings: Readings, cut: str, limits: Sequence[float], kept: Sequence[int]) -> list[list[int]]:
+    """By repeat, which of the kept groups are slow at the cut, as indices."""
     found = []
-    readings = figure.readings
     whole = len(kept) == len(readings)
-    for column, stalled in zip(readings.columns[cut], readings.stalled, strict=True):
+    for column in readings.columns[cut]:
         times = column if whole else [column[place] for place in kept]
-        slow = [index for index, (time, limit) in enumerate(zip(times, limits, strict=True)) if time > limit]
-        if cut == "top":
-            slow = [index for index in slow if kept[index] not in stalled or not known.explains(figure, kept[index])]
-        found.append(slow)
+        found.append([index for index, (time, limit) in enumerate(zip(times, limits, strict=True)) if time > limit])
     return found
 
 

@@ -131,7 +131,7 @@ def _subjects(symptoms: Sequence[Symptom], pairs: Sequence[_Pair]) -> dict[tuple
 
 
 def _finding(node: int, device: str, symptoms: Sequence[Symptom], names: Mapping[int, str]) -> NetworkFinding:
-    order = ("constant", "intermittent", "stalls")
+    order = ("constant", "stalls", "intermittent")
     return NetworkFinding(
         part="device" if device else "host",
         hosts=(names[node],),
