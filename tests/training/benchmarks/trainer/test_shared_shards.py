@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class _Decoding(Shards):
     def load(self, path: Path) -> dict[str, Any]:
         with path.with_name("decoded").open("a") as log:
             log.write(f"{path.name} {os.getpid()}\n")
+        time.sleep(0.2)  # for others that ask meanwhile
         first = int(path.name)
         return {"a": np.arange(first, first + ROWS, dtype=np.int16), "b": np.ones((ROWS, 3), dtype=np.int32)}
 
