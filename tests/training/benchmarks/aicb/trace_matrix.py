@@ -101,7 +101,94 @@ def megatron(choice: Choice) -> TraceJob | None:
     )
 
 
-MATRICES = {"megatron": (MEGATRON, megatron, 60)}
+EXPERTS: Factors = {
+    "tp": (1, 2, 4),
+    "pp": (1, 2, 4),
+    "vpp": (1, 2),
+    "dp": (1, 2, 4, 8),
+    "ep": (1, 2, 4),
+    "expert_tp": (None, 1),
+    "distributed_optimizer": (False, True),
+    "overlap": ("none", "gradients", "parameters"),
+    "dispatcher": ("allgather", "alltoall"),
+    "routing": ("balanced", "zipf:1.2"),
+    "topk": (1, 2, 3),
+    "stage": ("first", "middle", "last"),
+    "untied": (False, True),
+    "recompute": ("none", "full"),
+    "query_groups": (None, 4),
+    "shared_expert": (None, 384),
+    "first_dense": (0, 1),
+    "aux_loss": (False, True),
+    "expert_bias": (False, True),
+    "latent": (False, True),
+    "swiglu": (False, True),
+}
+
+
+def megatron_experts(choice: Choice) -> TraceJob | None:
+    """The job with experts of a choice, None where Megatron refuses it."""
+    tp, pp, vpp, dp, ep = choice["tp"], choice["pp"], choice["vpp"], choice["dp"], choice["ep"]
+    stages = {"first": 0, "middle": pp // 2 - 1 if pp > 2 else None, "last": pp - 1 if pp > 1 else None}
+    stage = stages[choice["stage"]]
+    overlap = choice["overlap"]
+    impossible = (
+        vpp > 1 and pp == 1,
+        tp * dp % ((choice["expert_tp"] or tp) * ep),
+        choice["expert_tp"] == tp,
+        overlap == "parameters" and not choice["distributed_optimizer"],
+        choice["expert_bias"] and choice["aux_loss"],
+        choice["latent"] and choice["query_groups"],
+    )
+    if any(impossible) or stage is None:
+        return None
+    world = tp * pp * dp
+    return TraceJob(
+        rank=stage * (world // pp) + (tp * dp - 1 if choice["swiglu"] else 0),
+        world_size=world,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel=pp,
+        virtual_pipeline=vpp,
+        expert_model_parallel_size=ep,
+        expert_tensor_parallel_size=choice["expert_tp"],
+        overlap_p2p=vpp > 1,
+        num_microbatches=pp,
+        iterations=2 if overlap == "parameters" else 1,
+        hidden_size=256,
+        ffn_hidden_size=704,
+        num_layers=2 * pp * vpp,
+        seq_length=128,
+        max_position_embeddings=128,
+        num_attention_heads=8,
+        num_query_groups=choice["query_groups"],
+        swiglu=choice["swiglu"],
+        untie_embeddings=choice["untied"],
+        recompute=choice["recompute"],
+        enable_sequence_parallel=tp > 1,
+        use_distributed_optimizer=choice["distributed_optimizer"],
+        overlap_grad_reduce=overlap != "none",
+        overlap_param_gather=overlap == "parameters",
+        bucket_size=600_000 if overlap != "none" else None,
+        num_experts=8,
+        moe_router_topk=choice["topk"],
+        moe_ffn_hidden_size=320,
+        moe_shared_expert_size=choice["shared_expert"],
+        moe_token_dispatcher=choice["dispatcher"],
+        moe_first_dense_layers=choice["first_dense"],
+        moe_aux_loss=choice["aux_loss"],
+        moe_expert_bias=choice["expert_bias"],
+        routing=choice["routing"],
+        multi_latent_attention=choice["latent"],
+        qk_layernorm=choice["latent"],
+        q_lora_rank=96 if choice["latent"] else None,
+        kv_lora_rank=64,
+        qk_head_dim=32,
+        qk_pos_emb_head_dim=16,
+        v_head_dim=32,
+    )
+
+
+MATRICES = {"megatron_experts": (EXPERTS, megatron_experts, 40), "megatron": (MEGATRON, megatron, 60)}
 
 
 def pairs(choice: Choice) -> set[tuple[Any, ...]]:
@@ -137,8 +224,9 @@ def recorded(python: str, jobs: list[TraceJob]) -> Iterator[Trace]:
     for job, line in zip(jobs, answers.stdout.splitlines(), strict=True):
         answer = json.loads(line)
         if "error" in answer:
-            sys.exit(f"{job.to_dict()}\n{answer['traceback']}")
-        yield Trace.from_line(line)
+            print(f"{job.to_dict()}\n{answer['traceback']}", file=sys.stderr)
+        else:
+            yield Trace.from_line(line)
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ class TraceJob:
     moe_token_dispatcher: str = "alltoall"
     moe_first_dense_layers: int = 0
     moe_aux_loss: bool = False
-    moe_grouped_gemm: bool = False
+    moe_expert_bias: bool = False
     routing: str = "balanced"
 
     multi_latent_attention: bool = False
@@ -80,6 +80,7 @@ class TraceJob:
     overlap_comm: bool = False
     contiguous_gradients: bool = True
     reshard_after_forward: bool = True
+    replicate: int = 1
 
     @property
     def padded_vocab_size(self) -> int:
@@ -91,6 +92,17 @@ class TraceJob:
     def ffn_size(self) -> int:
         """Width of a dense MLP: by default 4h."""
         return 4 * self.hidden_size if self.ffn_hidden_size is None else self.ffn_hidden_size
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor-parallel size of the experts: by default that of all else."""
+        return self.expert_tensor_parallel_size or self.tensor_model_parallel_size
+
+    @property
+    def tokens_per_rank(self) -> int:
+        """Tokens of a micro-batch that one rank routes to experts."""
+        split = self.tensor_model_parallel_size if self.enable_sequence_parallel else 1
+        return self.micro_batch * self.seq_length // split
 
     @property
     def pp_stage(self) -> int:

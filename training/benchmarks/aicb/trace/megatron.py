@@ -8,15 +8,16 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import p2p_communication, schedules
-from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.module import Float16Module
 
 from training.benchmarks.aicb.trace import groups, shims
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.recorder import Recorder
+from training.benchmarks.aicb.trace.routing import routing
 from training.benchmarks.aicb.traced_op import Ranks
 
 
@@ -33,6 +34,8 @@ def trace(job: TraceJob, recorder: Recorder, *, all_groups: bool = False) -> gro
         expert_tensor_parallel_size=job.expert_tensor_parallel_size,
         create_gloo_process_groups=False,
     )
+    if job.num_experts:
+        _route(job)
     _follow_steps(recorder)
     with shims.OnMeta(), recorder:
         chunks, optimizer, config = _built(job, recorder)
@@ -103,12 +106,18 @@ def _one_or_all(functions: list[Any]) -> Any:
 
 def transformer_config(job: TraceJob) -> TransformerConfig:
     """The job in Megatron's terms; kernels are the plain ones, which send the same."""
-    recompute: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if job.recompute == "full":
-        recompute = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+        extra = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     elif job.recompute == "selective":
-        recompute = {"recompute_granularity": "selective"}
-    return TransformerConfig(
+        extra = {"recompute_granularity": "selective"}
+    if job.multi_latent_attention:
+        extra |= {
+            "q_lora_rank": job.q_lora_rank, "kv_lora_rank": job.kv_lora_rank, "qk_head_dim": job.qk_head_dim,
+            "qk_pos_emb_head_dim": job.qk_pos_emb_head_dim, "v_head_dim": job.v_head_dim, "rope_type": "rope",
+        }  # fmt: skip
+    kind = MLATransformerConfig if job.multi_latent_attention else TransformerConfig
+    return kind(
         num_layers=job.num_layers,
         hidden_size=job.hidden_size,
         ffn_hidden_size=job.ffn_size,
@@ -133,6 +142,7 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         activation_func=torch.nn.functional.silu if job.swiglu else torch.nn.functional.gelu,
         normalization=job.normalization,
         qk_layernorm=job.qk_layernorm,
+        multi_latent_attention=job.multi_latent_attention,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         gradient_accumulation_fusion=False,
@@ -141,13 +151,55 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         bias_dropout_fusion=False,
         apply_rope_fusion=False,
         deallocate_pipeline_outputs=True,
-        **recompute,
+        **_experts(job),
+        **extra,
     )
+
+
+def _experts(job: TraceJob) -> dict[str, Any]:
+    if not job.num_experts:
+        return {}
+    dense = job.moe_first_dense_layers
+    return {
+        "num_moe_experts": job.num_experts,
+        "moe_layer_freq": [int(layer >= dense) for layer in range(job.num_layers)],
+        "moe_router_topk": job.moe_router_topk,
+        "moe_router_pre_softmax": job.moe_router_topk == 1,
+        "moe_ffn_hidden_size": job.moe_ffn_hidden_size or job.ffn_size,
+        "moe_shared_expert_intermediate_size": job.moe_shared_expert_size,
+        "moe_token_dispatcher_type": job.moe_token_dispatcher,
+        "moe_router_load_balancing_type": "aux_loss" if job.moe_aux_loss else "none",
+        "moe_aux_loss_coeff": 0.01 if job.moe_aux_loss else 0.0,
+        "moe_router_enable_expert_bias": job.moe_expert_bias,
+        "moe_router_score_function": "sigmoid" if job.moe_expert_bias else "softmax",
+    }
+
+
+def _route(job: TraceJob) -> None:
+    """Give the dispatchers the job's routing."""
+    route = routing(
+        job.routing,
+        tokens=job.tokens_per_rank,
+        topk=job.moe_router_topk,
+        experts=job.num_experts,
+        ep=job.expert_model_parallel_size,
+        etp=job.expert_tp,
+    )
+    rank = dist.get_rank(parallel_state.get_expert_tensor_and_model_parallel_group())
+    shims.dispatch(route, rank)
 
 
 def _model(job: TraceJob, config: TransformerConfig, number: int) -> GPTModel:
     stage = number if job.virtual_pipeline > 1 else None
-    spec = get_gpt_layer_local_spec(normalization=job.normalization, qk_layernorm=job.qk_layernorm)
+    spec = (
+        get_gpt_decoder_block_spec(config, False, normalization=job.normalization, vp_stage=stage)
+        if job.num_experts
+        else get_gpt_layer_local_spec(
+            normalization=job.normalization,
+            qk_layernorm=job.qk_layernorm,
+            multi_latent_attention=job.multi_latent_attention,
+        )
+    )
     return GPTModel(
         config=config,
         transformer_layer_spec=spec,

@@ -7,6 +7,7 @@ answered here. Versions: torch 2.13 (CPU build), megatron-core 0.16.1, deepspeed
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
+
+from training.benchmarks.aicb.trace.routing import Routing
 
 DEVICE = "meta"
 MANY_RANKS = 16384
@@ -177,6 +180,24 @@ class Norm(torch.nn.Module):
         return hidden
 
 
+class LatentAttention(torch.nn.Module):
+    """Scaled dot products whose values have another width than the keys, for multi-latent attention.
+
+    megatron-core 0.16.1 has it in Transformer Engine alone: DotProductAttention does not take k_channels.
+    """
+
+    def __init__(self, config: Any, *_: object, v_channels: int, **__: object) -> None:
+        super().__init__()
+        self.width = config.num_attention_heads // config.tensor_model_parallel_size * v_channels
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
+    ) -> torch.Tensor:
+        """From (sequence, batch, heads, channels) each to (sequence, batch, heads * v_channels)."""
+        scale = query.mean(-1, keepdim=True) + key.mean(-1, keepdim=True)
+        return (value * scale).flatten(2)[..., : self.width]
+
+
 def before_imports() -> None:
     """What has to be in place before a framework is imported."""
     no_compiler()
@@ -191,9 +212,29 @@ def megatron() -> None:
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
     _replace_everywhere("megatron.core", WrappedTorchNorm, Norm)
+    _latent_attention()
     _half_precision()
     _clipping()
     _random_state()
+
+
+def _latent_attention() -> None:
+    """See `LatentAttention`; without Transformer Engine its layers are no classes (0.16.1)."""
+    from megatron.core.models import backends
+    from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+
+    for name in ("TELinear", "TEColumnParallelLinear", "Linear"):
+        if not isinstance(getattr(multi_latent_attention, name, None), type):
+            setattr(multi_latent_attention, name, type(name, (), {}))
+
+    class Attention:
+        def __new__(cls, config: Any, *given: Any, **named: Any) -> torch.nn.Module:  # type: ignore[misc]
+            kind = LatentAttention if "v_channels" in named else DotProductAttention
+            module: torch.nn.Module = kind(config, *given, **named)
+            return module
+
+    backends.LocalSpecProvider.core_attention = lambda _: Attention
 
 
 def _half_precision() -> None:
@@ -258,3 +299,72 @@ def only_own_groups(parallel_state: Any, rank: int) -> None:
         return create(ranks, *given, **named) if rank in ranks else None
 
     parallel_state.create_group = own
+
+
+def dispatch(route: Routing, rank: int) -> None:
+    """Which token goes where is data, and tensors here have none: the dispatchers of megatron-core 0.16.1 get the
+    routing's numbers. rank: that in the tp x ep group.
+
+    Without Transformer Engine, moe_utils (0.16.1) also lacks the name te_general_gemm that it compares with None.
+    """
+    from megatron.core.transformer.moe import moe_utils, token_dispatcher
+
+    if not hasattr(moe_utils, "te_general_gemm"):
+        moe_utils.te_general_gemm = None
+    counts = torch.tensor(route.tokens_per_expert(rank), device="cpu")
+    chunks = torch.tensor(route.chunks(rank), device="cpu")
+    alltoall = token_dispatcher.MoEAlltoAllTokenDispatcher
+    announce = alltoall.preprocess
+
+    def preprocess(self: Any, routing_map: torch.Tensor) -> torch.Tensor:
+        announce(self, routing_map)
+        if self.ep_size > 1 or self.tp_size > 1:
+            self.input_splits, self.output_splits = list(route.sent(rank)), list(route.received(rank))
+            self.output_splits_tp = Splits(route.received_by_tensor_ranks(rank))
+        self.num_global_tokens_per_local_expert = chunks
+        return counts
+
+    def permute(
+        tokens: torch.Tensor,
+        routing_map: torch.Tensor,
+        probs: torch.Tensor | None = None,
+        num_out_tokens: Any = None,
+        **_: object,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        order = torch.zeros(int(num_out_tokens), dtype=torch.int64, device=DEVICE)
+        chosen = None if probs is None else probs.reshape(-1).index_select(0, order)
+        return tokens.index_select(0, order), chosen, order
+
+    def gathered(self: Any, hidden_states: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.hidden_shape_before_permute = hidden_states.shape
+        first = self.local_expert_indices[0]
+        self.local_map = self.routing_map[:, first : self.local_expert_indices[-1] + 1].contiguous()
+        total = int(counts.sum())
+        permuted, self.local_probs, self.reversed_local_input_permutation_mapping = permute(
+            hidden_states, self.local_map, probs, total
+        )
+        self.routing_map = None
+        return permuted, counts, self.local_probs
+
+    alltoall.preprocess = preprocess
+    _replace_everywhere("megatron.core", moe_utils.permute, permute)
+    token_dispatcher.MoEAllGatherTokenDispatcher.dispatch_postprocess = gathered
+
+
+def deepspeed() -> None:
+    """DeepSpeed 0.19.8 compiles a C++ operator for shared memory when it starts on CPUs: without it.
+
+    A compilation that is killed leaves a lock on which the next start waits for ever. Its zero.Init replaces tensors'
+    constructors, whose signatures torch._dynamo (2.13) checks when it is first imported: import it before.
+    """
+    import_module("torch._dynamo")
+    backend: Any = sys.modules["deepspeed.comm.torch"]
+    backend.build_shm_op = lambda: None
+
+
+class Splits(tuple[int, ...]):
+    """Split sizes as numpy's arrays have them."""
+
+    def tolist(self) -> list[int]:
+        """The sizes."""
+        return list(self)

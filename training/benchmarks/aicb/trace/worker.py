@@ -24,8 +24,8 @@ from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace
 from training.benchmarks.aicb.trace.recorder import Recorder
 
-MODULES = {"Megatron": "megatron"}
-PACKAGES = {"Megatron": ("torch", "megatron-core")}
+MODULES = {"Megatron": "megatron", "FSDP2": "fsdp2", "DeepSpeed": "deepspeed"}
+PACKAGES = {"Megatron": ("torch", "megatron-core"), "FSDP2": ("torch",), "DeepSpeed": ("torch", "deepspeed")}
 
 
 def main() -> None:
@@ -35,7 +35,8 @@ def main() -> None:
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     jobs = [TraceJob.from_dict(json.loads(line)) for line in sys.stdin]
-    shims.before_imports()
+    if any(job.frame == "Megatron" for job in jobs):
+        shims.before_imports()
     for frame in {job.frame for job in jobs}:
         framework(frame)
     with tempfile.TemporaryDirectory() as folder, os.fdopen(answers, "w") as output:

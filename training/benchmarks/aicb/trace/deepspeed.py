@@ -1,0 +1,65 @@
+"""Runs one rank of a training with DeepSpeed's ZeRO 1, 2 or 3: a decoder of real tensors on CPU."""
+
+import deepspeed
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.aicb.trace import groups, shims
+from training.benchmarks.aicb.trace.job import TraceJob
+from training.benchmarks.aicb.trace.recorder import Recorder
+from training.benchmarks.aicb.trace.transformer import Decoder, tokens_of
+from training.benchmarks.aicb.traced_op import Ranks
+
+
+def trace(job: TraceJob, recorder: Recorder, *, all_groups: bool = True) -> groups.Named:
+    """Train `job.iterations` iterations of the job's rank under the recorder. Returns its groups."""
+    shims.deepspeed()
+    with recorder:
+        if job.stage == 3:
+            with deepspeed.zero.Init(config_dict_or_path=config(job)):
+                model = Decoder(job)
+        else:
+            model = Decoder(job)
+        recorder.watch(model)
+        engine, *_ = deepspeed.initialize(
+            model=model, config=config(job), optimizer=torch.optim.SGD(model.parameters(), lr=1e-4)
+        )
+        for _ in range(job.iterations):
+            recorder.next_iteration()
+            for number in range(job.num_microbatches):
+                with recorder.during("forward", number):
+                    loss = engine(tokens_of(job))
+                with recorder.during("backward", number):
+                    engine.backward(loss)
+                with recorder.during("step"):
+                    engine.step()
+    world, data = dist.group.WORLD, engine.data_parallel_group
+    assert world is not None
+    everyone = Ranks.of(range(job.world_size))
+    return {world.group_name: ("world", everyone), data.group_name: ("dp", everyone)}
+
+
+def config(job: TraceJob) -> dict[str, object]:
+    """DeepSpeed's configuration of the job."""
+    zero = {
+        "stage": job.stage,
+        "reduce_bucket_size": job.reduce_bucket_size,
+        "allgather_bucket_size": job.allgather_bucket_size,
+        "overlap_comm": job.overlap_comm,
+        "contiguous_gradients": job.contiguous_gradients,
+    }
+    if job.stage == 3:
+        zero |= {
+            "stage3_prefetch_bucket_size": job.prefetch_bucket_size,
+            "stage3_param_persistence_threshold": job.param_persistence_threshold,
+            "stage3_max_live_parameters": job.max_live_parameters,
+        }
+    return {
+        "train_micro_batch_size_per_gpu": job.micro_batch,
+        "gradient_accumulation_steps": job.num_microbatches,
+        "gradient_clipping": job.clip_grad,
+        "bf16": {"enabled": True},
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }
