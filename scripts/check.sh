@@ -32,6 +32,11 @@ paddle() { # an environment of its own for bert:paddle, about 1 GB
     scripts/install.sh .cache/paddle paddle
 }
 
+frameworks() { # an environment of its own for aicb trace: Megatron-core and DeepSpeed, about 1 GB
+    [ -x .cache/trace/bin/python ] || scripts/make_venv.sh .cache/trace || return
+    scripts/install.sh .cache/trace trace
+}
+
 images() { # what the cluster tests' hosts are made of; takes minutes on a bare machine
     "$bin/python" -m tests.cluster base-image && "$bin/python" -m tests.cluster wheelhouse &&
         "$bin/python" -m tests.cluster engine
@@ -95,6 +100,7 @@ if [ -n "$is_whole" ]; then
 fi
 if [ "$what" = nightly ]; then
     step "paddle" paddle
+    step "traced frameworks" frameworks
     tests "nightly tests" "nightly and not alone" -n 2 --timeout 3600
     tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600
     step "mutants" "$bin/python" -m tests.mutants

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into a virtual environment what the locks list, every file checked by its hash: install.sh VENV run|dev|paddle.
+# Installs into a virtual environment what the locks list, every file checked by its hash: install.sh VENV run|dev|paddle|trace.
 # PIP_ARGS goes to pip. TORCH_ARGS installs torch as these arguments of pip say, not locked; all else is locked still.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,8 +8,9 @@ case $2 in
 run) locks=(-r requirements/controller.lock -r requirements/workload.lock) ;;
 dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock) ;;
 paddle) locks=(-r requirements/paddle.lock) ;;
+trace) locks=(-r requirements/trace.lock) ;;
 *)
-    echo "install.sh VENV run|dev|paddle" >&2
+    echo "install.sh VENV run|dev|paddle|trace" >&2
     exit 2
     ;;
 esac

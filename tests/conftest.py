@@ -38,6 +38,7 @@ TORCH_PATHS = (
         }.items()
         for name in names
     ),
+    f"{_BENCHMARKS}/aicb/test_trace_live.py",
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
         f"{_BENCHMARKS}/driver/{name}.py"

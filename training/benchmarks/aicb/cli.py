@@ -1,4 +1,4 @@
-"""Runs the command line: generate, simai, suite, show, diff, export, import and deviations."""
+"""Runs the command line: generate, simai, suite, show, diff, export, import, trace and deviations."""
 
 import argparse
 import json
@@ -25,6 +25,7 @@ What a training step of a large model communicates, without a GPU.
   diff         compare two workloads: totals, and the first calls that differ
   export       write workloads as Chakra execution traces, one for each rank
   import       read a Chakra execution trace as a workload
+  trace        run a real framework for one rank of any job, without a GPU, and write what it sends
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -246,6 +247,12 @@ def _deviations(words: list[str]) -> int:
     return 0
 
 
+def _trace(words: list[str]) -> int:
+    from training.benchmarks.aicb.trace import command
+
+    return command.main(_parser("trace"), parse, words)
+
+
 _COMMANDS = {
     "generate": _generate,
     "simai": _simai,
@@ -255,6 +262,7 @@ _COMMANDS = {
     "export": _export,
     "import": _import,
     "deviations": _deviations,
+    "trace": _trace,
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
@@ -264,5 +272,6 @@ _DESCRIPTIONS = {
     "export": "Writes workload CSVs as execution traces of MLCommons Chakra, one for each rank.",
     "import": "Reads an execution trace of MLCommons Chakra as a workload CSV.",
     "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
+    "trace": "Runs Megatron-core, FSDP2 or DeepSpeed itself for one rank on this machine and writes what it sends.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }

@@ -11,7 +11,7 @@ from training.benchmarks.aicb.trace.transformer import Decoder, tokens_of
 from training.benchmarks.aicb.traced_op import Ranks
 
 
-def trace(job: TraceJob, recorder: Recorder, *, all_groups: bool = True) -> groups.Named:
+def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     """Train `job.iterations` iterations of the job's rank under the recorder. Returns its groups."""
     shims.deepspeed()
     with recorder:

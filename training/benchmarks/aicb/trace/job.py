@@ -9,8 +9,9 @@ from typing import Any
 class TraceJob:
     """One job. Sizes are in elements, counts in pieces; None means the framework's default.
 
-    rank: the traced rank. iterations: how many are recorded. The names are those of `generate` where it has the
-    parameter, Megatron's otherwise.
+    The names are those of `generate` where it has the parameter, Megatron's otherwise. rank: the traced rank.
+    iterations: how many are recorded. own_groups: make only the process groups that hold the rank, as worlds beyond
+    16,384 ranks do always; the trace is the same.
     """
 
     frame: str = "Megatron"
@@ -25,6 +26,7 @@ class TraceJob:
     micro_batch: int = 1
     num_microbatches: int = 1
     iterations: int = 1
+    own_groups: bool = False
 
     hidden_size: int = 1024
     ffn_hidden_size: int | None = None

@@ -15,8 +15,9 @@ from typing import Any
 from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.files import write_whole
 from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.ranks import Ranks
 from training.benchmarks.aicb.trace.job import TraceJob
-from training.benchmarks.aicb.traced_op import Ranks, TracedOp
+from training.benchmarks.aicb.traced_op import TracedOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,11 @@ class Trace:
         Raises:
             ValueError, KeyError, TypeError: the line is no trace.
         """
-        record = json.loads(line)
+        return cls.from_record(json.loads(line))
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Trace":
+        """From the line's object; raises as `from_line`."""
         groups = {name: Ranks.parse(text) for name, text in record["groups"].items()}
         issue = 0
         iterations = []

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FakeWork
+from torch._C._distributed_c10d import FakeWork, _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 
-NAMESPACE = "c10d"
+FUNCTIONAL = "_c10d_functional"
+NAMESPACES = ("c10d", FUNCTIONAL)
 
 
 @dataclass(slots=True)
@@ -60,12 +61,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.namespace != NAMESPACE:
+        if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        op = self._recorded(func._schema.name.removeprefix("c10d::"), given)
+        op = self._recorded(func._schema.name.rpartition("::")[2], given)
         self.iterations[-1].append(op)
+        if func.namespace == FUNCTIONAL:
+            # DTensor's collectives return a tensor, which is waited for where it is used.
+            op.wait = op.issue + 1
+            return func(*args, **(kwargs or {}))
         work = FakeWork()
         if given.get("async_op", True) is False:
             op.wait = op.issue + 1
@@ -80,7 +85,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             op.wait = self._issued
 
     def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
-        group = dist.ProcessGroup.unbox(given["process_group"])
+        if "group_name" in given:
+            group = _resolve_process_group(given["group_name"])
+        else:
+            group = dist.ProcessGroup.unbox(given["process_group"])
         read = READERS.get(name)
         if read is None:
             raise NotImplementedError(f"the tracer does not know the collective {name} of torch {torch.__version__}")
@@ -179,6 +187,13 @@ def _rooted(kind: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
     return read
 
 
+def _functional(kind: str, *, gathers: bool = False) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
+    def read(given: dict[str, Any], group: dist.ProcessGroup) -> Read:
+        return kind, given["input"], size_of(given["input"]) * (group.size() if gathers else 1), {}
+
+    return read
+
+
 def _barrier(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
     return "barrier", given["tensor"], 0, {}
 
@@ -246,6 +261,9 @@ READERS: dict[str, Callable[[dict[str, Any], dist.ProcessGroup], Read]] = {
     "gather_": _listed("gather", "output_tensors"),
     "scatter_": _listed("scatter", "input_tensors"),
     "alltoall_base_": _all_to_all_single,
+    "all_reduce": _functional("all_reduce"),
+    "all_gather_into_tensor": _functional("all_gather_into_tensor", gathers=True),
+    "reduce_scatter_tensor": _functional("reduce_scatter_tensor"),
     "send": _point_to_point("isend", "dst"),
     "recv_": _point_to_point("irecv", "src"),
 }

@@ -4,7 +4,6 @@ Tensors of a traced process live on the device "meta": shapes without data. What
 answered here. Versions: torch 2.13 (CPU build), megatron-core 0.16.1, deepspeed 0.19.8.
 """
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -17,28 +16,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from training.benchmarks.aicb.trace.routing import Routing
+from training.benchmarks.aicb.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
-DEVICE = "meta"
 MANY_RANKS = 16384
 """Worlds beyond this create only the groups that hold the traced rank."""
-
-
-class Inert:
-    """Stands for a stream, an event or a timer: everything may be called, nothing happens."""
-
-    def __call__(self, *_: object, **__: object) -> "Inert":
-        return self
-
-    def __getattr__(self, name: str) -> "Inert":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __enter__(self) -> "Inert":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class OnMeta(TorchFunctionMode):
@@ -158,46 +139,6 @@ def _replace_everywhere(package: str, old: object, new: object) -> None:
             setattr(module, name, new)
 
 
-class Norm(torch.nn.Module):
-    """LayerNorm or RMSNorm with parameters of the model's type, marked for sequence parallelism.
-
-    megatron-core 0.16.1 without Transformer Engine or Apex has WrappedTorchNorm, which refuses sequence parallelism and
-    makes float32 parameters.
-    """
-
-    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
-        super().__init__()
-        names = ("weight",) if config.normalization == "RMSNorm" else ("weight", "bias")
-        for name in names:
-            parameter = torch.nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype, device=DEVICE))
-            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
-            self.register_parameter(name, parameter)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The same shape; which values is no matter."""
-        for parameter in self.parameters():
-            hidden = hidden * parameter
-        return hidden
-
-
-class LatentAttention(torch.nn.Module):
-    """Scaled dot products whose values have another width than the keys, for multi-latent attention.
-
-    megatron-core 0.16.1 has it in Transformer Engine alone: DotProductAttention does not take k_channels.
-    """
-
-    def __init__(self, config: Any, *_: object, v_channels: int, **__: object) -> None:
-        super().__init__()
-        self.width = config.num_attention_heads // config.tensor_model_parallel_size * v_channels
-
-    def forward(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
-    ) -> torch.Tensor:
-        """From (sequence, batch, heads, channels) each to (sequence, batch, heads * v_channels)."""
-        scale = query.mean(-1, keepdim=True) + key.mean(-1, keepdim=True)
-        return (value * scale).flatten(2)[..., : self.width]
-
-
 def before_imports() -> None:
     """What has to be in place before a framework is imported."""
     no_compiler()
@@ -211,7 +152,7 @@ def megatron() -> None:
     """megatron-core 0.16.1, after its modules are imported."""
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
-    _replace_everywhere("megatron.core", WrappedTorchNorm, Norm)
+    _replace_everywhere("megatron.core", WrappedTorchNorm, PlainNorm)
     _latent_attention()
     _half_precision()
     _clipping()
@@ -219,7 +160,7 @@ def megatron() -> None:
 
 
 def _latent_attention() -> None:
-    """See `LatentAttention`; without Transformer Engine its layers are no classes (0.16.1)."""
+    """See `WideValueAttention`; without Transformer Engine its layers are no classes (0.16.1)."""
     from megatron.core.models import backends
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.dot_product_attention import DotProductAttention
@@ -228,13 +169,13 @@ def _latent_attention() -> None:
         if not isinstance(getattr(multi_latent_attention, name, None), type):
             setattr(multi_latent_attention, name, type(name, (), {}))
 
-    class Attention:
+    class AnyAttention:
         def __new__(cls, config: Any, *given: Any, **named: Any) -> torch.nn.Module:  # type: ignore[misc]
-            kind = LatentAttention if "v_channels" in named else DotProductAttention
+            kind = WideValueAttention if "v_channels" in named else DotProductAttention
             module: torch.nn.Module = kind(config, *given, **named)
             return module
 
-    backends.LocalSpecProvider.core_attention = lambda _: Attention
+    backends.LocalSpecProvider.core_attention = lambda _: AnyAttention
 
 
 def _half_precision() -> None:
@@ -269,19 +210,6 @@ def _clipping() -> None:
 def _random_state() -> None:
     """The generator of dropout and initialisation keeps states of a CUDA device (megatron-core 0.16.1): inert."""
     from megatron.core.tensor_parallel import random
-
-    class Tracker:
-        def fork(self, *_: object, **__: object) -> contextlib.nullcontext[None]:
-            return contextlib.nullcontext()
-
-        def is_initialized(self) -> bool:
-            return True
-
-        def get_states(self) -> dict[str, object]:
-            return {}
-
-        def set_states(self, _: object) -> None:
-            return None
 
     tracker = Tracker()
     _replace_everywhere("megatron.core", random.get_cuda_rng_tracker, lambda *_, **__: tracker)
@@ -354,17 +282,9 @@ def dispatch(route: Routing, rank: int) -> None:
 def deepspeed() -> None:
     """DeepSpeed 0.19.8 compiles a C++ operator for shared memory when it starts on CPUs: without it.
 
-    A compilation that is killed leaves a lock on which the next start waits for ever. Its zero.Init replaces tensors'
-    constructors, whose signatures torch._dynamo (2.13) checks when it is first imported: import it before.
+    A compilation that is killed leaves a lock on which the next start waits indefinitely. Its zero.Init replaces
+    tensors' constructors, whose signatures torch._dynamo (2.13) checks when it is first imported: import it before.
     """
     import_module("torch._dynamo")
     backend: Any = sys.modules["deepspeed.comm.torch"]
     backend.build_shm_op = lambda: None
-
-
-class Splits(tuple[int, ...]):
-    """Split sizes as numpy's arrays have them."""
-
-    def tolist(self) -> list[int]:
-        """The sizes."""
-        return list(self)

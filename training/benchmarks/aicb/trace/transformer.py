@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from training.benchmarks.aicb.trace.job import TraceJob
 
 
-class Norm(nn.Module):
+class DecoderNorm(nn.Module):
     """One weight of (hidden,), on anything of (..., hidden)."""
 
     def __init__(self, hidden: int) -> None:
@@ -15,11 +15,11 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(hidden))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The shape stays."""
+        """inputs of shape (..., hidden) keep it."""
         return inputs * self.weight
 
 
-class Attention(nn.Module):
+class DecoderAttention(nn.Module):
     """Query, key, value and output projections; keys and values have the job's query groups."""
 
     def __init__(self, job: TraceJob) -> None:
@@ -33,7 +33,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(self.heads * self.width, job.hidden_size, bias=bias)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(batch, sequence, hidden) stays."""
+        """inputs of shape (batch, sequence, hidden) keep it."""
         keys, values = self.k_proj(inputs), self.v_proj(inputs)
         spread = (keys + values).unflatten(-1, (self.groups, self.width))
         spread = spread.repeat_interleave(self.heads // self.groups, dim=-2).flatten(-2)
@@ -41,7 +41,7 @@ class Attention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
+class DecoderMlp(nn.Module):
     """Up and down projections, with swiglu a gate."""
 
     def __init__(self, job: TraceJob) -> None:
@@ -51,32 +51,32 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(job.ffn_size, job.hidden_size, bias=job.add_bias_linear)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(batch, sequence, hidden) stays."""
+        """inputs of shape (batch, sequence, hidden) keep it."""
         up = self.up_proj(inputs)
         out: torch.Tensor = self.down_proj(up if self.gate_proj is None else up * self.gate_proj(inputs))
         return out
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """One decoder layer. With recompute its forward pass runs again before its backward pass."""
 
     def __init__(self, job: TraceJob) -> None:
         super().__init__()
-        self.input_layernorm = Norm(job.hidden_size)
-        self.self_attn = Attention(job)
-        self.post_attention_layernorm = Norm(job.hidden_size)
-        self.mlp = Mlp(job)
+        self.input_layernorm = DecoderNorm(job.hidden_size)
+        self.self_attn = DecoderAttention(job)
+        self.post_attention_layernorm = DecoderNorm(job.hidden_size)
+        self.mlp = DecoderMlp(job)
         self.recomputes = job.recompute == "full"
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(batch, sequence, hidden) stays."""
+        """hidden of shape (batch, sequence, hidden) keeps it."""
         if self.recomputes:
             out: torch.Tensor = checkpoint(self.run, hidden, use_reentrant=False)
             return out
         return self.run(hidden)
 
     def run(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The layer itself, of the shape of `forward`."""
+        """The layer itself; hidden of shape (batch, sequence, hidden) keeps it."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden))
         out: torch.Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return out
@@ -88,18 +88,19 @@ class Decoder(nn.Module):
     def __init__(self, job: TraceJob) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(job.vocab_size, job.hidden_size)
-        self.layers = nn.ModuleList(Layer(job) for _ in range(job.num_layers))
-        self.norm = Norm(job.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(job) for _ in range(job.num_layers))
+        self.norm = DecoderNorm(job.hidden_size)
         self.lm_head = nn.Linear(job.hidden_size, job.vocab_size, bias=False)
         if not job.untie_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens of (batch, sequence) to a loss of ()."""
+        """Tokens of shape (batch, sequence) to a loss of shape ()."""
         hidden = self.embed_tokens(tokens)
         for layer in self.layers:
             hidden = layer(hidden)
-        return self.lm_head(self.norm(hidden)).float().logsumexp(-1).mean()
+        loss: torch.Tensor = self.lm_head(self.norm(hidden)).float().logsumexp(-1).mean()
+        return loss
 
 
 def tokens_of(job: TraceJob) -> torch.Tensor:

@@ -4,10 +4,12 @@ Frameworks are imported once; each job is a fork, as many at a time as there are
 {"error": text}. The answers come in the order of the jobs.
 """
 
+import ctypes
 import importlib.metadata
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -25,6 +27,8 @@ from training.benchmarks.aicb.trace.record import Trace
 from training.benchmarks.aicb.trace.recorder import Recorder
 
 MODULES = {"Megatron": "megatron", "FSDP2": "fsdp2", "DeepSpeed": "deepspeed"}
+DIE_WITH_PARENT = 1
+"""prctl's PR_SET_PDEATHSIG."""
 PACKAGES = {"Megatron": ("torch", "megatron-core"), "FSDP2": ("torch",), "DeepSpeed": ("torch", "deepspeed")}
 
 
@@ -59,6 +63,8 @@ def _run_all(jobs: list[TraceJob], folder: Path) -> list[Path]:
         child = os.fork()
         if child == 0:
             try:
+                # Without its parent nobody waits for the answer.
+                ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
                 path.write_text(answer(job))
             finally:
                 os._exit(0)
@@ -77,13 +83,13 @@ def answer(job: TraceJob) -> str:
         return f"{json.dumps({'error': f'{type(error).__name__}: {error}', 'traceback': where})}\n"
 
 
-def traced(job: TraceJob, *, all_groups: bool = False) -> Trace:
+def traced(job: TraceJob) -> Trace:
     """Run the job's rank in this process, which cannot run another one afterwards."""
     os.environ.update(RANK=str(job.rank), WORLD_SIZE=str(job.world_size), LOCAL_RANK="0")
     dist.init_process_group("cpu:fake,meta:fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
     recorder = Recorder()
     shims.watch_waits(recorder.waited)
-    names: groups.Named = framework(job.frame).trace(job, recorder, all_groups=all_groups)
+    names: groups.Named = framework(job.frame).trace(job, recorder)
     iterations = tuple(tuple(groups.named(ops, names)) for ops in recorder.iterations)
     versions = {package: importlib.metadata.version(package) for package in PACKAGES[job.frame]}
     return Trace(job, versions, iterations)

@@ -1,0 +1,136 @@
+"""Tests the command `trace` without any framework: options, refusals, versions and the check of unknown ones."""
+
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from training.benchmarks.aicb import cli
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.trace import checks, command
+from training.benchmarks.aicb.trace.job import TraceJob
+from training.benchmarks.aicb.trace.record import Trace, load
+from training.benchmarks.aicb.workload import Workload
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def recorded() -> Trace:
+    return next(trace for trace in load(command.SELF_CHECK) if trace.job.frame == "Megatron")
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    installed = {package: version for known in command.KNOWN.values() for package, version in known.items()}
+
+    def version(package: str) -> str:
+        if package not in installed:
+            raise metadata.PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr(metadata, "version", version)
+    return installed
+
+
+def test_without_the_extra_the_command_names_the_line_that_installs_it(
+    versions: dict[str, str], tmp_path: Path, capsys: Said
+) -> None:
+    del versions["megatron-core"]
+    assert cli.main(["trace", "--world_size", "8", "--output", str(tmp_path / "x.csv")]) == 2
+    said = capsys.readouterr().err
+    assert "megatron-core 0.16.1" in said and command.INSTALL in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, capsys: Said) -> None:
+    words = "--world_size 8 --pp 3 --context_parallel_size 2 --num_experts 8 --moe_token_dispatcher flex"
+    assert cli.main(["trace", *words.split(), "--routing", "odd", "--output", str(tmp_path / "x.csv")]) == 2
+    said = capsys.readouterr().err
+    for part in ("Transformer Engine", "DeepEP", "tp * pp = 3", "routing 'odd'"):
+        assert part in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"world_size": 0}, "at least 1"),
+        ({"rank": 1}, "rank 1"),
+        ({"virtual_pipeline": 2}, "more than one pipeline stage"),
+        ({"enable_sequence_parallel": True}, "needs tensor_model_parallel_size"),
+        ({"expert_model_parallel_size": 2}, "needs num_experts"),
+        ({"overlap_param_gather": True}, "use_distributed_optimizer"),
+        ({"recompute": "some"}, "none, selective, full"),
+        ({"frame": "FSDP2", "tensor_model_parallel_size": 2, "world_size": 2}, "data parallelism alone"),
+        ({"frame": "DeepSpeed", "stage": 0}, "the stages 1, 2 and 3"),
+        ({"frame": "FSDP2", "replicate": 2}, "no multiple of replicate"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(changes: dict[str, object], part: str) -> None:
+    assert any(part in problem for problem in checks.problems(TraceJob.from_dict(changes)))
+    assert checks.problems(TraceJob()) == []
+
+
+def test_options_of_generate_become_a_job() -> None:
+    given = {"model_size": "175", "pipeline_model_parallel": 8, "world_size": 4096, "num_microbatches": 8}
+    job = command.job_of(given)
+    assert (job.hidden_size, job.num_layers, job.num_attention_heads, job.num_microbatches) == (12288, 96, 96, 8)
+    assert job.world_size == 4096 and job.pipeline_model_parallel == 8 and job.use_distributed_optimizer
+    few = command.job_of({"world_size": 8, "pipeline_model_parallel": 2, "global_batch": 40, "micro_batch": 2})
+    assert few.num_microbatches == 5
+    assert command.job_of({"frame": "DeepSpeed"}).iterations == 3
+
+
+def test_stages_are_written_to_files_of_their_own(
+    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace
+) -> None:
+    monkeypatch.setattr(command, "run", lambda jobs: [replace(recorded, job=job) for job in jobs])
+    words = ["--world_size", "8", "--pp", "2", "--num_layers", "2", "--hidden_size", "256", "--all_stages"]
+    assert cli.main(["trace", *words, "--output", str(tmp_path / "x.csv")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.stage0.csv", "x.stage1.csv"]
+    workload, _ = Workload.load(tmp_path / "x.stage1.csv")
+    assert workload.iterations == recorded.job.iterations
+    assert sum(item.is_communication for item in workload) == len(recorded.ops)
+
+
+def test_an_unknown_version_is_checked_before_anything_is_written(
+    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
+) -> None:
+    versions["megatron-core"] = "0.99"
+    known = {str(trace.job): trace for trace in load(command.SELF_CHECK)}
+    asked: list[TraceJob] = []
+
+    def same(jobs: list[TraceJob]) -> list[Trace]:
+        asked.extend(jobs)
+        return [known.get(str(job), next(iter(known.values()))) for job in jobs]
+
+    words = ["trace", "--world_size", "8", "--hidden_size", "256", "--output", str(tmp_path / "x.csv")]
+    monkeypatch.setattr(command, "run", same)
+    assert cli.main(words) == 0
+    assert "megatron-core is 0.99" in capsys.readouterr().err
+    assert len(asked) == 4 + 1 and {job.frame for job in asked} == {"Megatron"}
+    (tmp_path / "x.csv").unlink()
+
+    def other(jobs: list[TraceJob]) -> list[Trace]:
+        first, *ops = same(jobs)[0].iterations[-1]
+        changed = (replace(first, bytes=first.bytes + 1), *ops)
+        return [replace(trace, iterations=(*trace.iterations[:-1], changed)) for trace in same(jobs)]
+
+    monkeypatch.setattr(command, "run", other)
+    assert cli.main(words) == 2
+    assert "does not send what" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_difference_names_the_first_operation(recorded: Trace) -> None:
+    assert command.first_difference(recorded, recorded) is None
+    shorter = replace(recorded, iterations=(recorded.iterations[0], recorded.iterations[1][:-1]))
+    found = command.first_difference(recorded, shorter)
+    assert found is not None and str(len(shorter.ops)) in found
+
+
+def test_a_process_that_dies_is_an_error() -> None:
+    with pytest.raises(AicbError, match="ended with code"):
+        command.run([TraceJob()], python="/bin/false")

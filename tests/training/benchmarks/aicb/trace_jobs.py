@@ -1,0 +1,246 @@
+"""Lists the factors of the oracle's jobs, by framework, and makes a job of a choice of their values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from training.benchmarks.aicb.trace.job import TraceJob
+
+Choice = Mapping[str, Any]
+Factors = Mapping[str, tuple[Any, ...]]
+
+MEGATRON: Factors = {
+    "tp": (1, 2, 4),
+    "pp": (1, 2, 4),
+    "vpp": (1, 2),
+    "dp": (1, 2, 4),
+    "sp": (False, True),
+    "distributed_optimizer": (False, True),
+    "overlap": ("none", "gradients", "parameters"),
+    "untied": (False, True),
+    "vocab": (32000, 50257),
+    "query_groups": (None, 2, 4),
+    "recompute": ("none", "selective", "full"),
+    "stage": ("first", "middle", "last"),
+    "micro_batches": (1, 2),
+    "position": ("rope", "learned_absolute"),
+    "norm": ("RMSNorm", "LayerNorm"),
+    "bias": (False, True),
+    "swiglu": (False, True),
+    "uneven": (False, True),
+    "qk_layernorm": (False, True),
+    "fp32_gradients": (True, False),
+}
+
+
+def megatron(choice: Choice) -> TraceJob | None:
+    """The job of a choice, None where Megatron refuses it or a factor would say nothing."""
+    tp, pp, vpp, dp = choice["tp"], choice["pp"], choice["vpp"], choice["dp"]
+    stages = {"first": 0, "middle": pp // 2 - 1 if pp > 2 else None, "last": pp - 1 if pp > 1 else None}
+    stage = stages[choice["stage"]]
+    overlap = choice["overlap"]
+    impossible = (
+        vpp > 1 and pp == 1,
+        choice["sp"] and tp == 1,
+        choice["uneven"] and (pp < 3 or vpp > 1),
+        overlap == "parameters" and not choice["distributed_optimizer"],
+    )
+    if any(impossible) or stage is None:
+        return None
+    world = tp * pp * dp
+    layers = 2 * pp * vpp
+    return TraceJob(
+        rank=stage * (world // pp) + (tp * dp - 1 if choice["bias"] else 0),
+        world_size=world,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel=pp,
+        virtual_pipeline=vpp,
+        overlap_p2p=vpp > 1,
+        num_microbatches=choice["micro_batches"] * pp if pp > 1 else choice["micro_batches"],
+        micro_batch=2 if choice["swiglu"] else 1,
+        iterations=2 if overlap == "parameters" else 1,
+        hidden_size=256,
+        ffn_hidden_size=704 if choice["swiglu"] else None,
+        num_layers=layers - 2 if choice["uneven"] else layers,
+        num_layers_first_stage=1 if choice["uneven"] else None,
+        num_layers_last_stage=1 if choice["uneven"] else None,
+        seq_length=128,
+        max_position_embeddings=128,
+        num_attention_heads=8,
+        num_query_groups=choice["query_groups"],
+        vocab_size=choice["vocab"],
+        position_embedding=choice["position"],
+        normalization=choice["norm"],
+        qk_layernorm=choice["qk_layernorm"],
+        add_bias_linear=choice["bias"],
+        swiglu=choice["swiglu"],
+        untie_embeddings=choice["untied"],
+        recompute=choice["recompute"],
+        enable_sequence_parallel=choice["sp"],
+        use_distributed_optimizer=choice["distributed_optimizer"],
+        overlap_grad_reduce=overlap != "none",
+        overlap_param_gather=overlap == "parameters",
+        grad_reduce_in_fp32=choice["fp32_gradients"],
+        # Small enough that a stage has several buckets.
+        bucket_size=300_000 if overlap != "none" else None,
+    )
+
+
+EXPERTS: Factors = {
+    "tp": (1, 2, 4),
+    "pp": (1, 2, 4),
+    "vpp": (1, 2),
+    "dp": (1, 2, 4, 8),
+    "ep": (1, 2, 4),
+    "expert_tp": (None, 1),
+    "distributed_optimizer": (False, True),
+    "overlap": ("none", "gradients", "parameters"),
+    "dispatcher": ("allgather", "alltoall"),
+    "routing": ("balanced", "zipf:1.2"),
+    "topk": (1, 2, 3),
+    "stage": ("first", "middle", "last"),
+    "untied": (False, True),
+    "recompute": ("none", "full"),
+    "query_groups": (None, 4),
+    "shared_expert": (None, 384),
+    "first_dense": (0, 1),
+    "aux_loss": (False, True),
+    "expert_bias": (False, True),
+    "latent": (False, True),
+    "swiglu": (False, True),
+}
+
+
+def megatron_experts(choice: Choice) -> TraceJob | None:
+    """The job with experts of a choice, None where Megatron refuses it."""
+    tp, pp, vpp, dp, ep = choice["tp"], choice["pp"], choice["vpp"], choice["dp"], choice["ep"]
+    stages = {"first": 0, "middle": pp // 2 - 1 if pp > 2 else None, "last": pp - 1 if pp > 1 else None}
+    stage = stages[choice["stage"]]
+    overlap = choice["overlap"]
+    impossible = (
+        vpp > 1 and pp == 1,
+        tp * dp % ((choice["expert_tp"] or tp) * ep),
+        choice["expert_tp"] == tp,
+        overlap == "parameters" and not choice["distributed_optimizer"],
+        choice["expert_bias"] and choice["aux_loss"],
+        choice["latent"] and choice["query_groups"],
+    )
+    if any(impossible) or stage is None:
+        return None
+    world = tp * pp * dp
+    return TraceJob(
+        rank=stage * (world // pp) + (tp * dp - 1 if choice["swiglu"] else 0),
+        world_size=world,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel=pp,
+        virtual_pipeline=vpp,
+        expert_model_parallel_size=ep,
+        expert_tensor_parallel_size=choice["expert_tp"],
+        overlap_p2p=vpp > 1,
+        num_microbatches=pp,
+        iterations=2 if overlap == "parameters" else 1,
+        hidden_size=256,
+        ffn_hidden_size=704,
+        num_layers=2 * pp * vpp,
+        seq_length=128,
+        max_position_embeddings=128,
+        num_attention_heads=8,
+        num_query_groups=choice["query_groups"],
+        swiglu=choice["swiglu"],
+        untie_embeddings=choice["untied"],
+        recompute=choice["recompute"],
+        enable_sequence_parallel=tp > 1,
+        use_distributed_optimizer=choice["distributed_optimizer"],
+        overlap_grad_reduce=overlap != "none",
+        overlap_param_gather=overlap == "parameters",
+        bucket_size=600_000 if overlap != "none" else None,
+        num_experts=8,
+        moe_router_topk=choice["topk"],
+        moe_ffn_hidden_size=320,
+        moe_shared_expert_size=choice["shared_expert"],
+        moe_token_dispatcher=choice["dispatcher"],
+        moe_first_dense_layers=choice["first_dense"],
+        moe_aux_loss=choice["aux_loss"],
+        moe_expert_bias=choice["expert_bias"],
+        routing=choice["routing"],
+        multi_latent_attention=choice["latent"],
+        qk_layernorm=choice["latent"],
+        q_lora_rank=96 if choice["latent"] else None,
+        kv_lora_rank=64,
+        qk_head_dim=32,
+        qk_pos_emb_head_dim=16,
+        v_head_dim=32,
+    )
+
+
+FSDP2: Factors = {
+    "world": (2, 8, 4096),
+    "replicate": (1, 2),
+    "layers": (1, 3),
+    "micro_batches": (1, 2),
+    "untied": (False, True),
+    "vocab": (4000, 5027),
+    "query_groups": (None, 2),
+    "recompute": ("none", "full"),
+    "reshard": (False, True),
+    "fp32_gradients": (False, True),
+    "bias": (False, True),
+    "swiglu": (False, True),
+    "clip": (0.0, 1.0),
+    "last_rank": (False, True),
+}
+ZERO: Factors = {
+    "stage": (1, 2, 3),
+    "world": (2, 8, 64),
+    "layers": (1, 3),
+    "micro_batches": (1, 2),
+    "untied": (False, True),
+    "vocab": (2000, 2501),
+    "query_groups": (None, 2),
+    "recompute": ("none", "full"),
+    "bucket": (100_000, 500_000_000),
+    "persistent": (0, 100_000),
+    "prefetch": (50_000, 50_000_000),
+    "overlap": (False, True),
+    "contiguous": (False, True),
+    "swiglu": (False, True),
+    "clip": (0.0, 1.0),
+    "last_rank": (False, True),
+}
+
+
+def fsdp2(choice: Choice) -> TraceJob | None:
+    """The job with FSDP2 of a choice."""
+    if choice["world"] == choice["replicate"]:
+        return None
+    return _sharded(choice, "FSDP2", reshard_after_forward=choice["reshard"], replicate=choice["replicate"],
+                    grad_reduce_in_fp32=choice["fp32_gradients"], add_bias_linear=choice["bias"])  # fmt: skip
+
+
+def zero(choice: Choice) -> TraceJob | None:
+    """The job with ZeRO of a choice, None where a factor says nothing in its stage."""
+    if choice["stage"] != 3 and (choice["persistent"] or choice["prefetch"] == 50_000):
+        return None
+    return _sharded(choice, "DeepSpeed", stage=choice["stage"], reduce_bucket_size=choice["bucket"], iterations=3,
+                    allgather_bucket_size=choice["bucket"], param_persistence_threshold=choice["persistent"],
+                    prefetch_bucket_size=choice["prefetch"], overlap_comm=choice["overlap"],
+                    contiguous_gradients=choice["contiguous"])  # fmt: skip
+
+
+def _sharded(choice: Choice, frame: str, **more: Any) -> TraceJob:
+    return TraceJob(
+        frame=frame,
+        rank=choice["world"] - 1 if choice["last_rank"] else 0,
+        world_size=choice["world"],
+        num_layers=choice["layers"],
+        num_microbatches=choice["micro_batches"],
+        hidden_size=64,
+        seq_length=16,
+        num_attention_heads=4,
+        num_query_groups=choice["query_groups"],
+        vocab_size=choice["vocab"],
+        untie_embeddings=choice["untied"],
+        recompute=choice["recompute"],
+        swiglu=choice["swiglu"],
+        clip_grad=choice["clip"],
+        **more,
+    )

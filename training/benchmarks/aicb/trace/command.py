@@ -1,0 +1,214 @@
+"""Runs the command `trace`: jobs from options, a process for each stage, a workload file for each."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.aicb import options
+from training.benchmarks.aicb.conversion import rows_of
+from training.benchmarks.aicb.errors import AicbError, ParameterError
+from training.benchmarks.aicb.parameters import DEFAULTS, WorkloadArgs
+from training.benchmarks.aicb.trace import checks
+from training.benchmarks.aicb.trace.job import TraceJob
+from training.benchmarks.aicb.trace.record import Trace, load
+from training.benchmarks.aicb.workload import Workload
+
+KNOWN = {
+    "Megatron": {"torch": "2.13.0", "megatron-core": "0.16.1"},
+    "FSDP2": {"torch": "2.13.0"},
+    "DeepSpeed": {"torch": "2.13.0", "deepspeed": "0.19.8"},
+}
+"""The packages that each frame needs, in the versions whose traps `shims` knows."""
+INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
+ROOT = Path(__file__).resolve().parents[4]
+SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
+NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_rope_dim": "qk_pos_emb_head_dim"}
+"""Parameters of generate that a job calls otherwise."""
+Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
+
+
+def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
+    """Trace what `words` describe. parser: an empty one with the command's name; parse: how to read words with it.
+
+    Raises:
+        AicbError: the job cannot be traced here.
+    """
+    add_to(parser)
+    given = parse(parser, words)
+    output: Path = given.pop("output")
+    stages = _stages(given)
+    job = job_of(given)
+    jobs = [replace(job, rank=_rank(job, stage)) for stage in stages(job)]
+    found = sorted({problem for each in jobs for problem in checks.problems(each)})
+    if found:
+        raise ParameterError(found)
+    unknown = missing_or_unknown(job.frame)
+    if unknown:
+        print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
+        self_check(job.frame)
+    for traced in run(jobs):
+        stage = traced.job.pp_stage
+        path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
+        workload = Workload(rows_of(traced.ops, ends(traced)))
+        size = workload.save(path, "full")
+        print(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
+    return 0
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the options: those of generate, and what only a trace has."""
+    options.add_to(parser)
+    own = parser.add_argument_group("trace")
+    parser.set_defaults(frame="Megatron")
+    frame = next(action for action in parser._actions if action.dest == "frame")
+    frame.choices = checks.FRAMES
+    # What is refused is refused with its reason.
+    next(action for action in parser._actions if action.dest == "moe_token_dispatcher").choices = None
+    frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
+    own.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write; a file for each stage")
+    who = own.add_mutually_exclusive_group()
+    who.add_argument("--rank", type=int, metavar="R", default=argparse.SUPPRESS, help="the rank (default: 0)")
+    who.add_argument("--pp_stage", type=int, metavar="S", default=argparse.SUPPRESS, help="this stage's first rank")
+    who.add_argument(
+        "--all_stages", action="store_true", default=argparse.SUPPRESS, help="the first rank of each stage"
+    )
+    own.add_argument(
+        "--micro_batches", dest="num_microbatches", type=int, metavar="N", default=argparse.SUPPRESS,
+        help="micro-batches of an iteration (default: as many as global_batch gives, without it one a pipeline stage)",
+    )  # fmt: skip
+    known = {action.dest for action in parser._actions}
+    for field in fields(TraceJob):
+        if field.name in known or field.name == "rank":
+            continue
+        kind = {bool: options.truth, int: options.whole}.get(type(field.default), str)
+        if field.default is None:
+            kind = options.whole
+        extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
+        own.add_argument(
+            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=f"(default: {field.default})", **extra
+        )
+
+
+def _stages(given: dict[str, Any]) -> Callable[[TraceJob], Iterable[int | None]]:
+    """Which stages are traced; None is the rank as it is given."""
+    if given.pop("all_stages", False):
+        return lambda job: range(job.pipeline_model_parallel)
+    stage = given.pop("pp_stage", None)
+    return lambda _: [stage]
+
+
+def _rank(job: TraceJob, stage: int | None) -> int:
+    return job.rank if stage is None else stage * (job.world_size // max(1, job.pipeline_model_parallel))
+
+
+def job_of(given: dict[str, Any]) -> TraceJob:
+    """The job of parsed options; a preset fills in what they leave open.
+
+    Raises:
+        ParameterError: there is no such preset.
+    """
+    shared = {field.name for field in fields(WorkloadArgs)}
+    ours = {field.name for field in fields(TraceJob)}
+    frame = given.get("frame", "Megatron")
+    for_args = {name: value for name, value in given.items() if name in shared} | {"frame": frame}
+    preset = given.pop("model_size", None)
+    try:
+        args = options.resolve(for_args, preset, "csv")
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
+    values = {
+        name: value
+        for name, value in args.to_dict().items()
+        if name in ours and (name in given or value != getattr(DEFAULTS, name))
+    }
+    values |= {name: value for name, value in given.items() if name in ours}
+    values |= {NAMES[name]: value for name, value in given.items() if name in NAMES}
+    values.setdefault("num_attention_heads", max(1, args.hidden_size // 128))
+    if "num_microbatches" not in values:
+        values["num_microbatches"] = _micro_batches(given, args)
+    if frame == "DeepSpeed":
+        # ZeRO 3 learns in its first iteration and differs in its second.
+        values.setdefault("iterations", 3)
+    return TraceJob(**{"hidden_size": args.hidden_size, "num_layers": args.num_layers, **values})
+
+
+def _micro_batches(given: dict[str, Any], args: WorkloadArgs) -> int:
+    if "global_batch" in given:
+        return max(1, args.num_microbatches)
+    return args.pipeline_model_parallel
+
+
+def ends(trace: Trace) -> list[int]:
+    """Numbers of operations before the end of the set-up and of each iteration."""
+    found, total = [], 0
+    for ops in trace.iterations:
+        total += len(ops)
+        found.append(total)
+    return found
+
+
+def missing_or_unknown(frame: str) -> str | None:
+    """A sentence about versions that nobody has checked, None where all are known.
+
+    Raises:
+        AicbError: a package is missing; the message has the line that installs it.
+    """
+    unknown = []
+    for package, known in KNOWN[frame].items():
+        try:
+            version = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            raise AicbError(
+                f"tracing {frame} needs {package} {known}, which this Python does not have; in an environment of its "
+                f"own:\n{INSTALL}"
+            ) from None
+        if version.partition("+")[0] != known:
+            unknown.append(f"{package} is {version}, the tracer is made for {known}")
+    return "; ".join(unknown) or None
+
+
+def self_check(frame: str) -> None:
+    """Trace recorded jobs of a frame again.
+
+    Raises:
+        AicbError: the installed versions send something else; nothing should be written then.
+    """
+    recorded = [trace for trace in load(SELF_CHECK) if trace.job.frame == frame]
+    for before, now in zip(recorded, run([trace.job for trace in recorded]), strict=True):
+        difference = first_difference(before, now)
+        if difference:
+            raise AicbError(f"the installed {frame} does not send what {before.versions} sent: {difference}")
+
+
+def first_difference(before: Trace, now: Trace) -> str | None:
+    """Where two traces of a job differ, by the identities of their operations; None where they are the same."""
+    for number, (old, new) in enumerate(zip(before.ops, now.ops, strict=False)):
+        if (old.phase, *old.identity) != (new.phase, *new.identity):
+            return f"operation {number} is {new.comm_type.name} of {new.bytes} bytes in {new.module or new.phase}"
+    if len(before.ops) != len(now.ops):
+        return f"{len(now.ops)} operations, not {len(before.ops)}"
+    return None
+
+
+def run(jobs: list[TraceJob], python: str = sys.executable) -> list[Trace]:
+    """Trace jobs, each in a process of its own.
+
+    Raises:
+        AicbError: the framework refuses a job, or a process dies.
+    """
+    lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
+    command = [python, "-m", "training.benchmarks.aicb.trace.worker"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    errors = sorted({answer["error"] for answer in answers if "error" in answer})
+    if errors:
+        raise ParameterError([f"{jobs[0].frame} refuses the job: {error}" for error in errors])
+    if done.returncode or len(answers) != len(jobs):
+        raise AicbError(f"the traced process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    return [Trace.from_record(answer) for answer in answers]

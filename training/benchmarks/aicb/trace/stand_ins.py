@@ -1,0 +1,91 @@
+"""Stands in for classes that need a GPU or Transformer Engine; `shims` says why and puts them in their places."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+DEVICE = "meta"
+"""Where the tensors of a traced process live: shapes without data."""
+
+
+class Inert:
+    """Stands for a stream, an event or a timer: everything may be called, nothing happens."""
+
+    def __call__(self, *_: object, **__: object) -> "Inert":
+        return self
+
+    def __getattr__(self, name: str) -> "Inert":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __enter__(self) -> "Inert":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class PlainNorm(torch.nn.Module):
+    """LayerNorm or RMSNorm with parameters of the model's type, marked for sequence parallelism.
+
+    megatron-core 0.16.1 without Transformer Engine or Apex has WrappedTorchNorm, which refuses sequence parallelism and
+    makes float32 parameters.
+    """
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__()
+        names = ("weight",) if config.normalization == "RMSNorm" else ("weight", "bias")
+        for name in names:
+            parameter = torch.nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype, device=DEVICE))
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+            self.register_parameter(name, parameter)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden of shape (..., hidden_size) keeps its shape; which values is no matter."""
+        for parameter in self.parameters():
+            hidden = hidden * parameter
+        return hidden
+
+
+class WideValueAttention(torch.nn.Module):
+    """Scaled dot products whose values have another width than the keys, for multi-latent attention.
+
+    megatron-core 0.16.1 has it in Transformer Engine alone: DotProductAttention does not take k_channels.
+    """
+
+    def __init__(self, config: Any, *_: object, v_channels: int, **__: object) -> None:
+        super().__init__()
+        self.width = config.num_attention_heads // config.tensor_model_parallel_size * v_channels
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
+    ) -> torch.Tensor:
+        """Query, key and value of shape (sequence, batch, heads, channels) to (sequence, batch, heads * v_channels)."""
+        scale = query.mean(-1, keepdim=True) + key.mean(-1, keepdim=True)
+        return (value * scale).flatten(2)[..., : self.width]
+
+
+class Splits(tuple[int, ...]):
+    """Split sizes as numpy's arrays have them."""
+
+    def tolist(self) -> list[int]:
+        """The sizes."""
+        return list(self)
+
+
+class Tracker:
+    """Random states of a device that is not there."""
+
+    def fork(self, *_: object, **__: object) -> nullcontext[None]:
+        return nullcontext()
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_states(self) -> dict[str, object]:
+        return {}
+
+    def set_states(self, _: object) -> None:
+        return None
