@@ -12,7 +12,7 @@ from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.trace.record import Trace, load, save
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 
-NAMES = ("megatron", "megatron_experts")
+NAMES = ("megatron", "megatron_experts", "fsdp2")
 
 
 @cache
