@@ -1,7 +1,9 @@
 """Hashes of data files: each file is read once on a host, and again when its size or time of change differs."""
 
+import fcntl
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,26 @@ def test_what_two_runs_learn_at_the_same_time_is_kept(tmp_path: Path) -> None:
     caches[1].remember({second: "2"})
     both = HashCache(tmp_path)
     assert (both.find(first), both.find(second)) == ("1", "2")
+
+
+def test_what_another_process_is_writing_is_not_lost(tmp_path: Path) -> None:
+    mine, other = tmp_path / "a", tmp_path / "b"
+    for file in (mine, other):
+        file.write_bytes(b"x")
+    (tmp_path / "elsewhere").mkdir()
+    HashCache(tmp_path / "elsewhere").remember({other: "2"})
+    (written,) = (tmp_path / "elsewhere").iterdir()
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        remembering = pool.submit(HashCache(tmp_path).remember, {mine: "1"})
+        with pytest.raises(TimeoutError):
+            remembering.result(timeout=0.2)
+        written.rename(tmp_path / written.name)
+        os.close(handle)
+        remembering.result()
+    both = HashCache(tmp_path)
+    assert (both.find(mine), both.find(other)) == ("1", "2")
 
 
 def test_files_of_earlier_boots_are_removed(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Computes the sha256 of data files, and remembers it on the host by each file's size, time of change and inode."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,10 +45,10 @@ class HashCache:
         """Keep these hashes, and those that others have kept meanwhile; a folder that cannot be written is no error."""
         if self._path is None or not found:
             return
-        known = self._read() | {_key(path): digest for path, digest in found.items()}
-        text = _Remembered(sha256=dict([*known.items()][-MAX_REMEMBERED:])).model_dump_json()
-        unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), _locked(self._path.parent):
+            known = self._read() | {_key(path): digest for path, digest in found.items()}
+            text = _Remembered(sha256=dict([*known.items()][-MAX_REMEMBERED:])).model_dump_json()
+            unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}")
             unfinished.write_text(text, encoding="utf-8")
             unfinished.replace(self._path)
             self._forget_old()
@@ -130,6 +131,18 @@ def combined_sha256(files: dict[str, str]) -> str:
     """One sha256, in hex, over the names and hashes of files, in the form that sha256sum prints."""
     lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder alone, so that of two ranks' hashes none is lost; where the file system has no locks, nothing."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _key(path: Path) -> str:
