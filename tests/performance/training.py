@@ -135,7 +135,11 @@ class _BareLoop:
     def __init__(self, benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> None:
         import torch
 
+        from training.benchmarks.bert.pytorch.packed import PackedSet
+
         samples = benchmark.synthetic_data(config).train
+        # The model packs a batch that is not packed yet.
+        samples = samples.unpacked if isinstance(samples, PackedSet) else samples
         self._data = {name: tensor.int() for name, tensor in samples[list(range(len(samples)))].items()}
         self._count = len(samples)
         model = benchmark.build_model(config).train()

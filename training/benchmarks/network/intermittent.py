@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import compress, count, pairwise
+from operator import gt
 
 from training.benchmarks.network.events import Culprit
 from training.benchmarks.network.figures import Figure, Symptom, culprits, usual_gap
@@ -90,7 +91,7 @@ def _slow_events(readings: Readings, cut: str, limits: Sequence[float], kept: Se
     whole = len(kept) == len(readings)
     for column in readings.columns[cut]:
         times = column if whole else [column[place] for place in kept]
-        found.append([index for index, (time, limit) in enumerate(zip(times, limits, strict=True)) if time > limit])
+        found.append([*compress(count(), map(gt, times, limits))])
     return found
 
 

@@ -92,8 +92,10 @@ class Readings:
         world_size, stalls = int(columns["world_size"]), columns["stalled_iterations"]
         stalled = {int(place): int(value) for place, value in stalls.items() if 0 <= int(place) < count}
         members = list(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True))
+        keys = [*zip(members, rails, strict=True)]
         places = [
-            self._place(own, "", rail, this_round, world_size, work) for own, rail in zip(members, rails, strict=True)
+            self._place(key[0], "", key[1], this_round, world_size, work) if place is None else place
+            for key, place in zip(keys, map(self._places.get, keys), strict=True)
         ]
         self._grow(repeat)
         begin, logs = places[0] if places else 0, _LOGS
@@ -142,7 +144,8 @@ class Readings:
         """Give a group that a repeat lacks the median of its other repeats: a host's record may lack a step."""
         for name in QUANTILES:
             columns = [self._column(name, repeat) for repeat in range(self.repeats)]
-            for column in columns:
+            # A sum is NaN where a value is.
+            for column in (each for each in columns if math.isnan(sum(each))):
                 for place in [place for place, value in enumerate(column) if value != value]:
                     known = sorted(each[place] for each in columns if each[place] == each[place])
                     column[place] = known[(len(known) - 1) // 2]

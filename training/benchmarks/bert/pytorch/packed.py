@@ -40,11 +40,23 @@ def read_packed(batch: Batch) -> tuple[Packing, Tensor, Tensor]:
     return packing_of_batch, batch[_ROWS], batch[_LABELS]
 
 
+def packed_sizes(batch: Batch) -> tuple[int, int, Tensor] | None:
+    """Number of tokens and labels of a packed batch, which its shapes tell, and its token_boundaries; else None."""
+    if _PLACES not in batch:
+        return None
+    return len(batch[_PLACES]), len(batch[_LABELS]), batch[_BOUNDARIES]
+
+
 class PackedSet(SampleSet):
     """The samples of another set in the same order, their batches packed by whoever loads them."""
 
     def __init__(self, samples: SampleSet) -> None:
         self._samples = samples
+
+    @property
+    def unpacked(self) -> SampleSet:
+        """The other set."""
+        return self._samples
 
     def __len__(self) -> int:
         return len(self._samples)

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
+from training.benchmarks.bert.pytorch.packed import IGNORED, packed_sizes
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.rank_entry import run_training
@@ -37,14 +39,19 @@ class BertBenchmark(TrainingBenchmark[Config]):
         """See TrainingBenchmark."""
         return data.open_files(config, data_dir)
 
-    def work_of(self, config: Config, batch: Batch) -> tuple[Tensor, Tensor]:
+    def work_of(self, config: Config, batch: Batch) -> tuple[int | Tensor, Tensor]:
         """See TrainingBenchmark."""
-        lengths = batch["input_mask"].sum(1).double()
-        tokens = lengths.sum()
-        predictions = (batch["masked_lm_ids"] != 0).sum()
         per_token, per_pair, per_prediction, per_sample = config.flops_of_parts()
-        of_tokens = tokens * per_token + lengths.square().sum() * per_pair
-        return tokens, of_tokens + predictions * per_prediction + len(lengths) * per_sample
+        found = packed_sizes(batch)
+        if found is None:
+            lengths = batch["input_mask"].sum(1).double()
+            tokens, predictions = lengths.sum(), (batch["masked_lm_ids"] != IGNORED).sum()
+            of_parts = tokens * per_token + predictions * per_prediction + len(lengths) * per_sample
+            return tokens, of_parts + lengths.square().sum() * per_pair
+        counted, labels, boundaries = found
+        lengths = boundaries.diff().double()
+        of_shapes = counted * per_token + labels * per_prediction + len(lengths) * per_sample
+        return counted, torch.dot(lengths, lengths).mul_(per_pair).add_(of_shapes)
 
     def weights_of(self, config: Config, state: Any) -> Any:
         """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.

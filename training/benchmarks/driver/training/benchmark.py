@@ -83,9 +83,10 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
             DataError: a file is missing or broken.
         """
 
-    def work_of(self, config: ConfigT, batch: Batch) -> tuple[Tensor, Tensor] | None:
+    def work_of(self, config: ConfigT, batch: Batch) -> tuple[int | Tensor, Tensor] | None:
         """Number of tokens and of floating-point operations (forward and backward, as flops_per_sample counts them) of
-        a batch without its padding, both 0-d float64; None: every sample has tokens_per_sample and flops_per_sample.
+        a batch without its padding, 0-d float64 where only the device knows it; None: every sample has
+        tokens_per_sample and flops_per_sample. It is asked in every step.
         """
         return None
 

@@ -16,23 +16,32 @@ class Work:
     def __init__(self, benchmark: TrainingBenchmark[Any], config: TrainingConfig, device: torch.device) -> None:
         self._benchmark = benchmark
         self._config = config
-        self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # samples, tokens, operations
+        self._samples = self._tokens = 0
+        # What only the device knows: tokens and operations.
+        self._on_device = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(2)]
 
     def add(self, batch: Batch) -> None:
         """Count a batch of tensors of shape (samples, ...), without waiting for the device."""
         found = self._benchmark.work_of(self._config, batch)
-        if found is not None:
-            samples = len(next(iter(batch.values())))
-            self._sums += torch.stack([torch.full_like(found[0], samples), *found]).to(self._sums)
+        if found is None:
+            return
+        tokens, operations = found
+        self._samples += len(next(iter(batch.values())))
+        if isinstance(tokens, int):
+            self._tokens += tokens
+        else:
+            self._on_device[0] += tokens
+        self._on_device[1] += operations
 
     def per_sample(self, *, over_ranks: bool = False) -> tuple[float, float]:
         """Tokens and floating-point operations of a sample, forward and backward; with `over_ranks`, for which all
         ranks call this, the means over all ranks. Waits for the device.
         """
-        sums = self._sums.clone()
+        tokens, operations = self._on_device
+        sums = torch.stack([torch.full_like(tokens, self._samples), tokens + self._tokens, operations])
         if over_ranks:
             dist.all_reduce(sums)
-        samples, tokens, flops = sums.tolist()
-        if not samples:
+        counted, all_tokens, flops = sums.tolist()
+        if not counted:
             return float(self._config.tokens_per_sample()), float(self._config.flops_per_sample())
-        return tokens / samples, flops / samples
+        return all_tokens / counted, flops / counted
