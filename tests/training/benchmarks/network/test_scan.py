@@ -13,6 +13,8 @@ from training.benchmarks.network.findings import findings_of
 from training.benchmarks.network.pytorch.scan import finding_of
 from training.benchmarks.network.schedule import HostRanks
 
+# Beside other tests, pairs that are healthy are late, too.
+pytestmark = pytest.mark.alone
 WORKLOAD = "tests.training.benchmarks.network.hosts_workload"
 HOSTS, SLOW = 6, 4
 
