@@ -5,9 +5,9 @@ at the same time is the overlap ratios' matter, as in every workload here.
 """
 
 import argparse
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from simulation.analytical.header import WorkloadHeader
@@ -39,8 +39,6 @@ COLLECTIVE = {
     "SCATTER": BROADCAST,
 }
 GROUP_ATTRIBUTES = ("pg_name", "comm_group", "pg_desc")
-LONGEST_MESSAGE = 64 << 20  # bytes
-_GZIP = b"\x1f\x8b"
 
 
 def read_chakra(path: Path, arguments: argparse.Namespace) -> LineSource:
@@ -122,42 +120,17 @@ def _value(attribute: object) -> object:
     return None if field is None else getattr(attribute, field)
 
 
-def _nodes(path: Path, schema: object) -> "Iterator[Node]":
-    """The nodes: a file is a sequence of messages, each after its length; the first is the trace's metadata.
+def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
+    """The nodes of the file.
 
     Raises:
         InputProblems: the file ends within a message, or a message is malformed.
     """
-    from google.protobuf.message import DecodeError
+    from training.benchmarks.aicb.execution_trace.messages import BrokenTraceError, nodes, unpacked
 
     try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP):
-            data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
+        yield from nodes(unpacked(path), schema)
+    except OSError as error:
         raise input_problem("-w", path, f"cannot be read: {error}") from None
-    at = number = 0
-    while at < len(data):
-        length, at = _varint(path, data, at)
-        if length > LONGEST_MESSAGE or at + length > len(data):
-            raise input_problem("-w", path, f"ends within message {number}: it is cut off or no Chakra trace")
-        message = schema.Node() if number else schema.GlobalMetadata()  # type: ignore[attr-defined]
-        try:
-            message.ParseFromString(data[at : at + length])
-        except DecodeError:
-            raise input_problem("-w", path, f"message {number} is no node of a Chakra trace") from None
-        if number:
-            yield message
-        at += length
-        number += 1
-
-
-def _varint(path: Path, data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-    raise input_problem("-w", path, "is no Chakra trace: a message's length does not end")
+    except BrokenTraceError as error:
+        raise input_problem("-w", path, str(error)) from None

@@ -18,6 +18,7 @@ PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container", "s
 # Modules that import others of ours in a function, and why: none of these imports is there to hide a cycle.
 LAZY = {
     "simulation.analytical.aicb_rows": "the package of AICB workloads takes longer to load than most runs",
+    "simulation.analytical.chakra_rows": "the same package, for Chakra traces alone",
     "simulation.topology.command": "a template starts without what reads descriptions",
     "training.benchmarks.aicb.cli": "each command loads what it needs; --help and a wrong option answer at once",
     "training.benchmarks.aicb.dialects": "a dialect that is not asked for is not loaded",

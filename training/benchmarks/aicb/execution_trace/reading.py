@@ -5,8 +5,6 @@ read, and what waits for it: the first node that depends on it. A file is read w
 """
 
 import ast
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from training.benchmarks.aicb.errors import WorkloadFileError
+from training.benchmarks.aicb.execution_trace.messages import BrokenTraceError, nodes, unpacked
 from training.benchmarks.aicb.execution_trace.schema import (
     GROUP,
     MEASURED,
@@ -31,9 +30,6 @@ from training.benchmarks.aicb.ranks import Ranks
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
-LONGEST_MESSAGE = 64 << 20  # bytes
-LARGEST_FILE = 4 << 30  # bytes, unpacked
-GZIP = b"\x1f\x8b"
 SENT = {"COMM_SEND_NODE": CommType.isend, "COMM_RECV_NODE": CommType.irecv}
 
 
@@ -145,38 +141,9 @@ def _value(attribute: Any) -> Any:
 
 
 def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
-    """The nodes: a file is a sequence of messages, each after its length; the first is the trace's metadata."""
-    from google.protobuf.message import DecodeError
-
     try:
-        with path.open("rb") as file:
-            packed = file.read(len(GZIP)) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as source:
-            data = source.read(LARGEST_FILE)
-    except (OSError, EOFError, zlib.error) as error:
-        raise WorkloadFileError(path, None, getattr(error, "strerror", None) or str(error)) from None
-    at = number = 0
-    while at < len(data):
-        length, at = _varint(path, data, at)
-        if length > LONGEST_MESSAGE or at + length > len(data):
-            raise WorkloadFileError(path, None, f"ends within message {number}: it is cut off or no Chakra trace")
-        message = schema.Node() if number else schema.GlobalMetadata()
-        try:
-            message.ParseFromString(data[at : at + length])
-        except DecodeError:
-            raise WorkloadFileError(path, None, f"message {number} is no node of a Chakra trace") from None
-        if number:
-            yield message
-        at += length
-        number += 1
-
-
-def _varint(path: Path, data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-    raise WorkloadFileError(path, None, "is no Chakra trace: a message's length does not end")
+        yield from nodes(unpacked(path), schema)
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+    except BrokenTraceError as error:
+        raise WorkloadFileError(path, None, str(error)) from None
