@@ -1,7 +1,5 @@
 """docs/adding-a-benchmark.md is true: the benchmark it shows is built from the page and runs."""
 
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,27 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from tests.training.benchmarks.page_project import build
 from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-benchmark.md"
+FOLDER = "training/benchmarks/memcopy/pytorch"
 CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what runs on hosts, with the page's files in it."""
-    folder = tmp_path_factory.mktemp("project")
-    for package in ("training", "vendors"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 4
-    for name, text in blocks:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    for package in ("training/benchmarks/memcopy", "training/benchmarks/memcopy/pytorch"):
-        (folder / package / "__init__.py").touch()
-    return folder
+    files = (f"{FOLDER}/config.py", "training/benchmarks/memcopy/__main__.py", f"{FOLDER}/outcome.py", CASE)
+    return build(tmp_path_factory.mktemp("project"), PAGE, files, FOLDER, ("training", "vendors"))
 
 
 def test_one_folder_is_all_that_a_benchmark_takes(project: Path) -> None:

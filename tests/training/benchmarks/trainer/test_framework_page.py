@@ -1,7 +1,6 @@
 """docs/adding-a-framework.md is true: its adapter is built from the page, needs no torch, and runs two ranks."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import numpy
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from tests.training.benchmarks.page_project import build
 from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
 from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 
@@ -23,18 +23,8 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; "
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, with the page's files in it."""
-    folder = tmp_path_factory.mktemp("project")
-    for package in ("training", "vendors", "run_benchmarks", "monitors", "container", "requirements"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [name for name, _ in blocks] == [f"{FOLDER}/config.py", f"{FOLDER}/run_benchmark.py", CASE]
-    for name, text in blocks:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    for package in ("training/benchmarks/memcopy", FOLDER):
-        (folder / package / "__init__.py").touch()
-    return folder
+    files = (f"{FOLDER}/config.py", f"{FOLDER}/run_benchmark.py", CASE)
+    return build(tmp_path_factory.mktemp("project"), PAGE, files, FOLDER)
 
 
 def test_one_folder_is_a_framework_and_torch_is_not_needed(project: Path) -> None:

@@ -1,8 +1,6 @@
 """docs/adding-a-model.md is true: the model it shows is built from the page, listed, and trained on two ranks."""
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from tests.training.benchmarks.page_project import build
 from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-model.md"
@@ -39,21 +38,8 @@ print(counter.get_total_flops() / (2 * config.flops_per_sample()) * config.seq_l
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, with the page's files in it."""
-    folder = tmp_path_factory.mktemp("project")
-    for package in ("training", "vendors", "run_benchmarks", "monitors", "container", "requirements"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [name for name, _ in blocks] == [
-        *(f"{FOLDER}/{name}.py" for name in ("config", "model", "run_training", "outcome")),
-        CASE,
-    ]
-    for name, text in blocks:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    for package in ("training/benchmarks/successor", FOLDER):
-        (folder / package / "__init__.py").touch()
-    return folder
+    files = (*(f"{FOLDER}/{name}.py" for name in ("config", "model", "run_training", "outcome")), CASE)
+    return build(tmp_path_factory.mktemp("project"), PAGE, files, FOLDER)
 
 
 def _train(project: Path, folder: Path, ranks: int, *arguments: str) -> tuple[int, list[PerfLogRecord]]:
