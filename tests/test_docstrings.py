@@ -53,7 +53,7 @@ FORMULAS = {
     "training/benchmarks/driver/training/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
     "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
     "training/benchmarks/network/answers.py": ["training_at_scale"],
-    "training/benchmarks/network/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
+    "training/benchmarks/driver/protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
     "training/benchmarks/network/links.py": ["judge_share"],
     "training/benchmarks/network/noise.py": ["", "tail", "quantile"],
     "training/benchmarks/network/samples.py": ["median_of"],

@@ -12,7 +12,7 @@ from tests.cluster.controller import Controller, ssh_host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 5}}
-UNITS, CACHE = "training/benchmarks/network/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
+UNITS, CACHE = "training/benchmarks/driver/protocol/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
 
 
 def test_code_that_was_edited_on_a_host(controller: Controller, testbed: TestBed) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     import torch
     from numpy.typing import NDArray
 
+    from training.benchmarks.driver.workload.team import Team
     from training.benchmarks.network.pytorch.reductions import AllReduce
-    from training.benchmarks.network.pytorch.team import Team
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE, LARGER, SMALL = 1 << 20, 16 << 20, 4 << 10
@@ -134,6 +134,7 @@ def _bare_loop(buffer: "torch.Tensor") -> "NDArray[np.float64]":
 
 def _added(collective: "AllReduce", operations: int) -> tuple[float, float]:
     """(added, operation): medians in microseconds of what the harness's window holds beside and in the operation."""
+    from training.benchmarks.driver.workload.statistics import MICROSECONDS
     from training.benchmarks.network.pytorch import timing
 
     inner: list[float] = []
@@ -148,7 +149,7 @@ def _added(collective: "AllReduce", operations: int) -> tuple[float, float]:
         collective.refill()
         windows.append(timing.cpu_time(operation, collective.team))
     added = statistics.median(window - alone for window, alone in zip(windows, inner, strict=True))
-    return added * timing.MICROSECONDS, statistics.median(inner) * timing.MICROSECONDS
+    return added * MICROSECONDS, statistics.median(inner) * MICROSECONDS
 
 
 def _take_priority() -> str:
@@ -179,6 +180,8 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
     import torch.distributed as dist
     from torch.utils.benchmark import Timer
 
+    from training.benchmarks.driver.workload.statistics import MICROSECONDS, slowest_rank
+    from training.benchmarks.driver.workload.statistics import statistics as times_of
     from training.benchmarks.network.pytorch import timing
 
     def harness_p50() -> float:
@@ -186,8 +189,8 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
 
     def bare_p50() -> float:
         collective.refill()
-        times = timing.slowest_rank(_bare_loop(collective.buffer), team)
-        return timing.statistics(times * timing.MICROSECONDS).p50
+        times = slowest_rank(_bare_loop(collective.buffer), team)
+        return times_of(times * MICROSECONDS).p50
 
     collective.prepare(LARGE)
     large = _compare(harness_p50, bare_p50, effort.large_pairs)
@@ -198,7 +201,7 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
         collective.refill()
         dist.barrier()
         means.append(timer.timeit(ITERATIONS).mean)
-    timer_us = statistics.median(means) * timing.MICROSECONDS
+    timer_us = statistics.median(means) * MICROSECONDS
     collective.prepare(LARGER)
     larger = _compare(harness_p50, bare_p50, effort.larger_pairs)
     return {"large": large, "control": control, "timer_us": timer_us, "larger": larger}
@@ -211,8 +214,8 @@ def _main() -> None:
     import torch
 
     from training.benchmarks.driver.workload.process_group import init
+    from training.benchmarks.driver.workload.team import Team
     from training.benchmarks.network.pytorch.reductions import AllReduce
-    from training.benchmarks.network.pytorch.team import Team
 
     with init("gloo", timeout_s=120) as group:
         team = Team.world(group)

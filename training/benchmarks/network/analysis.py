@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.benchmarks.network.bandwidth import COLLECTIVES, host_gbps
+from training.benchmarks.driver.protocol.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.blame import blamed, finding_of
 from training.benchmarks.network.figures import LATE_PERCENT, LATENCY_BYTES, Figure, Symptom, alike, figure
 from training.benchmarks.network.findings import NetworkFinding, SymptomName

@@ -8,7 +8,9 @@ import torch
 import torch.distributed as dist
 
 from tests.training.benchmarks.network.mutations import RANK, Mutation, Receipts, mutations
+from training.benchmarks.driver.workload.operands import OPS
 from training.benchmarks.driver.workload.process_group import init
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.choices import (
     EITHER_WAY,
@@ -20,9 +22,7 @@ from training.benchmarks.network.pytorch.choices import (
 )
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.lineup import team_of
-from training.benchmarks.network.pytorch.operands import OPS
 from training.benchmarks.network.pytorch.point_to_point import Barrier
-from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import ConcurrentGroups, Group, HostRanks
 

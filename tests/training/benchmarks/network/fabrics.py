@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from training.benchmarks.network.pytorch.timing import count_stalls, statistics
+from training.benchmarks.driver.workload.statistics import statistics
+from training.benchmarks.network.pytorch.timing import count_stalls
 from training.benchmarks.network.schedule import Group, HostRanks, rounds
 
 SIZES = (8, 4 << 20)

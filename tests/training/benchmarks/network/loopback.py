@@ -13,9 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.training.benchmarks.driver.workload.test_operands import reduced
 from tests.training.benchmarks.network.mutations import RANK
-from tests.training.benchmarks.network.test_operands import reduced
-from training.benchmarks.network.pytorch.choices import Op
+from training.benchmarks.driver.protocol.reductions import Op
 
 SECONDS = 60.0
 Tensors = Sequence[torch.Tensor]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.network.pytorch.pattern import BITS
+from training.benchmarks.driver.workload.pattern import BITS
 
 Mutation = Callable[[torch.Tensor], object]
 

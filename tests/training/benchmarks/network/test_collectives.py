@@ -8,11 +8,11 @@ import torch
 
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.network import bandwidth
+from training.benchmarks.driver.protocol.bandwidth import bus_factor
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.choices import CollectiveName
 from training.benchmarks.network.pytorch.exchanges import AllToAllUneven, AllToAllV
-from training.benchmarks.network.pytorch.team import Team
 
 WORKLOAD = "tests.training.benchmarks.network.collectives_workload"
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def _team(size: int, rank: int = 0) -> Team:
 def test_each_name_has_a_collective_and_a_factor(name: str) -> None:
     made = collectives.create(name, _team(4), torch.float32, 1, in_place=False)
     assert made.memory_bytes(1 << 20) >= (0 if name == "barrier" else 1 << 20)
-    assert bandwidth.bus_factor(name, 4) >= 0
+    assert bus_factor(name, 4) >= 0
 
 
 @pytest.mark.parametrize(

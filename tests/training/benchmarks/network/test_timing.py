@@ -7,12 +7,13 @@ import torch
 
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import init
+from training.benchmarks.driver.workload.statistics import statistics
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network import table
 from training.benchmarks.network.pytorch.compute import MatrixProducts
 from training.benchmarks.network.pytorch.reductions import AllReduce
 from training.benchmarks.network.pytorch.rotation import MOST_COPIES, back_to_back, copies_of
-from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, measure, statistics
+from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, measure
 
 
 @pytest.fixture

@@ -69,6 +69,5 @@ IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce")
 EITHER_WAY = ("all_gather", "reduce_scatter")
 PAIRWISE = ("send_recv", "send_recv_two_way", "send_recv_ring")
 ROOTED = ("reduce", "broadcast", "gather", "scatter")
-Op = Literal["sum", "prod", "min", "max", "avg"]
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 TWO_BUFFERS = ("all_to_all", "all_to_all_uneven", "all_to_all_v", "hypercube", "gather", "scatter", *PAIRWISE)

@@ -7,9 +7,9 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.network.pytorch import pattern
-from training.benchmarks.network.pytorch.choices import Op
-from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.driver.protocol.reductions import Op
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.team import Team
 
 # Chunks are whole multiples of it, so that every rank's begins at such an address.
 LINE_BYTES = 16

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.exchanges import AllToAll
 from training.benchmarks.network.pytorch.lineup import line_up, team_of
@@ -26,7 +27,6 @@ from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.sharing import Exchange
 from training.benchmarks.network.pytorch.stepping import group_place, result
-from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import ConcurrentGroups, Group, HostRanks
 from training.benchmarks.network.sizes import format_size

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.network.pytorch.team import Team
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 

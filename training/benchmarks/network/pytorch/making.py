@@ -7,10 +7,10 @@ from itertools import product
 
 import torch
 
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch import collectives
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.team import Team
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,10 +1,6 @@
 """Checks that the sizes of a case fit in memory, before anything is measured."""
 
-import psutil
-import torch
-import torch.distributed as dist
-
-from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.pytorch.collectives import Collective
@@ -45,17 +41,3 @@ def refuse_too_large(run: WorkloadContext[Config], collective: Collective) -> No
             f"sizes = {run.config.sizes!r}: {names} does not fit: up to {need} GB a rank are needed,"
             f" {available / 1e9:.1f} GB a rank are free; lower the end of sizes"
         )
-
-
-def smallest_available_bytes(group: ProcessGroup) -> int:
-    """Free memory, in bytes, of the rank that has the least; the same on every rank."""
-    available = torch.tensor(_available_bytes(group), dtype=torch.int64, device=group.device)
-    dist.all_reduce(available, op=dist.ReduceOp.MIN)
-    return int(available)
-
-
-def _available_bytes(group: ProcessGroup) -> int:
-    """Free memory of this rank's device in bytes; the ranks of a host share the host's."""
-    if group.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(group.device)[0])
-    return int(psutil.virtual_memory().available) // group.placement.local_world_size

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from training.benchmarks.driver.protocol.case_config import CaseConfig
+from training.benchmarks.driver.protocol.reductions import Op
 from training.benchmarks.network.nccl_tests import PROGRAMS
 from training.benchmarks.network.pytorch.choices import (
     DEFAULT_SIZES,
@@ -20,7 +21,6 @@ from training.benchmarks.network.pytorch.choices import (
     TWO_BUFFERS,
     CollectiveName,
     DType,
-    Op,
     Tool,
 )
 from training.benchmarks.network.sizes import parse_sizes

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.network.bandwidth import CONVENTION
+from training.benchmarks.driver.workload.statistics import MICROSECONDS, slowest_rank
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.compute import MatrixProducts
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.lineup import line_up
@@ -26,8 +28,7 @@ from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.reductions import AllReduce
 from training.benchmarks.network.pytorch.stepping import group_place, result
-from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import MICROSECONDS, cpu_time, cuda_time, measure, slowest_rank
+from training.benchmarks.network.pytorch.timing import cpu_time, cuda_time, measure
 from training.benchmarks.network.schedule import rounds
 from training.benchmarks.network.sizes import format_size
 

@@ -6,9 +6,9 @@ import uuid
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.collectives import Buffered
-from training.benchmarks.network.pytorch.team import Team
 
 
 class SendRecv(Buffered):

@@ -3,11 +3,11 @@
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.network.pytorch import pattern
-from training.benchmarks.network.pytorch.choices import Op
+from training.benchmarks.driver.protocol.reductions import Op
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.operands import Operands
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.collectives import UNSIGNED, Buffered, renamed
-from training.benchmarks.network.pytorch.operands import Operands
-from training.benchmarks.network.pytorch.team import Team
 
 
 class Reducing(Buffered):

@@ -3,9 +3,9 @@
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.collectives import Buffered
-from training.benchmarks.network.pytorch.team import Team
 
 
 class Broadcast(Buffered):

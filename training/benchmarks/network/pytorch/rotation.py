@@ -10,9 +10,10 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.workload.statistics import MICROSECONDS
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.collectives import Collective
-from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import MICROSECONDS, aggregated
+from training.benchmarks.network.pytorch.timing import aggregated
 
 # Small messages would need thousands of buffers to fill the largest size; so many are out of any cache's reach.
 MOST_COPIES = 64

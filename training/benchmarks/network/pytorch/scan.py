@@ -4,9 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.adaptive import AdaptiveSearch, BadMembers, ScanResult, ScanRound, expected_rounds
-from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.comparison import Judge, Times
 from training.benchmarks.network.designs import Members
 from training.benchmarks.network.figures import LATENCY_BYTES
@@ -21,7 +22,6 @@ from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.sharing import Exchange
 from training.benchmarks.network.pytorch.stepping import Stepper
 from training.benchmarks.network.pytorch.sweep import refuse_unusable
-from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
 from training.benchmarks.network.sizes import format_size
 

@@ -9,28 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.statistics import MICROSECONDS, of_every_rank, slowest_rank, statistics
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.bandwidth import CONVENTION
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.lineup import line_up
 from training.benchmarks.network.pytorch.making import created
-from training.benchmarks.network.pytorch.memory import fitting_sizes, smallest_available_bytes
+from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.stepping import group_place, result
-from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import (
-    MICROSECONDS,
-    Measurement,
-    count_stalls,
-    cpu_time,
-    cuda_time,
-    of_every_rank,
-    slowest_rank,
-    statistics,
-)
+from training.benchmarks.network.pytorch.timing import Measurement, count_stalls, cpu_time, cuda_time
 from training.benchmarks.network.schedule import rounds
 from training.benchmarks.network.sizes import format_size
 from training.benchmarks.network.soaking import IterationFile, Soak

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.network.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
+from training.benchmarks.driver.workload.statistics import MICROSECONDS
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.packing import Packer
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES, REDUCING, ROOTED
 from training.benchmarks.network.pytorch.collectives import Collective
@@ -16,8 +18,7 @@ from training.benchmarks.network.pytorch.making import Variant, created, variant
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.rotation import back_to_back
 from training.benchmarks.network.pytorch.sharing import Exchange
-from training.benchmarks.network.pytorch.team import Team
-from training.benchmarks.network.pytorch.timing import MICROSECONDS, Measurement, measure
+from training.benchmarks.network.pytorch.timing import Measurement, measure
 from training.benchmarks.network.schedule import ConcurrentGroups, Group
 
 

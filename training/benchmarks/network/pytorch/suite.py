@@ -11,12 +11,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.protocol.bandwidth import host_gbps
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network import answers, nccl_tests
 from training.benchmarks.network.analysis import analyse_scan
-from training.benchmarks.network.bandwidth import host_gbps
 from training.benchmarks.network.findings import told
 from training.benchmarks.network.links import advertised_gbps
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
+from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.bandwidth import CONVENTION
-from training.benchmarks.network.pytorch import operands
 from training.benchmarks.network.pytorch.choices import REDUCING
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.forecast import in_words, rehearse
@@ -18,7 +19,6 @@ from training.benchmarks.network.pytorch.making import created, unsupported, var
 from training.benchmarks.network.pytorch.memory import fitting_sizes
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.stepping import Stepper
-from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 

@@ -7,18 +7,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.network.bandwidth import CONVENTION
+from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, ELEMENT_BYTES, PARTS
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.lineup import line_up
-from training.benchmarks.network.pytorch.memory import refuse_too_large, smallest_available_bytes
+from training.benchmarks.network.pytorch.memory import refuse_too_large
 from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.reductions import AllReduce
 from training.benchmarks.network.pytorch.stepping import group_place, result
-from training.benchmarks.network.pytorch.team import Team
 from training.benchmarks.network.pytorch.timing import measure
 from training.benchmarks.network.schedule import rounds
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training.benchmarks.network.pytorch.choices import Op
-from training.benchmarks.network.pytorch.pattern import COLUMNS, hashes
+from training.benchmarks.driver.protocol.reductions import Op
+from training.benchmarks.driver.workload.pattern import COLUMNS, hashes
 
 OPS: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")
 Integers = NDArray[np.int64]

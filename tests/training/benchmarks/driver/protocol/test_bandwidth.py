@@ -1,6 +1,6 @@
 import pytest
 
-from training.benchmarks.network.bandwidth import algbw_gbps, bus_factor, busbw_gbps, host_factor, host_gbps
+from training.benchmarks.driver.protocol.bandwidth import algbw_gbps, bus_factor, busbw_gbps, host_factor, host_gbps
 
 
 @pytest.mark.parametrize(

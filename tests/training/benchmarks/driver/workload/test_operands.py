@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.tiers import samples
-from training.benchmarks.network.pytorch import operands, pattern
-from training.benchmarks.network.pytorch.choices import Op
-from training.benchmarks.network.pytorch.operands import OPS, Operands
-from training.benchmarks.network.pytorch.pattern import COLUMNS
+from training.benchmarks.driver.protocol.reductions import Op
+from training.benchmarks.driver.workload import operands, pattern
+from training.benchmarks.driver.workload.operands import OPS, Operands
+from training.benchmarks.driver.workload.pattern import COLUMNS
 
 CPU = torch.device("cpu")
 COUNT = COLUMNS + 100

@@ -3,9 +3,9 @@ from itertools import combinations
 import pytest
 import torch
 
-from training.benchmarks.network.pytorch import pattern
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.pattern import COLUMNS, Messages
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES
-from training.benchmarks.network.pytorch.pattern import COLUMNS, Messages
 
 CPU = torch.device("cpu")
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]

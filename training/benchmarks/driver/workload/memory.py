@@ -1,0 +1,21 @@
+"""Tells how much memory is free for a workload's buffers, on every rank the same."""
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+
+
+def smallest_available_bytes(group: ProcessGroup) -> int:
+    """Free memory, in bytes, of the rank that has the least; the same on every rank."""
+    available = torch.tensor(_available_bytes(group), dtype=torch.int64, device=group.device)
+    dist.all_reduce(available, op=dist.ReduceOp.MIN)
+    return int(available)
+
+
+def _available_bytes(group: ProcessGroup) -> int:
+    """Free memory of this rank's device in bytes; the ranks of a host share the host's."""
+    if group.device.type == "cuda":
+        return int(torch.cuda.mem_get_info(group.device)[0])
+    return int(psutil.virtual_memory().available) // group.placement.local_world_size
