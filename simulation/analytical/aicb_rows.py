@@ -49,6 +49,7 @@ GROUP = {
     "dp_cp_group": DP,
     "dp_shard_group": DP,
     "expert_dp_group": DP_EP,
+    "tp_cp_group": TP,
     "expert_tp_group": TP,
     "tp_ep_group": EP_TP,
     "position_embedding_group": EMBEDDING,

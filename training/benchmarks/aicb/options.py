@@ -125,7 +125,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("expert_tensor_parallel_size", whole, "tensor-parallel size of the experts (default: tp)", ("--etp",)),
         Option("moe_ffn_hidden_size", whole, "width of an expert (default: that of the dense MLP)"),
         Option("moe_shared_expert_size", whole, "width of the experts that see every token (default: none)"),
-        Option("moe_token_dispatcher", str, "how tokens reach their experts", choices=("allgather", "alltoall")),
+        Option("moe_token_dispatcher", str, "how tokens reach their experts: allgather or alltoall"),
         Option("moe_first_dense_layers", whole, "first layers without experts"),
         Option("moe_aux_loss", truth, "a loss that balances the experts"),
         Option("moe_expert_bias", truth, "biases that balance the experts (DeepSeek-V3)"),
@@ -217,7 +217,7 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
     if model_size is None:
         return WorkloadArgs(**given)
     if dialect == "framework":
-        preset = models.values(model_size)
+        preset = models.values(model_size, target)
     else:
         preset = presets.values(model_size, target=target, frame=given.get("frame"))
     merged = {**preset, **given}

@@ -1,7 +1,8 @@
 """Reads and writes workload text for the SimAI simulator: a header line, the number of rows, a row per step of a layer.
 
 Times are in ns, sizes in bytes. SimAI runs forward and input-gradient collectives without a suffix over the tensor
-groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` name the expert groups.
+groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` name the expert groups. The other
+suffixes are those of `python -m simulation analytical`, which costs them; SimAI takes such a row for free.
 """
 
 from collections import Counter
@@ -16,8 +17,9 @@ from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 NONE = "NONE"
-COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", NONE)
-GROUP_SUFFIXES = ("", "_EP", "_DP_EP")
+COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", NONE)
+GROUP_SUFFIXES = ("", "_EP", "_DP_EP", "_TP", "_DP", "_EP_TP", "_PP", "_EMBEDDING", "_ALL")
+KNOWN = frozenset({name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"})
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MICRO = "MICRO"
 
@@ -66,14 +68,15 @@ class WorkItem:
 
 
 def _collective(text: str) -> str:
-    if text not in {name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"}:
-        raise ValueError(f"{text!r} is none of {', '.join(COLLECTIVES)} with or without _EP, _DP_EP")
+    if text not in KNOWN:
+        suffixes = ", ".join(GROUP_SUFFIXES[1:])
+        raise ValueError(f"{text!r} is none of {', '.join(COLLECTIVES)} with or without {suffixes}")
     return text
 
 
 @dataclass(frozen=True, slots=True)
 class SimaiHeader:
-    """The first line. vpp: layers of a stage, as AICB writes it; pp_comm: bytes, sometimes a float."""
+    """The first line. vpp: virtual stages of a stage, in AICB its layers; pp_comm: bytes, in AICB sometimes a float."""
 
     tp: int
     ep: int

@@ -160,7 +160,7 @@ def test_pp_rank_chooses_the_stage() -> None:
         (MOE | {"moe_ffn_hidden_size": 33}, "the width of an expert 33 must be a multiple of"),
         (MOE | {"moe_shared_expert_size": 33}, "moe_shared_expert_size 33 must be a multiple of 2"),
         (MOE | {"moe_first_dense_layers": 5}, "moe_first_dense_layers 5 must be from 0 to num_layers 4"),
-        (MOE | {"moe_token_dispatcher": "flex"}, "moe_token_dispatcher is 'flex'; allowed: allgather, alltoall"),
+        (MOE | {"moe_token_dispatcher": "flex"}, "moe_token_dispatcher is 'flex', which DeepEP sends from GPU"),
         (MOE | {"expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1}, None),
         (LATENT | {"kv_lora_rank": 63}, "kv_lora_rank + qk_rope_dim 127 must be a multiple"),
         (LATENT | {"v_head_dim": 0}, "v_head_dim is 0; it must be at least 1"),

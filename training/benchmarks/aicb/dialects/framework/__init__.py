@@ -4,8 +4,12 @@ The loss over data-parallel ranks and the distribution of tokens are the trainin
 have no rows.
 """
 
+from pathlib import Path
+
+from training.benchmarks.aicb import aiob
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation
+from training.benchmarks.aicb.errors import ParameterError
 from training.benchmarks.aicb.model import MockedModel
 from training.benchmarks.aicb.ops import LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
@@ -21,13 +25,19 @@ class FrameworkDialect(Dialect):
         """The workload of the first rank of a pipeline stage: pp_rank if that is set, else `pp_stage`."""
         from training.benchmarks.aicb.dialects.framework.rows import workload_rows
 
-        stage = args.pp_rank if args.pp_rank >= 0 else pp_stage
-        rank = stage * (args.world_size // args.pipeline_model_parallel)
-        rows: Block[LogItem] = workload_rows(args, rank)
+        if model is not None:
+            raise ParameterError(
+                ["the dialect framework has no place for a model of your own; --dialect aicb (dialect='aicb') does"]
+            )
+        rows: Block[LogItem] = workload_rows(args, _first_rank(args, pp_stage))
         return Workload(rows, args)
 
     def simai(self, args: WorkloadArgs) -> SimaiWorkload:
-        raise NotImplementedError("problems() refuses it")
+        """One iteration of the first rank of stage pp_rank, 0 if that is not set."""
+        from training.benchmarks.aicb.dialects.framework import simai_text
+
+        measured = aiob.read(Path(args.comp_filepath)) if args.comp_filepath else None
+        return simai_text.generate(args, _first_rank(args, 0), measured)
 
     def problems(self, args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
         from training.benchmarks.aicb.dialects.framework import rules
@@ -38,6 +48,11 @@ class FrameworkDialect(Dialect):
         from training.benchmarks.aicb.dialects.framework import rules
 
         return rules.without_effect(args)
+
+
+def _first_rank(args: WorkloadArgs, pp_stage: int) -> int:
+    stage = args.pp_rank if args.pp_rank >= 0 else pp_stage
+    return stage * (args.world_size // args.pipeline_model_parallel)
 
 
 __all__ = ["FrameworkDialect"]

@@ -122,7 +122,8 @@ class Mlp:
         return found
 
     def forward(self, phase: str) -> list[Event]:
-        events = [*use(self.norm, self.args), Use((f"{self.fc1}.weight", f"{self.fc1}.bias"))]
+        events = use(self.norm, self.args) if self.norm else []
+        events.append(Use((f"{self.fc1}.weight", f"{self.fc1}.bias")))
         events += self.tensor.column(phase, self.fc1)
         events.append(Use((f"{self.fc2}.weight", f"{self.fc2}.bias")))
         return [*events, *self.tensor.row(phase, self.fc2)]
@@ -130,4 +131,5 @@ class Mlp:
     def backward(self) -> list[Event]:
         events: list[Event] = [Ready((f"{self.fc2}.bias",)), *self.tensor.row_back(self.fc2)]
         events += [Ready((f"{self.fc2}.weight", f"{self.fc1}.bias")), *self.tensor.column_back(self.fc1)]
-        return [*events, Ready((f"{self.fc1}.weight",)), *ready(self.norm, self.args)]
+        events.append(Ready((f"{self.fc1}.weight",)))
+        return events + (ready(self.norm, self.args) if self.norm else [])

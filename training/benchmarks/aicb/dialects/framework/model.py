@@ -1,5 +1,6 @@
 """Lays out the layers of one model chunk: its parameters in Megatron's order and its events forwards and backwards."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -67,16 +68,11 @@ class Chunk:
             events += self._embed()
         for each in self.layers:
             events += each.forward("forward")
-        if self.span.last:
-            events += [*layers.use(FINAL_NORM, self.args), Use((f"{HEAD}.weight",))]
-            events += [*self.tensor.column("forward", HEAD), *self.tensor.loss()]
-        return events
+        return events + (self._end() if self.span.last else [])
 
     @cached_property
     def backward(self) -> list[Event]:
-        events: list[Event] = []
-        if self.span.last:
-            events += [*self.tensor.column_back(HEAD), Ready((f"{HEAD}.weight",)), *layers.ready(FINAL_NORM, self.args)]
+        events: list[Event] = self._end_back() if self.span.last else []
         for each in reversed(self.layers):
             events += self._back(each)
         if self.span.first:
@@ -103,6 +99,17 @@ class Chunk:
             parts += passed(self._embed_back())
         return Block(parts)
 
+    def parts(self) -> Iterator[tuple[list[Event], list[Event], int]]:
+        """Forward and backward events of the embedding, of a layer of each kind and of the head, and how many follow
+        one another.
+        """
+        if self.span.first:
+            yield self._embed(), self._embed_back(), 1
+        for run in self._runs():
+            yield run[0].forward("forward"), self._back(run[0]), len(run)
+        if self.span.last:
+            yield self._end(), self._end_back(), 1
+
     def _runs(self) -> list[list[GptLayer]]:
         """Neighbouring layers of one kind."""
         return [list(run) for _, run in groupby(self.layers, key=lambda each: type(each.mlp))]
@@ -112,6 +119,14 @@ class Chunk:
         if self.args.activation_recompute != "full":
             return layer.backward()
         return [*(event for event in layer.forward("backward") if isinstance(event, Call)), *layer.backward()]
+
+    def _end(self) -> list[Event]:
+        events: list[Event] = [*layers.use(FINAL_NORM, self.args), Use((f"{HEAD}.weight",))]
+        return [*events, *self.tensor.column("forward", HEAD), *self.tensor.loss()]
+
+    def _end_back(self) -> list[Event]:
+        ready = [Ready((f"{HEAD}.weight",)), *layers.ready(FINAL_NORM, self.args)]
+        return [*self.tensor.column_back(HEAD), *ready]
 
     def _embed_back(self) -> list[Event]:
         gathered = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []

@@ -20,8 +20,7 @@ class StageExchange:
     """
 
     def __init__(self, args: WorkloadArgs, place: RankPlacement, *, unbatched: bool) -> None:
-        split = place.tp if args.enable_sequence_parallel else 1
-        size = args.activation_bytes // split
+        size = message_size(args)
         self.order = (ODD if place.stage % 2 else EVEN) if unbatched else BATCHED
         before, after = place.neighbour(-1), place.neighbour(1)
         made = {
@@ -38,3 +37,8 @@ class StageExchange:
     def __call__(self, *ways: str, when: bool = True) -> Block[Call]:
         """These messages in the order of the network, or none."""
         return Block([self.made[way] for way in self.order if way in ways] if when else [])
+
+
+def message_size(args: WorkloadArgs) -> int:
+    """Bytes of a message between stages: the activation of a micro-batch, or a tensor rank's slice of its sequence."""
+    return args.activation_bytes // (args.tensor_model_parallel_size if args.enable_sequence_parallel else 1)

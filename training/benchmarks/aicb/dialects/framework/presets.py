@@ -95,8 +95,8 @@ SAME = {
 NAMES = tuple(MODELS)
 
 
-def values(name: str) -> Values:
-    """The values of a model, by our name or AICB's.
+def values(name: str, target: str = "csv") -> Values:
+    """The values of a model, by our name or AICB's. For SimAI text experts are divided as all else: it has one tp.
 
     Raises:
         ValueError: there is no such model here; the message lists those that there are.
@@ -104,4 +104,7 @@ def values(name: str) -> Values:
     chosen = SAME.get(name, name)
     if chosen not in MODELS:
         raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
-    return {"model_name": chosen, **MODELS[chosen]}
+    found = {"model_name": chosen, **MODELS[chosen]}
+    if target == "simai":
+        found.pop("expert_tensor_parallel_size", None)
+    return found

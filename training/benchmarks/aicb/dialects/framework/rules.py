@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from training.benchmarks.aicb import rules
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.dialects.framework.model import stage_layers
+from training.benchmarks.aicb.dialects.framework.simai_rules import simai_text
 from training.benchmarks.aicb.dialects.framework.widths import experts, latent, widths
 from training.benchmarks.aicb.parameters import FRAMES, WorkloadArgs
 
@@ -14,6 +15,9 @@ CHOICES = {
     "activation_recompute": ("none", "selective", "full"),
     "moe_token_dispatcher": ("allgather", "alltoall"),
 }
+FLEX = (
+    ", which DeepEP sends from GPU kernels and nobody can trace without (--dialect aicb has an all_to_all of its own)"
+)
 NOT_SHARDED = {
     "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
     "expert_model_parallel_size": 1, "moe_enable": False, "multi_latent_attention": False,
@@ -26,8 +30,7 @@ _ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", 
          "prefetch_bucket_size"}  # fmt: skip
 _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
             "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
-            "computation_enable", "aiob_enable", "recompute_activations", "n_dense_layers",
-            "n_shared_expert"}  # fmt: skip
+            "recompute_activations", "n_dense_layers", "n_shared_expert"}  # fmt: skip
 
 _LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
 _MEGATRON = {
@@ -66,6 +69,8 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
         texts += [*_choices(args), *_parallel(args), *_stages(args)]
         texts += latent(args) if args.multi_latent_attention else widths(args)
         texts += experts(args) if args.moe_enable else []
+    if target == "simai" and not texts:
+        texts += simai_text(args)
     return [RuleViolation(text, forceable=False) for text in texts]
 
 
@@ -73,21 +78,21 @@ def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
     if args.frame not in FRAMES_KNOWN:
         others = ", ".join(frame for frame in FRAMES if frame not in FRAMES_KNOWN)
         yield f"frame {args.frame} is not in the dialect framework; --dialect aicb has {others}"
-    if target == "simai":
-        yield "SimAI text is not in the dialect framework; --dialect aicb writes it"
     if args.frame == "DeepSeek":
         yield "what AICB calls frame DeepSeek is here --multi_latent_attention with experts, or -m deepseek_v3"
     if not args.moe_enable and (args.num_experts > 1 or args.expert_model_parallel_size > 1):
         yield "num_experts and expert_model_parallel_size need --moe_enable"
-    if args.comp_filepath is not None:
-        yield f"comp_filepath {args.comp_filepath}: the dialect framework has no computation rows; leave it out"
+    if target != "simai":
+        for name in ("computation_enable", "aiob_enable", "comp_filepath"):
+            if getattr(args, name):
+                yield f"{name}: the CSV of the dialect framework has no computation rows; --dialect aicb has them"
 
 
 def _choices(args: WorkloadArgs) -> Iterator[str]:
     for name, allowed in CHOICES.items():
         value = getattr(args, name)
         if value not in allowed:
-            yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
+            yield f"{name} is {value!r}{FLEX if value == 'flex' else ''}; allowed: {', '.join(allowed)}"
     for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
                  "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
                  "moe_shared_expert_size"):  # fmt: skip
@@ -102,7 +107,7 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
     if args.context_parallel_size > 1:
         yield (
             f"context_parallel_size is {args.context_parallel_size}: Megatron-core leaves the exchange to Transformer "
-            "Engine, which cannot be traced without a GPU; nearest: 1"
+            "Engine, which cannot be traced without a GPU; nearest: 1, or --dialect aicb --force, which splits nothing"
         )
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"

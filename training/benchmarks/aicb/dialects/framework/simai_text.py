@@ -1,0 +1,69 @@
+"""Writes what one rank sends in an iteration as SimAI text: what happens once, then the layers of each micro-batch.
+
+Each call of the iteration is in one column of one row, so bytes by group are those of the CSV; messages between stages
+are the header's. What ends an iteration stands at the beginning and in reverse, for SimAI ends with the first row.
+"""
+
+from training.benchmarks.aicb.aiob import CompFile
+from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.framework.calls import Call
+from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
+from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
+from training.benchmarks.aicb.dialects.framework.pipeline import message_size
+from training.benchmarks.aicb.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
+from training.benchmarks.aicb.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
+from training.benchmarks.aicb.modules import split_module
+from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.simai import Phase, SimaiHeader, SimaiWorkload, WorkItem
+
+MESSAGES = (CommType.isend, CommType.irecv)
+LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})
+LAYER_PHASES = ("forward", "backward")
+
+
+def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) -> SimaiWorkload:
+    """One iteration as all but the first are, of the layers that `rank` holds. measured: None for 1 ns a module."""
+    if args.frame == "FSDP2":
+        rows = sharded_rows(Fsdp2Rank(args, rank).iteration(first=False))
+    else:
+        rows = _megatron(args, MegatronRank(args, rank), ModuleTimes(args, measured))
+    header = SimaiHeader(
+        tp=args.tensor_model_parallel_size,
+        ep=args.expert_model_parallel_size,
+        pp=args.pipeline_model_parallel,
+        vpp=args.virtual_pipeline,
+        ga=args.num_microbatches,
+        all_gpus=args.world_size,
+        pp_comm=message_size(args) if args.pipeline_model_parallel > 1 else 0,
+    )
+    return SimaiWorkload(header, rows, args)
+
+
+def sharded_rows(iteration: Block[Call]) -> Block[WorkItem]:
+    """The rows of a frame that has data-parallel groups alone, a row a call. What is gathered forward computes."""
+    return iteration.map(_sharded_row, advance=False)
+
+
+def _sharded_row(call: Call) -> WorkItem:
+    compute = PLAIN_NS if call.phase == "forward" else 0
+    found = split_module(call.module)
+    name = call.module or "root" if found is None else found[0].removesuffix(".") + found[2]
+    return WorkItem(f"{call.phase}_{name}", Phase(compute), Phase(compute), phase(call, compute))
+
+
+def _megatron(args: WorkloadArgs, rank: MegatronRank, times: ModuleTimes) -> Block[WorkItem]:
+    once = [single(call, f"{call.phase}_{call.group}") for call in rank.iteration(first=False).map(_once)]
+    optimizer = WorkItem("optimizer", STILL, Phase(times.optimizer()), STILL)
+    layers = [
+        Block(layer_rows(forward, backward, times), count)
+        for chunk in rank.chunks
+        for forward, backward, count in chunk.parts()
+    ]
+    return Block([optimizer, *reversed(once), Block(layers, args.num_microbatches)])
+
+
+def _once(call: Call) -> Call | None:
+    """A call that is none of a layer's and no message between stages: it does not depend on the micro-batches."""
+    layer = call.group in LAYER_GROUPS and call.phase in LAYER_PHASES
+    return None if layer or call.comm_type in MESSAGES else call
