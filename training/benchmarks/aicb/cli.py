@@ -1,4 +1,4 @@
-"""Runs the command line: generate, simai, suite, show, diff, export, import, trace and deviations."""
+"""Runs the command line: generate, simai, suite, show, diff, export, import, trace, compute and deviations."""
 
 import argparse
 import json
@@ -26,6 +26,7 @@ What a training step of a large model communicates, without a GPU.
   export       write workloads as Chakra execution traces, one for each rank
   import       read a Chakra execution trace as a workload
   trace        run a real framework for one rank of any job, without a GPU, and write what it sends
+  compute      look up, check and merge measured compute times
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -253,6 +254,12 @@ def _trace(words: list[str]) -> int:
     return command.main(_parser("trace"), parse, words)
 
 
+def _compute(words: list[str]) -> int:
+    from training.benchmarks.aicb.compute import command
+
+    return command.main(_parser("compute"), parse, words)
+
+
 _COMMANDS = {
     "generate": _generate,
     "simai": _simai,
@@ -263,6 +270,7 @@ _COMMANDS = {
     "import": _import,
     "deviations": _deviations,
     "trace": _trace,
+    "compute": _compute,
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
@@ -273,5 +281,6 @@ _DESCRIPTIONS = {
     "import": "Reads an execution trace of MLCommons Chakra as a workload CSV.",
     "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
     "trace": "Runs Megatron-core, FSDP2 or DeepSpeed itself for one rank on this machine and writes what it sends.",
+    "compute": "Looks up, shows, checks and merges measured compute times of kernels.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }

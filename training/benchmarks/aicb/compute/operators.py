@@ -1,0 +1,139 @@
+"""The operators that can be measured and looked up: the axes of their shapes, their arithmetic and their traffic.
+
+A shape is a text of the operator's axes in their order, for example `m=4096 k=4096 n=12288`. Traffic counts each
+operand once: the least that a device without the data in its cache can move.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+DTYPE_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+LARGEST = 2**40
+Shape = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator. flops: operations of a shape; elements: operands moved, in elements of the type.
+
+    modes: axes that are switches (0 or 1) and not sizes: only rows with the same value are compared.
+    """
+
+    axes: tuple[str, ...]
+    flops: Callable[[Shape], float]
+    elements: Callable[[Shape], float]
+    modes: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        return tuple(axis for axis in self.axes if axis not in self.modes)
+
+
+def _gemm_flops(s: Shape) -> float:
+    return 2.0 * s["m"] * s["k"] * s["n"]
+
+
+def _gemm_elements(s: Shape) -> float:
+    return float(s["m"] * s["k"] + s["k"] * s["n"] + s["m"] * s["n"])
+
+
+def _experts(factor: int) -> Operator:
+    """A matrix product for each of `experts` experts, each with `m` tokens. Backward has two."""
+    return Operator(
+        ("experts", "m", "k", "n"),
+        lambda s: factor * s["experts"] * _gemm_flops(s),
+        lambda s: factor * s["experts"] * _gemm_elements(s),
+    )
+
+
+def _attention(products: float, passes: int) -> Operator:
+    """Fused attention: `products` of the two matrix products of the forward pass (FlashAttention-2, arXiv:2307.08691,
+    section 3.1: 1 forward, 2.5 backward), half of it with a causal mask.
+    """
+    return Operator(
+        ("batch", "seq", "heads", "groups", "qk", "v", "causal"),
+        lambda s: products * 2.0 * s["batch"] * s["heads"] * s["seq"] ** 2 * (s["qk"] + s["v"]) / (1 + s["causal"]),
+        lambda s: passes * float(s["batch"] * s["seq"] * (s["heads"] + s["groups"]) * (s["qk"] + s["v"])),
+        modes=("causal",),
+    )
+
+
+def _moving(axes: tuple[str, ...], operations: float, moved: float) -> Operator:
+    """An operator bound by memory: `operations` and `moved` elements for each element of its shape."""
+
+    def size(s: Shape) -> float:
+        total = 1.0
+        for axis in axes:
+            total *= s[axis]
+        return total
+
+    return Operator(axes, lambda s: operations * size(s), lambda s: moved * size(s))
+
+
+_TOKENS = ("tokens", "width")
+_GEMM = Operator(("m", "k", "n"), _gemm_flops, _gemm_elements)
+OPERATORS: Mapping[str, Operator] = {
+    "gemm": _GEMM,
+    "gemm_dgrad": _GEMM,
+    "gemm_wgrad": _GEMM,
+    "experts": _experts(1),
+    "experts_backward": _experts(2),
+    "attention": _attention(1, 1),
+    "attention_backward": _attention(2.5, 2),
+    "norm": _moving(_TOKENS, 6, 2),
+    "norm_backward": _moving(_TOKENS, 10, 3),
+    "activation": _moving(_TOKENS, 10, 2),
+    "activation_backward": _moving(_TOKENS, 15, 3),
+    "gated_activation": _moving(_TOKENS, 12, 3),
+    "gated_activation_backward": _moving(_TOKENS, 20, 5),
+    "residual": _moving(_TOKENS, 1, 3),
+    "rope": _moving(_TOKENS, 6, 2),
+    "rope_backward": _moving(_TOKENS, 6, 2),
+    "softmax": _moving(_TOKENS, 6, 2),
+    "embedding": _moving(_TOKENS, 1, 2),
+    "embedding_backward": _moving(_TOKENS, 1, 3),
+    "loss": _moving(_TOKENS, 6, 2),
+    "loss_backward": _moving(_TOKENS, 4, 3),
+    # Parameter, gradient and two moments, of which all but the gradient are written as well.
+    "adam": _moving(("elements",), 12, 7),
+}
+"""By name. `gemm` is x(m, k) @ w(n, k)^T, the forward pass of a linear layer; `gemm_dgrad` is dy(m, k) @ w(k, n),
+`gemm_wgrad` dy(k, m)^T @ x(k, n)."""
+
+
+def operator(name: str) -> Operator:
+    """The operator of a name.
+
+    Raises:
+        ValueError: there is none; the message lists them.
+    """
+    if name not in OPERATORS:
+        raise ValueError(f"op {name!r} is none of {', '.join(OPERATORS)}")
+    return OPERATORS[name]
+
+
+def parse_shape(op: str, text: str) -> dict[str, int]:
+    """The axes of a shape's text, in any order.
+
+    Raises:
+        ValueError: the operator is unknown, an axis is missing, unknown or twice, or a size is not allowed.
+    """
+    known = operator(op)
+    found: dict[str, int] = {}
+    for word in text.replace(",", " ").split():
+        axis, _, size = word.partition("=")
+        if axis not in known.axes or axis in found or not (size.isascii() and size.isdigit() and len(size) <= 15):
+            raise ValueError(f"shape {text[:100]!r} of {op}: expected {' '.join(f'{each}=N' for each in known.axes)}")
+        found[axis] = int(size)
+    for axis in known.axes:
+        if axis not in found:
+            raise ValueError(f"shape {text[:100]!r} of {op} lacks {axis}=N")
+        low, high = (0, 1) if axis in known.modes else (1, LARGEST)
+        if not low <= found[axis] <= high:
+            raise ValueError(f"shape {text[:100]!r} of {op}: {axis} must be from {low} to {high}")
+    return found
+
+
+def shape_text(op: str, shape: Shape) -> str:
+    """The text of a shape, its axes in the operator's order."""
+    return " ".join(f"{axis}={shape[axis]}" for axis in operator(op).axes)
