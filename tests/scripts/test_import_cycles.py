@@ -24,6 +24,7 @@ LAZY = {
     "training.benchmarks.aicb.dialects": "a dialect that is not asked for is not loaded",
     "training.benchmarks.aicb.dialects.framework": "the list of dialects loads none of their rules",
     "training.benchmarks.aicb.dialects.aicb": "a frame that is not asked for is not loaded",
+    "training.benchmarks.aicb.log": "a log CSV is read without numpy",
     "training.benchmarks.driver.launch.launcher": "torch takes seconds to load; lock and signal handlers come first",
     "training.benchmarks.network.__main__": "comparing baselines needs no torch",
     "vendors.nvidia.adapter": "the head node, which has no pynvml, loads the adapter without its probe",

@@ -12,6 +12,7 @@ from training.benchmarks.aicb.api import generate, simai
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.errors import AicbError, CompFileError, ParameterError, WorkloadFileError
 from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.log import Log
 from training.benchmarks.aicb.model import Linear, MockedModel, MockedParam, Stack
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
@@ -25,6 +26,7 @@ __all__ = [
     "CommType",
     "CompFileError",
     "Linear",
+    "Log",
     "LogItem",
     "MockedModel",
     "MockedParam",

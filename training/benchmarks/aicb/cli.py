@@ -1,10 +1,11 @@
-"""Runs the command line: generate, simai, suite, show, diff, export, import, trace, compute and deviations."""
+"""Runs the command line: one function a command; OVERVIEW lists them."""
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ What a training step of a large model communicates, without a GPU.
   import       read a Chakra execution trace as a workload
   trace        run a real framework for one rank of any job, without a GPU, and write what it sends
   compute      look up, check and merge measured compute times
+  log          print what was measured of an executed workload, as AICB prints it; write its log CSV
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -39,7 +41,13 @@ Each command has its own --help. Examples:
   {PROGRAM} diff aicb.csv framework.csv
 """
 USAGE_ERROR = 2
-OPERANDS = {"show": "FILE ", "diff": "A B ", "export": "FILE... --chakra DIR ", "import": "TRACE --output FILE "}
+OPERANDS = {
+    "show": "FILE ",
+    "diff": "A B ",
+    "export": "FILE... --chakra DIR ",
+    "import": "TRACE --output FILE ",
+    "log": "LOG ",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -248,16 +256,14 @@ def _deviations(words: list[str]) -> int:
     return 0
 
 
-def _trace(words: list[str]) -> int:
-    from training.benchmarks.aicb.trace import command
+def _in_module(command: str, module: str) -> Callable[[list[str]], int]:
+    """The command that is `main(parser, parse, words)` of a module of this package, loaded when it is called."""
 
-    return command.main(_parser("trace"), parse, words)
+    def run(words: list[str]) -> int:
+        found = import_module(f"training.benchmarks.aicb.{module}")
+        return int(found.main(_parser(command), parse, words))
 
-
-def _compute(words: list[str]) -> int:
-    from training.benchmarks.aicb.compute import command
-
-    return command.main(_parser("compute"), parse, words)
+    return run
 
 
 _COMMANDS = {
@@ -269,8 +275,9 @@ _COMMANDS = {
     "export": _export,
     "import": _import,
     "deviations": _deviations,
-    "trace": _trace,
-    "compute": _compute,
+    "trace": _in_module("trace", "trace.command"),
+    "compute": _in_module("compute", "compute.command"),
+    "log": _in_module("log", "log_command"),
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
@@ -282,5 +289,6 @@ _DESCRIPTIONS = {
     "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
     "trace": "Runs Megatron-core, FSDP2 or DeepSpeed itself for one rank on this machine and writes what it sends.",
     "compute": "Looks up, shows, checks and merges measured compute times of kernels.",
+    "log": "Prints the operations, iterations and tables of an executed workload.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }
