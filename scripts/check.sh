@@ -9,6 +9,8 @@
 # Exit code 0 only if all passed. A failing step does not keep the others from running.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+# Else each of the hundreds of processes that tests start compiles the product's modules again.
+unset PYTHONDONTWRITEBYTECODE
 bin=$1/bin
 what=$2
 summary=()
@@ -61,6 +63,20 @@ measured_tests() { # as tests; below fail_under of pyproject.toml it fails. `cov
     tests "$@" --cov --cov-report=
 }
 
+collection() { # of all tests: what is wrong, or how many there are
+    "$bin/python" -m pytest --collect-only -q | tail -n 3 | cut -c 1-200
+}
+
+compile_meanwhile() { # while images are made, so that no worker has to compile tests and product again
+    if [ -n "${being_made:-}" ] && kill -0 "$being_made" 2>/dev/null; then
+        step "collection" collection
+    fi
+}
+
+files_marked() { # files_marked MARKER: whose tests have it; to collect all others takes as long as some tests
+    grep -rlE --include='test_*.py' "pytest\.mark\.$1\b" tests
+}
+
 make_images_meanwhile() { # sets being_made and written, or lacking where this machine cannot have hosts
     lacking=$("$bin/python" -m tests.cluster needs) || return
     written=$(mktemp)
@@ -85,6 +101,7 @@ if [ "$what" = nightly ]; then
     export CLUSTERDYNO_NIGHTLY=1
 fi
 if [ -n "$is_whole" ]; then
+    compile_meanwhile
     if [ -n "${being_made:-}" ]; then
         step "images" finished "$being_made" "$written"
     else
@@ -96,13 +113,14 @@ if [ -n "$is_whole" ]; then
     budgets=--check-budgets
     [ "$what" = test ] || budgets=
     measured_tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"}
-    tests "tests, one by one" "alone and not nightly" -n 0
+    mapfile -t lonely < <(files_marked alone)
+    tests "tests, one by one" "alone and not nightly" -n 0 "${lonely[@]}"
 fi
 if [ "$what" = nightly ]; then
     step "paddle" paddle
     step "traced frameworks" frameworks
     tests "nightly tests" "nightly and not alone" -n 2 --timeout 3600
-    tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600
+    tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600 "${lonely[@]}"
     step "mutants" "$bin/python" -m tests.mutants
 fi
 

@@ -1,6 +1,7 @@
 """Holds docstrings to the form that CONTRIBUTING.md asks for: first lines of modules, exceptions, units and sources."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,7 @@ FORMULAS = {
 }
 
 
+@functools.cache
 def modules() -> dict[Path, ast.Module]:
     """Every importable module; a case config stands in a folder whose name has a hyphen and is data."""
     files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
@@ -72,12 +74,9 @@ def _parts(file: Path) -> tuple[str, ...]:
     return file.with_suffix("").parts
 
 
-MODULES = modules()
-
-
 def docstrings() -> Iterator[tuple[str, str]]:
     """Place (file:line) and text of every docstring."""
-    for file, module in MODULES.items():
+    for file, module in modules().items():
         for node in ast.walk(module):
             text = ast.get_docstring(node) if isinstance(node, Documented) else None
             if text is not None:
@@ -149,8 +148,8 @@ def unit_mistakes(function: ast.FunctionDef, of: str = "") -> list[str]:
 
 
 def test_first_line_of_a_module_says_what_it_does() -> None:
-    assert len(MODULES) > 250
-    found = {str(file): first_line_mistakes(ast.get_docstring(module)) for file, module in MODULES.items()}
+    assert len(modules()) > 250
+    found = {str(file): first_line_mistakes(ast.get_docstring(module)) for file, module in modules().items()}
     assert {file: mistakes for file, mistakes in found.items() if mistakes} == {}
 
 
@@ -162,7 +161,7 @@ def test_exceptions_have_one_form() -> None:
 def test_numbers_have_units_and_tensors_shapes() -> None:
     found = {
         f"{file}:{name}": unit_mistakes(function, of)
-        for file, module in MODULES.items()
+        for file, module in modules().items()
         for name, function, of in functions(module)
     }
     assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}
@@ -170,7 +169,7 @@ def test_numbers_have_units_and_tensors_shapes() -> None:
 
 @pytest.mark.parametrize("file", FORMULAS)
 def test_formulas_name_their_source(file: str) -> None:
-    module = MODULES[Path(file)]
+    module = modules()[Path(file)]
     documented = {name: ast.get_docstring(node) or "" for name, node in definitions(module)}
     assert [name for name in FORMULAS[file] if not SOURCE.search(documented[name])] == []
 
