@@ -29,6 +29,7 @@ What a training step of a large model communicates, without a GPU.
   trace        run a real framework for one rank of any job, without a GPU, and write what it sends
   compute      look up, check and merge measured compute times
   log          print what was measured of an executed workload, as AICB prints it; write its log CSV
+  analyze      find the rank and the operations that make an executed workload jitter; compare two runs
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -47,6 +48,7 @@ OPERANDS = {
     "export": "FILE... --chakra DIR ",
     "import": "TRACE --output FILE ",
     "log": "LOG ",
+    "analyze": "LOG [LOG2] ",
 }
 
 
@@ -102,7 +104,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"{PROGRAM} {command}",
         usage=f"%(prog)s {OPERANDS.get(command, '')}[options]",
-        description=_DESCRIPTIONS[command],
+        description=_DESCRIPTIONS.get(command),
     )
 
 
@@ -261,7 +263,9 @@ def _in_module(command: str, module: str) -> Callable[[list[str]], int]:
 
     def run(words: list[str]) -> int:
         found = import_module(f"training.benchmarks.aicb.{module}")
-        return int(found.main(_parser(command), parse, words))
+        parser = _parser(command)
+        parser.description = getattr(found, "DESCRIPTION", parser.description)
+        return int(found.main(parser, parse, words))
 
     return run
 
@@ -278,6 +282,7 @@ _COMMANDS = {
     "trace": _in_module("trace", "trace.command"),
     "compute": _in_module("compute", "compute.command"),
     "log": _in_module("log", "log_command"),
+    "analyze": _in_module("analyze", "analyze_command"),
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
@@ -289,6 +294,5 @@ _DESCRIPTIONS = {
     "diff": "Compares two workload CSVs. Exit codes: 0 same, 1 different, 2 the input is wrong.",
     "trace": "Runs Megatron-core, FSDP2 or DeepSpeed itself for one rank on this machine and writes what it sends.",
     "compute": "Looks up, shows, checks and merges measured compute times of kernels.",
-    "log": "Prints the operations, iterations and tables of an executed workload.",
     "deviations": "Lists where a dialect does not do what the real framework does.",
 }

@@ -11,6 +11,7 @@ from training.benchmarks.aicb.log import Log
 from training.benchmarks.aicb.measured import UNITS
 from training.benchmarks.aicb.oplog_file import LogFileError, OpLog, read_folder
 
+DESCRIPTION = "Prints the operations, iterations and tables of an executed workload."
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
 

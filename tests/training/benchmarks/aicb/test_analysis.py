@@ -1,0 +1,190 @@
+"""Holds `aicb analyze` to its promise: it names what was put in, first, and finds nothing where nothing was."""
+
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.tiers import samples
+from tests.training.benchmarks.aicb.gloo_runs import INIT_RECORDS, MS, Fault, Recorded, made, recorded
+from training.benchmarks.aicb import CommGroup, CommType, LogItem, Workload
+from training.benchmarks.aicb.analysis import RunAnalysis
+from training.benchmarks.aicb.analyze_command import analysis_of
+from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.log_comparison import compare_logs
+from training.benchmarks.aicb.merged import merge
+from training.benchmarks.aicb.oplog import LogFacts, OpLog, OpRecorder, file_name
+from training.benchmarks.aicb.oplog_file import write
+from training.benchmarks.aicb.ops import EPOCH_END
+
+
+@cache
+def base(ranks: int) -> Recorded:
+    return recorded(ranks)
+
+
+def drawn_fault(ranks: int, seed: int) -> Fault:
+    random = Random(1000 + seed)
+    return Fault(random.randrange(ranks), random.randrange(base(ranks).operations), random.randrange(1, 51))
+
+
+def named(found: RunAnalysis, ranks: int, fault: Fault) -> bool:
+    """Whether the first finding is the fault: its iteration, rank and class of operation."""
+    row = base(ranks).logs[0].rows()[INIT_RECORDS + fault.op]
+    assert row.comm_group is not None
+    first = found.findings[0]
+    wanted = (row.comm_type.name, row.comm_group.name, row.msg_size)
+    return (first.iteration, first.rank, first.kind) == (fault.iteration, fault.rank, "late") and (
+        first.op_class.comm_type, first.op_class.group, first.op_class.size_bytes,
+    ) == wanted  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("seed", samples(6, 20))
+def test_twenty_ms_of_one_rank_are_named_first_and_alone(ranks: int, seed: int) -> None:
+    fault = drawn_fault(ranks, seed)
+    found = analysis_of(made(base(ranks), seed, [fault]))
+    assert named(found, ranks, fault)
+    assert len(found.findings) == 1
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("seed", samples(6, 20))
+def test_a_clean_run_has_no_finding(ranks: int, seed: int) -> None:
+    assert analysis_of(made(base(ranks), seed)).findings == []
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_the_recorded_runs_themselves_have_no_finding(ranks: int) -> None:
+    assert analysis_of(base(ranks).logs).findings == []
+
+
+def test_three_faults_do_not_hide_one_another() -> None:
+    faults = [Fault(0, 3, 10), Fault(3, 7, 20), Fault(2, 1, 20, lost_ns=25 * MS)]
+    found = analysis_of(made(base(4), 1, faults))
+    assert {(each.iteration, each.rank) for each in found.findings} == {(20, 2), (10, 0), (20, 3)}
+    assert found.findings[0].rank == 2
+
+
+def test_time_lost_inside_of_an_operation_is_a_slow_rank_and_not_a_late_one() -> None:
+    fault = Fault(1, 4, 30, lost_ns=2000 * MS, inside=True)
+    first = analysis_of(made(base(4), 2, [fault], quiet=0.1)).findings[0]
+    assert (first.iteration, first.rank, first.kind) == (30, 1, "slow")
+
+
+def test_time_that_all_ranks_lose_in_it_is_a_slow_collective_of_those_ranks() -> None:
+    team = base(4).teams[1][4]
+    faults = [Fault(rank, 4, 30, lost_ns=2000 * MS, inside=True) for rank in team]
+    first = analysis_of(made(base(4), 2, faults, quiet=0.1)).findings[0]
+    assert (first.iteration, first.rank, first.kind, first.team) == (30, None, "collective", team)
+
+
+def test_the_iteration_with_the_fault_lists_it_first() -> None:
+    found = analysis_of(made(base(4), 3, [Fault(2, 5, 17, lost_ns=200 * MS)]))
+    slowest = found.iterations[0]
+    assert slowest.iteration == 17
+    assert slowest.cells[0].rank == 2
+    assert 190 < slowest.excess_ms < 300
+    assert slowest.cells[0].excess_ms == pytest.approx(200, abs=10)
+
+
+def test_the_last_rank_is_told() -> None:
+    faults = [Fault(1, 4, iteration, lost_ns=3 * MS) for iteration in range(1, 51)]
+    found = analysis_of(made(base(4), 3, faults, quiet=0.02))
+    row = base(4).logs[0].rows()[INIT_RECORDS + 4]
+    one = next(
+        each for each in found.last if each.op_class.size_bytes == row.msg_size and each.team == base(4).teams[1][4]
+    )
+    assert one.rank == 1
+    assert one.lateness_ms < 4
+
+
+def chain(late_ms: int) -> list[OpLog]:
+    """Two pipeline stages: rank 0 sends to rank 1, in iteration 9 after `late_ms` more."""
+    logs = []
+    for rank in (0, 1):
+        send = LogItem(CommType.isend, CommGroup.pp_group, 1, 4096, "forward", additional="send_next")
+        receive = LogItem(CommType.irecv, CommGroup.pp_group, 1, 4096, "forward", additional="recv_prev")
+        log, workload = OpRecorder(100), Workload([EPOCH_END, send if rank == 0 else receive, EPOCH_END])
+        now = 0
+        for iteration in range(1, 21):
+            late = late_ms * MS if iteration == 9 else 0
+            own = MS + late if rank == 0 else 0
+            done = now + 2 * MS + late
+            log.record(1, iteration, now + own, done)
+            log.record(2, iteration, now, done)
+            now = done
+        facts = LogFacts(rank=rank, world_size=2, mode="each", backend="gloo", groups={"pp_group": [0, 1]})
+        logs.append(log.log(facts, workload))
+    return logs
+
+
+def test_a_late_send_is_not_blamed_on_the_rank_that_receives() -> None:
+    found = analysis_of(chain(20))
+    assert [(each.iteration, each.rank, each.op_class.comm_type) for each in found.findings] == [(9, 0, "isend")]
+    assert analysis_of(chain(0)).findings == []
+
+
+def save(folder: Path, logs: list[OpLog]) -> Path:
+    folder.mkdir()
+    for log in logs:
+        write(folder / file_name(log.facts.rank), log)
+    return folder
+
+
+def test_the_command_prints_the_finding_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    faulty = save(tmp_path / "a", made(base(4), 0, [Fault(2, 3, 33)]))
+    assert main(["analyze", str(faulty)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("4 of 4 ranks, 50 iterations, median ")
+    assert lines[1].startswith("finding: iteration 33: rank 2, all_reduce tp_group 65536 B: +20.")
+    (faulty / file_name(3)).unlink()
+    assert main(["analyze", str(faulty), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["findings"][0]["rank"] == 2
+    clean = save(tmp_path / "b", made(base(4), 0))
+    assert main(["analyze", str(clean)]) == 0
+    assert "no finding: nothing stands out" in capsys.readouterr().out
+
+
+def test_a_few_iterations_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = made(base(4), 0, [Fault(2, 3, 3)])[2]
+    few = np.flatnonzero(log.iteration <= 5)
+    columns = (log.op, log.iteration, log.issue_ns, log.done_ns, log.exposed_ns)
+    op, iteration, issue, done, exposed = (column[few] for column in columns)
+    short = OpLog(log.facts, log.workload, op, iteration, issue, done, exposed)
+    assert main(["analyze", str(save(tmp_path / "a", [short]))]) == 0
+    text = capsys.readouterr().out
+    assert "no judgement: it takes 8 iterations" in text
+    assert "the logs of 3 ranks are not there" in text
+
+
+def slowed(logs: list[OpLog], factor: float, op: int) -> list[OpLog]:
+    return [
+        OpLog(log.facts, log.workload, log.op, log.iteration, log.issue_ns,
+              log.issue_ns + np.where(log.op == op, log.duration_ns * factor, log.duration_ns).astype(np.int64),
+              log.exposed_ns)
+        for log in logs
+    ]  # fmt: skip
+
+
+def test_two_runs_are_compared_by_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = made(base(4), 0), made(base(4), 1)
+    same = compare_logs(merge(runs[0]), merge(runs[0]))
+    assert [each.ratio for each in same.classes] == [1.0] * len(same.classes)
+    assert not any(each.differs for each in same.classes)
+    changed = compare_logs(merge(runs[0]), merge(slowed(runs[1], 4.0, INIT_RECORDS)))
+    broadcast = next(each for each in changed.classes if each.op_class.comm_type == "broadcast")
+    assert broadcast.differs
+    assert broadcast.low < broadcast.ratio < broadcast.high
+    assert 2 < broadcast.ratio < 8
+    folders = [
+        str(save(tmp_path / name, logs)) for name, logs in zip("ab", (runs[0], slowed(runs[1], 4.0, 2)), strict=True)
+    ]
+    assert main(["analyze", *folders]) == 1
+    assert "broadcast tp_group 40 B" in next(
+        line for line in capsys.readouterr().out.splitlines() if line.endswith("differs")
+    )

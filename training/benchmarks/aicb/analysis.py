@@ -1,0 +1,221 @@
+"""Finds what explains the jitter of an executed workload: iteration, class of operation, rank, and in which way.
+
+Each record's gap, common and own time (see `merged`) is compared with the median of the same place over the iterations;
+what is above it is summed by class and rank in each iteration: a cell. The cells of an iteration, the largest first,
+explain its excess over the median iteration.
+
+A cell is a finding if it stands out from the noise of its own run: it is several times the third-largest iteration
+among the cells of its kind that have another class or rank. (A threshold by MAD would not do: a cell of a clean run may
+be 100 MADs large, because a process that the scheduler preempts loses whole time slices.)
+
+On backends that run on the CPU it has to be more than a few time slices as well. Time between two operations is lost
+rarely there, because a rank is running then; time inside of one often, because each rank has to be woken in its turn:
+40 ms, and now and then 400 ms, of a clean run on an oversubscribed machine, as measured. So a late rank is found far
+below the noise of the collectives that it delays, and a collective is blamed only where no scheduler explains it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from training.benchmarks.aicb.merged import Merged, OpClass, index_of
+from training.benchmarks.aicb.oplog_file import Numbers
+
+Kind: TypeAlias = Literal["late", "collective", "slow"]
+KINDS: dict[Kind, str] = {
+    "late": "arrived late: the rank lost the time before the operation",
+    "collective": "slow collective: every rank had arrived",
+    "slow": "slow rank: it needed longer than the fastest after all had arrived",
+}
+STANDS_OUT: dict[Kind, float] = {"late": 4, "collective": 5, "slow": 5}
+"""How many times the noise of its run a finding has to be."""
+CPU_FLOOR_MS: dict[Kind, float] = {"late": 12, "collective": 1000, "slow": 1000}
+"""The least ms of a finding on a backend of the CPU: three time slices; what no scheduler explains."""
+FLOOR_MS: dict[Kind, float] = {"late": 0.05, "collective": 0.1, "slow": 0.1}
+CPU_BACKENDS = ("gloo", "mpi")
+NOISE_RANK = 3
+"""The noise is the so many largest iteration of the others, so that other faults do not hide one."""
+LEAST_ITERATIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LostTime:
+    """What one class of operations lost on one rank in one iteration, against the median of each operation's place.
+
+    rank: None for a collective that was slow for all its ranks. excess_ms: sum of the positive differences.
+    threshold_ms: what stands out from the noise of the run; finding: whether the excess is above that.
+    """
+
+    iteration: int
+    kind: Kind
+    op_class: OpClass
+    rank: int | None
+    team: tuple[int, ...]
+    excess_ms: float
+    threshold_ms: float
+    finding: bool
+
+    def __str__(self) -> str:
+        who = f"rank {self.rank}" if self.rank is not None else f"ranks {_short(self.team)}"
+        return f"{who}, {self.op_class}: +{self.excess_ms:.2f} ms, {KINDS[self.kind]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """One iteration: its ms, how much that is above the median, and its cells, the largest first."""
+
+    iteration: int
+    ms: float
+    excess_ms: float
+    cells: tuple[LostTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastRank:
+    """The rank that most often arrives last at a class of operations of one team: a straggler if that is always it.
+
+    share: of the operations (0 to 1), lateness_ms: median time after the second-last where it was the last.
+    """
+
+    op_class: OpClass
+    team: tuple[int, ...]
+    rank: int
+    share: float
+    lateness_ms: float
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnalysis:
+    """What a run's logs say.
+
+    findings: those the farthest above their threshold first. iterations: the slowest first. last: by class and team.
+    """
+
+    ranks: list[int]
+    iteration_count: int
+    median_ms: float
+    mad_ms: float
+    findings: list[LostTime]
+    iterations: list[Slowest]
+    last: list[LastRank]
+    clock_error_ms: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON; times in ms."""
+        return asdict(self)
+
+
+def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0, most: int = 10) -> RunAnalysis:
+    """Find what stands out in a run. backend: torch's name of it; most: iterations, and cells of each, to list."""
+    times = _iteration_ms(merged)
+    median = float(np.median(list(times.values()))) if times else 0.0
+    mad = float(np.median([abs(each - median) for each in times.values()])) if times else 0.0
+    cells: list[LostTime] = []
+    if len(times) >= LEAST_ITERATIONS:
+        for kind in KINDS:
+            cells += _judged(merged, kind, cpu=backend in CPU_BACKENDS)
+    cells.sort(key=lambda cell: -cell.excess_ms)
+    by_iteration: dict[int, list[LostTime]] = {}
+    for cell in cells:
+        by_iteration.setdefault(cell.iteration, []).append(cell)
+    findings = sorted((cell for cell in cells if cell.finding), key=lambda cell: -cell.excess_ms / cell.threshold_ms)
+    slowest = sorted(times, key=lambda each: (-times[each], each))[:most]
+    return RunAnalysis(
+        merged.ranks, len(times), median, mad, findings,
+        [Slowest(n, times[n], times[n] - median, tuple(by_iteration.get(n, [])[:most])) for n in slowest],
+        list(last_ranks(merged)), clock_error_ns / 1e6,
+    )  # fmt: skip
+
+
+def _iteration_ms(merged: Merged) -> dict[int, float]:
+    """ms of each iteration: of its slowest rank."""
+    found: dict[int, float] = {}
+    for numbers, spans in merged.iteration_ns.values():
+        for number, span in zip(numbers.tolist(), spans.tolist(), strict=True):
+            found[number] = max(found.get(number, 0.0), span / 1e6)
+    return found
+
+
+def _judged(merged: Merged, kind: Kind, *, cpu: bool) -> Iterator[LostTime]:
+    """The cells of a kind that lost anything, with their judgement."""
+    values = {"late": merged.gap_ns, "collective": merged.common_ns, "slow": merged.own_ns}[kind]
+    excess = np.clip(_above_median(values, index_of(merged.rank, merged.place, merged.team)), 0, None)
+    # A collective's common time stands in the records of all its ranks: counted once, with its team.
+    if kind == "collective":
+        chosen = np.unique(merged.together, return_index=True)[1]
+        who = merged.team[chosen]
+    else:
+        chosen, who = np.arange(len(merged)), merged.rank
+    cell = index_of(who, merged.op_class[chosen], merged.iteration[chosen])
+    sums = np.bincount(cell, weights=excess[chosen]) / 1e6
+    sample = chosen[np.unique(cell, return_index=True)[1]]
+    owner = index_of(merged.team[sample] if kind == "collective" else merged.rank[sample], merged.op_class[sample])
+    noises = _noise(sums, owner, merged.iteration[sample])
+    floor = (CPU_FLOOR_MS if cpu else FLOOR_MS)[kind]
+    for record, total, noise in zip(sample.tolist(), sums.tolist(), noises.tolist(), strict=True):
+        threshold = max(floor, STANDS_OUT[kind] * noise)
+        if total > 0:
+            yield LostTime(
+                int(merged.iteration[record]), kind, merged.classes[merged.op_class[record]],
+                None if kind == "collective" else int(merged.rank[record]), merged.teams[merged.team[record]],
+                round(total, 6), round(threshold, 6), total > threshold,
+            )  # fmt: skip
+
+
+def _above_median(values: Numbers, place: Numbers) -> Numbers:
+    """Values in ns less the median of those with the same place, shape (records,)."""
+    if not len(values):
+        return values
+    order = np.lexsort((values, place))
+    counts = np.bincount(place)
+    starts = np.cumsum(counts) - counts
+    medians: Numbers = values[order][starts + (counts - 1) // 2]
+    above: Numbers = values - medians[place]
+    return above
+
+
+def _noise(sums: Any, owner: Numbers, iteration: Numbers) -> Any:
+    """ms of noise for each cell, shape (cells,): the NOISE_RANK-th largest iteration among the other owners' cells."""
+    largest = np.argsort(sums)[::-1]
+    noises = np.zeros(len(sums))
+    known: dict[int, float] = {}
+    for cell in range(len(sums)):
+        mine = int(owner[cell])
+        if mine not in known:
+            seen: dict[int, float] = {}
+            for other in largest.tolist():
+                if int(owner[other]) != mine:
+                    seen.setdefault(int(iteration[other]), float(sums[other]))
+                if len(seen) == NOISE_RANK:
+                    break
+            known[mine] = min(seen.values()) if len(seen) == NOISE_RANK else 0.0
+        noises[cell] = known[mine]
+    return noises
+
+
+def last_ranks(merged: Merged) -> Iterator[LastRank]:
+    """Who arrives last, by class and team of more than one rank."""
+    order = np.lexsort((merged.issue_ns, merged.together))
+    together = merged.together[order]
+    ends = np.flatnonzero(np.diff(together, append=-1) != 0)
+    ends = ends[(ends > 0) & (together[ends - 1] == together[ends])] if len(ends) else ends
+    last, before = order[ends], order[ends - 1]
+    late_ms = (merged.issue_ns[last] - merged.issue_ns[before]) / 1e6
+    kind = index_of(merged.op_class[last], merged.team[last])
+    for number in range(int(kind.max(initial=-1)) + 1):
+        mine = np.flatnonzero(kind == number)
+        ranks, counts = np.unique(merged.rank[last[mine]], return_counts=True)
+        rank = int(ranks[counts.argmax()])
+        lateness = float(np.median(late_ms[mine][merged.rank[last[mine]] == rank]))
+        record = int(last[mine[0]])
+        yield LastRank(
+            merged.classes[merged.op_class[record]], merged.teams[merged.team[record]], rank,
+            float(counts.max() / len(mine)), lateness, len(mine),
+        )  # fmt: skip
+
+
+def _short(ranks: tuple[int, ...]) -> str:
+    return ",".join(map(str, ranks[:8])) + (f" ... ({len(ranks)})" if len(ranks) > 8 else "")
