@@ -20,7 +20,18 @@ from tests.performance.rows import Row
 ROOT = Path(__file__).parents[2]
 SAMPLE_ROWS, SMOKE_SAMPLE_ROWS = 50_000, 500
 GPT_175B = (
-    *("--frame", "Megatron", "--num_layers", "96", "--hidden_size", "12288", "--num_attention_heads", "96"),
+    *(
+        "--dialect",
+        "aicb",
+        "--frame",
+        "Megatron",
+        "--num_layers",
+        "96",
+        "--hidden_size",
+        "12288",
+        "--num_attention_heads",
+        "96",
+    ),
     *("--vocab_size", "50257", "--seq_length", "2048", "--world_size", "4096", "--tensor_model_parallel_size", "8"),
     *("--micro_batch", "1", "--enable_sequence_parallel", "--use_distributed_optimizer"),
 )

@@ -123,7 +123,7 @@ def test_a_csv_of_our_own_counts_as_the_same_rows(tmp_path: Path) -> None:
     args = WorkloadArgs(
         world_size=8, tensor_model_parallel_size=2, pipeline_model_parallel=2, num_attention_heads=16, global_batch=8
     )
-    workload = generate(args)
+    workload = generate(args, dialect="aicb")
     path = tmp_path / "gpt.csv"
     workload.save(path)
     answer = ask("-w", str(path), "-g", "8", "-g_p_s", "4", "-n_p_s", "4", "-nv", "360", "-nic", "48.5", "--json")

@@ -35,8 +35,9 @@ What a training step of a large model communicates, without a GPU.
 Each command has its own --help. Examples:
 
   {PROGRAM} generate -m 13 --world_size 128 --tp 8 --sp
-  {PROGRAM} generate --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
-  {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --swiglu --aiob_enable --comp_filepath times.txt
+  {PROGRAM} generate -m llama3_405b --world_size 16384 --output llama.csv
+  {PROGRAM} generate --dialect aicb --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
+  {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --aiob_enable --comp_filepath times.txt
   {PROGRAM} suite --world_size 128
   {PROGRAM} show zero3.csv
   {PROGRAM} diff aicb.csv framework.csv
@@ -112,7 +113,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that write."""
     parser.add_argument(
         "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
-        help="whose behaviour the workload follows (default: %(default)s)",
+        help="whose behaviour the workload follows: AICB 2.1's, or the real framework's (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--force",
@@ -252,7 +253,7 @@ def _import(words: list[str]) -> int:
 
 def _deviations(words: list[str]) -> int:
     parser = _parser("deviations")
-    parser.add_argument("--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT)
+    parser.add_argument("--dialect", choices=dialects.names(), default="aicb", help="default: %(default)s")
     for deviation in dialects.get(parse(parser, words)["dialect"]).deviations:
         print(f"{deviation.name}\n    {deviation.what}")
     return 0
@@ -286,7 +287,7 @@ _COMMANDS = {
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
-    "simai": "Writes a workload as text for the SimAI simulator (with --frame collective_test: its micro test).",
+    "simai": "Writes a workload as text for the SimAI simulator (aicb's frame collective_test: its micro test).",
     "suite": "Writes the ten workloads of the AICB specification 1.1.",
     "show": "Summarises a workload file.",
     "export": "Writes workload CSVs as execution traces of MLCommons Chakra, one for each rank.",

@@ -78,13 +78,13 @@ SECTIONS: tuple[Section, ...] = (
         Option("pipeline_model_parallel", whole, "pipeline stages (pp)", ("--pp",)),
         Option("expert_model_parallel_size", whole, "expert-parallel size (ep)", ("--ep",)),
         Option("context_parallel_size", whole, "context-parallel size"),
-        Option("pp_rank", whole, "pipeline stage whose set-up rows are written, -1 for the first"),
+        Option("pp_rank", whole, "pipeline stage whose rows are written (aicb: whose set-up), -1 for the first"),
     )),
     ("model", (
         Option("hidden_size", whole, "width of the transformer"),
         Option("num_layers", whole, "transformer layers"),
         Option("seq_length", whole, "tokens a sample"),
-        Option("num_attention_heads", whole, "attention heads (default: one per layer, as in AICB)"),
+        Option("num_attention_heads", whole, "attention heads (default: one per 128 of the width; aicb: per layer)"),
         Option("ffn_hidden_size", whole, "width of the MLP (default: 4h, with swiglu 8h/3 in steps of 64)"),
         Option("vocab_size", whole, "tokens in the vocabulary"),
         Option("max_position_embeddings", whole, "positions that can be embedded"),
@@ -106,7 +106,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("overlap_grad_reduce", truth, "overlap of the gradient reduction"),
         Option("overlap_version", truth, "AICB's overlapping variant"),
     )),
-    ("what Megatron has and AICB does not (--dialect framework)", (
+    ("what the frameworks have and AICB does not", (
         Option("virtual_pipeline", whole, "virtual stages of a pipeline stage (interleaved schedule)", ("--vpp",)),
         Option("num_layers_first_stage", whole, "layers of the first pipeline stage, if not as many as the others"),
         Option("num_layers_last_stage", whole, "layers of the last pipeline stage"),
@@ -178,8 +178,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     """Adds every option. Only what the user sets ends up in the parsed namespace."""
     parser.add_argument(
         "-m", "--model_size", choices=(*presets.NAMES, *models.NAMES), metavar="MODEL", default=argparse.SUPPRESS,
-        help=f"a ready-made model: {', '.join(presets.NAMES)}; --dialect framework: {', '.join(models.NAMES)}; "
-        "options given beside it win",
+        help=f"a ready-made model: {', '.join(models.NAMES)}, or AICB's name of one of them; "
+        f"--dialect aicb: {', '.join(presets.NAMES)}; options given beside it win",
     )  # fmt: skip
     for title, options in SECTIONS:
         group = parser.add_argument_group(title)
@@ -208,7 +208,7 @@ def _help(option: Option) -> str:
 _METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
 
 
-def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str = "aicb") -> WorkloadArgs:
+def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:
     """The parameters of the dialect's preset, overridden by those given.
 
     Raises:

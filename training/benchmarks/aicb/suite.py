@@ -18,6 +18,11 @@ class SuiteRow:
     number: int
     values: dict[str, Any]
 
+    def of(self, dialect: str) -> dict[str, Any]:
+        """The parameters in a dialect."""
+        more = UNEVEN_405B if self.values["model_name"] == "Llama3_405B" and dialect == "framework" else {}
+        return {**self.values, **more}
+
 
 def _megatron(name: str, hidden: int, layers: int, heads: int, seq: int, ffn: int, tp: int, pp: int, *, sp: bool,
               vocab: int, **more: Any) -> dict[str, Any]:  # fmt: skip
@@ -38,7 +43,9 @@ def _zero(name: str, stage: int, hidden: int, layers: int, heads: int, ffn: int,
 
 GPT_VOCAB, LLAMA_VOCAB, LLAMA3_VOCAB = 50257, 32000, 128256
 SPEC_LAYERS_405B = 126
-"""What the specification gives Llama 3 405B; its 16 pipeline stages need a multiple of 16, so the suite runs 128."""
+"""What the specification gives Llama 3 405B; AICB's 16 pipeline stages need a multiple of 16, so its row has 128."""
+UNEVEN_405B = {"num_layers": SPEC_LAYERS_405B, "num_layers_first_stage": 7, "num_layers_last_stage": 7}
+"""Megatron can divide the specification's layers: 7, fourteen times 8, and 7."""
 
 ROWS = tuple(
     SuiteRow(number, values)
@@ -85,7 +92,7 @@ def write_all(
     unknown = [number for number in wanted if not 1 <= number <= len(ROWS)]
     if unknown:
         raise ParameterError([f"row {number} is none of the rows 1 to {len(ROWS)}" for number in unknown])
-    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches)) for number in wanted]
+    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches, dialect)) for number in wanted]
     problems = []
     for number, args in jobs:
         try:
@@ -105,8 +112,8 @@ def write_all(
     return written
 
 
-def parameters(row: SuiteRow, world_size: int, num_microbatches: int | None) -> WorkloadArgs:
+def parameters(row: SuiteRow, world_size: int, num_microbatches: int | None, dialect: str) -> WorkloadArgs:
     """The parameters of a row on world_size GPUs; without num_microbatches, one micro-batch per pipeline stage."""
-    args = WorkloadArgs(world_size=world_size, **row.values)
+    args = WorkloadArgs(world_size=world_size, **row.of(dialect))
     count = args.pipeline_model_parallel if num_microbatches is None else num_microbatches
     return replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)

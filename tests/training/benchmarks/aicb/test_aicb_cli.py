@@ -45,8 +45,9 @@ def test_default_names_tell_workloads_apart(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.chdir(tmp_path)
     variants = [
         "", "--tp 1", "--pp 2", "--sp", "--seq_length 64", "--micro_batch 2", "--global_batch 16", "--swiglu",
-        "--use-distributed-optimizer", "--add_bias_linear", "--epoch_num 2", "--vocab_size 999", "--computation_enable",
-        "--model_name llama3.1", "--model_name llama3.2", "--model_name a*b/c", "--model_name " + 300 * "long",
+        "--use-distributed-optimizer", "--add_bias_linear", "--epoch_num 2", "--vocab_size 999", "--dialect aicb",
+        "--dialect aicb --computation_enable", "--model_name llama3.1", "--model_name llama3.2",
+        "--model_name a*b/c", "--model_name " + 300 * "long",
     ]  # fmt: skip
     for variant in variants:
         assert main(["generate", *GPT.split(), *variant.split()]) == 0
@@ -72,17 +73,17 @@ def test_every_parameter_is_in_the_name(name: str) -> None:
 
 def test_model_size_fills_in_and_options_win(tmp_path: Path) -> None:
     output = tmp_path / "w.csv"
-    assert main(["generate", "-m", "13", "--world_size", "16", "--output", str(output)]) == 0
+    aicb = ["generate", "--dialect", "aicb"]
+    assert main([*aicb, "-m", "13", "--world_size", "16", "--output", str(output)]) == 0
     args = Workload.load(output)[1]
     assert args is not None
     assert (args.num_layers, args.hidden_size, args.num_attention_heads, args.seq_length) == (40, 5120, 40, 2048)
     assert args.num_microbatches == 2
-    assert main(["generate", "-m", "7", "--world_size", "16", "--tp", "2", "--output", str(output)]) == 0
+    assert main([*aicb, "-m", "7", "--world_size", "16", "--tp", "2", "--output", str(output)]) == 0
     args = Workload.load(output)[1]
     assert args is not None
     assert (args.tensor_model_parallel_size, args.num_layers) == (2, 36)
-    words = ["generate", "-m", "65", "--frame", "DeepSpeed", "--zero_stage", "1", "--output", str(output)]
-    assert main(words) == 0
+    assert main([*aicb, "-m", "65", "--frame", "DeepSpeed", "--zero_stage", "1", "--output", str(output)]) == 0
     args = Workload.load(output)[1]
     assert args is not None
     assert (args.stage, args.ffn_hidden_size, args.vocab_size) == (1, 22016, 32000)
@@ -95,14 +96,14 @@ def test_model_size_gives_what_aicbs_script_gives(tmp_path: Path) -> None:
     script = (
         "-m 7 --world_size 4096 --global_batch 8192 --micro_batch 1 --seq_length 4096 --swiglu --use_flash_attn --sp"
     )
-    assert main(["simai", *arguments.split(), "--output", str(tmp_path / "long")]) == 0
-    assert main(["simai", *script.split(), "--output", str(tmp_path / "short")]) == 0
+    for words, name in ((arguments, "long"), (script, "short")):
+        assert main(["simai", "--dialect", "aicb", *words.split(), "--output", str(tmp_path / name)]) == 0
     assert (tmp_path / "short").read_bytes() == (tmp_path / "long").read_bytes()
 
 
 def test_a_preset_for_another_frame_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["generate", "-m", "405", "--frame", "DeepSpeed"])
+        main(["generate", "--dialect", "aicb", "-m", "405", "--frame", "DeepSpeed"])
     assert caught.value.code == 2
     assert "there is no model_size '405' for --frame DeepSpeed; there is 7, 13, 30, 65" in capsys.readouterr().err
 
@@ -144,11 +145,11 @@ def test_dashes_and_unambiguous_beginnings_of_names_do(tmp_path: Path) -> None:
 
 
 def test_large_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
-    words = ["--frame", "DeepSpeed", "--world_size", "4", "--num_attention_heads", "16", "--reduce_bucket_size", "2e8"]
+    words = ["--world_size", "4", "--overlap_grad_reduce", "--bucket_size", "2e8", "--vocab_size", "1.024e3"]
     assert main(["generate", *words, "--output", str(tmp_path / "w.csv")]) == 0
     args = Workload.load(tmp_path / "w.csv")[1]
     assert args is not None
-    assert args.reduce_bucket_size == 200_000_000
+    assert (args.bucket_size, args.vocab_size) == (200_000_000, 1024)
 
 
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +168,7 @@ def test_standard_output_can_be_the_file() -> None:
     words = [sys.executable, "-m", "training.benchmarks.aicb", "generate", *GPT.split(), "--output", "/dev/stdout"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("comm_type,comm_group,")
-    assert done.stdout.endswith("CommType.epoch_end,None,None,0,,None,None,,None,None,None,1\n")
+    assert done.stdout.splitlines()[-1].startswith("CommType.epoch_end,None,None,0,,None,None,,None,None,None,1")
     assert done.stderr.startswith("wrote /dev/stdout")
 
 
@@ -182,7 +183,7 @@ def test_generating_imports_neither_torch_nor_numpy() -> None:
 
 
 def test_suite_writes_all_rows_with_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = _out(capsys, "suite", "--world_size", "128", "--output_dir", str(tmp_path))
+    out = _out(capsys, "suite", "--dialect", "aicb", "--world_size", "128", "--output_dir", str(tmp_path))
     assert [line.split("]")[0] for line in out.splitlines()] == [f"[{number}/10" for number in range(1, 11)]
     files = sorted(tmp_path.glob("*_workload.csv"))
     assert len(files) == len(ROWS) == 10
@@ -195,7 +196,8 @@ def test_suite_writes_all_rows_with_progress(tmp_path: Path, capsys: pytest.Capt
 
 def test_suite_rows_that_were_recorded_are_the_recorded_ones(tmp_path: Path) -> None:
     """Rows 5 to 8 and their recorded runs have the same parameters."""
-    assert main(["suite", "--world_size", "128", "--rows", "5,6,8", "--output_dir", str(tmp_path)]) == 0
+    words = ["suite", "--dialect", "aicb", "--world_size", "128", "--rows", "5,6,8", "--output_dir", str(tmp_path)]
+    assert main(words) == 0
     recorded = {
         5: "gpt175b_tp8_pp8_ws128_sp_do_suite5",
         6: "gpt175b_tp8_pp8_ws128_do_suite6",
@@ -214,16 +216,24 @@ def test_suite_on_too_few_gpus_writes_nothing(tmp_path: Path, capsys: pytest.Cap
     assert "row 11 is none of the rows 1 to 10" in capsys.readouterr().err
 
 
+def test_the_suite_of_the_framework_has_the_layers_of_the_specification(tmp_path: Path) -> None:
+    assert main(["suite", "--world_size", "128", "--rows", "5,7,10", "--output_dir", str(tmp_path)]) == 0
+    made = {int(path.name[:2]): Workload.load(path)[1] for path in tmp_path.glob("*_workload.csv")}
+    assert {number: args.num_layers for number, args in made.items() if args} == {5: 96, 7: 126, 10: 32}
+    large = made[7]
+    assert large is not None and large.num_layers_first_stage == large.num_layers_last_stage == 7
+
+
 def test_suite_writes_simai_text_too(tmp_path: Path) -> None:
-    words = ["suite", "--world_size", "64", "--rows", "2,9", "--target", "simai", "--output_dir", str(tmp_path)]
-    assert main(words) == 0
+    words = ["suite", "--world_size", "64", "--target", "simai", "--output_dir", str(tmp_path)]
+    assert main([*words, "--rows", "2"]) == main([*words, "--rows", "9", "--dialect", "aicb"]) == 0
     headers = [SimaiWorkload.load(path).header for path in sorted(tmp_path.glob("*.txt"))]
     assert [header.tp for header in headers if header] == [2, 1]
 
 
 def test_show_summarises_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "w.csv"
-    main(["generate", *GPT.split(), "--epoch_num", "3", "--output", str(path)])
+    main(["generate", "--dialect", "aicb", *GPT.split(), "--epoch_num", "3", "--output", str(path)])
     capsys.readouterr()
     text = _out(capsys, "show", str(path))
     assert "iterations: 3" in text
@@ -238,7 +248,7 @@ def test_show_summarises_a_workload(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_show_summarises_a_simai_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "w.txt"
-    main(["simai", *GPT.split(), "--output", str(path)])
+    main(["simai", "--dialect", "aicb", *GPT.split(), "--output", str(path)])
     capsys.readouterr()
     assert "header: tp 2, ep 1, pp 1, vpp 4, ga 2, all_gpus 8" in _out(capsys, "show", str(path))
     facts = json.loads(_out(capsys, "show", str(path), "--json"))
@@ -262,3 +272,36 @@ def test_deviations_are_listed_once_each_and_named_where_they_happen(capsys: pyt
     assert "pipeline_double_step" in names
     code = "".join(path.read_text() for path in (ROOT / "training/benchmarks/aicb/dialects/aicb").glob("[!d]*.py"))
     assert [name for name in names if f"`{name}`" not in code] == []
+
+
+def test_the_framework_is_the_default_of_all_that_writes(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for name, words in (("", []), ("given", ["--dialect", "framework"])):
+        assert main(["generate", *GPT.split(), *words, "--output", str(tmp_path / name / "w.csv")]) == 0
+        assert main(["simai", *GPT.split(), *words, "--output", str(tmp_path / name / "w.txt")]) == 0
+        suite = ["suite", "--world_size", "8", "--rows", "1", "--output_dir", str(tmp_path / name / "suite")]
+        assert main([*suite, *words]) == 0
+    files = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.csv") if "given" not in path.parts)
+    for file in [*files, Path("w.txt")]:
+        assert (tmp_path / file).read_bytes() == (tmp_path / "given" / file).read_bytes()
+    assert len(files) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--frame collective_test", "frame collective_test is not in the dialect framework; --dialect aicb has"),
+        ("--frame DeepSeek", "frame DeepSeek is not in the dialect framework; --dialect aicb has"),
+        ("--context_parallel_size 2", "--dialect aicb --force, which splits nothing"),
+        ("--moe_enable --num_experts 4 --moe_token_dispatcher flex", "--dialect aicb has an all_to_all of its own"),
+        ("--computation_enable", "has no computation rows; --dialect aicb has them"),
+        ("--aiob_enable", "has no computation rows; --dialect aicb has them"),
+    ],
+)
+def test_what_the_default_cannot_do_names_the_dialect_that_can(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.csv"
+    assert main(["generate", *GPT.split(), *words.split(), "--output", str(path)]) == 2
+    assert said in capsys.readouterr().err
+    assert not path.exists()

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from training.benchmarks.aicb import CommType, LogItem, Workload, WorkloadArgs, generate, simai
+from tests.training.benchmarks.aicb.aicb_dialect import generate, simai
+from training.benchmarks.aicb import CommType, LogItem, Workload, WorkloadArgs
 from training.benchmarks.aicb.simai import NONE, WorkItem
 
 DATA = Path(__file__).parents[3] / "data" / "aicb"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.benchmarks.aicb.aicb_dialect import generate, simai
 from training.benchmarks.aicb import (
     Block,
     CommType,
@@ -14,8 +15,6 @@ from training.benchmarks.aicb import (
     ParameterError,
     Stack,
     WorkloadArgs,
-    generate,
-    simai,
 )
 from training.benchmarks.aicb.dialects.aicb.layers import MegatronColumnLinear, MegatronRowLinear, Run
 

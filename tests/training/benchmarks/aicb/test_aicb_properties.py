@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.training.benchmarks.aicb.aicb_dialect import generate, simai
 from training.benchmarks.aicb import (
     CommGroup,
     CommType,
@@ -15,8 +16,6 @@ from training.benchmarks.aicb import (
     ParameterError,
     Workload,
     WorkloadArgs,
-    generate,
-    simai,
 )
 from training.benchmarks.aicb.dialects.aicb.llama import DeepspeedForCausalLM
 from training.benchmarks.aicb.dialects.aicb.transformer import TransformerModel

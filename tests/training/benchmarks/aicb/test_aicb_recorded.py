@@ -25,7 +25,7 @@ def _physical_cases() -> list[tuple[str, str]]:
 
 def _run(command: str, arguments: str, output: Path, force: bool) -> None:
     words = arguments.replace("aiob_example.txt", str(DATA / "aiob_example.txt")).split(" ")
-    assert main([command, *words, "--output", str(output), *(["--force"] if force else [])]) == 0
+    assert main([command, "--dialect", "aicb", *words, "--output", str(output), *(["--force"] if force else [])]) == 0
 
 
 def _compare(written: bytes, recorded: bytes) -> None:

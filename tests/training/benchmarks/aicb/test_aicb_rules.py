@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb import CompFileError, ParameterError, WorkloadArgs, generate
+from tests.training.benchmarks.aicb.aicb_dialect import generate
+from training.benchmarks.aicb import CompFileError, ParameterError, WorkloadArgs
 from training.benchmarks.aicb.aiob import read
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.rules import divisor_near, multiple_near
@@ -91,7 +92,7 @@ SIMAI_FORCEABLE = [
 
 
 def _run(command: str, arguments: str, output: Path, *more: str) -> int:
-    return main([command, *arguments.split(), "--output", str(output), *more])
+    return main([command, "--dialect", "aicb", *arguments.split(), "--output", str(output), *more])
 
 
 @pytest.mark.parametrize(("arguments", "complaints"), FORCEABLE)

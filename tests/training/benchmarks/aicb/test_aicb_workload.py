@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.benchmarks.aicb.aicb_dialect import generate, simai
 from training.benchmarks.aicb import (
     Block,
     CommGroup,
@@ -16,8 +17,6 @@ from training.benchmarks.aicb import (
     Workload,
     WorkloadArgs,
     WorkloadFileError,
-    generate,
-    simai,
 )
 from training.benchmarks.aicb.ops import HEADER
 

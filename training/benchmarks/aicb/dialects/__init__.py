@@ -7,7 +7,8 @@ difference from the real framework's behaviour is named and described in its `de
 from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation
 from training.benchmarks.aicb.errors import ParameterError
 
-DEFAULT_DIALECT = "aicb"
+DEFAULT_DIALECT = "framework"
+"""What generate, simai and suite follow unless they are told otherwise."""
 
 
 def _aicb() -> Dialect:

@@ -119,7 +119,7 @@ def job_of(given: dict[str, Any]) -> TraceJob:
     for_args = {name: value for name, value in given.items() if name in shared} | {"frame": frame}
     preset = given.pop("model_size", None)
     try:
-        args = options.resolve(for_args, preset, "csv")
+        args = options.resolve(for_args, preset, "csv", "framework")
     except ValueError as error:
         raise ParameterError([str(error)]) from None
     values = {

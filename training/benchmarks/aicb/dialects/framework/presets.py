@@ -103,7 +103,8 @@ def values(name: str, target: str = "csv") -> Values:
     """
     chosen = SAME.get(name, name)
     if chosen not in MODELS:
-        raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
+        there = f"there is {', '.join(MODELS)}; AICB's own are in --dialect aicb"
+        raise ValueError(f"there is no model_size {name!r} in the dialect framework; {there}")
     found = {"model_name": chosen, **MODELS[chosen]}
     if target == "simai":
         found.pop("expert_tensor_parallel_size", None)
