@@ -18,6 +18,7 @@ from tests import budgets, tiers
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
+from tests.cluster.faulty_project import project
 from tests.cluster.needs import missing
 
 # Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
@@ -136,6 +137,12 @@ def testbed() -> Iterator[TestBed]:
                 if other is not host:
                     host.impair(rate=WIRE, peer=other)
         yield bed
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with the benchmarks of the tests; nobody changes it."""
+    return project(tmp_path_factory.mktemp("root") / "project")
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from tests.cluster.controller import Controller
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+def controller(tmp_path: Path, testbed: TestBed, root: Path) -> Iterator[Controller]:
     """run.py with its files in the test's folder. What the test did to a host is mended, what a run left is removed."""
-    made = Controller(tmp_path, testbed)
+    made = Controller(tmp_path, testbed, root)
     yield made
     for host in testbed.hosts:
         if host.pid is None:

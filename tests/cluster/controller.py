@@ -23,6 +23,7 @@ from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import bed_id
 from tests.cluster.host import SSH_PORT, ClusterHost
+from tests.cluster.light.__main__ import GO_ON
 from tests.cluster.network import NETNS_FOLDER, namespaces
 from tests.conftest import testbed_folder
 
@@ -59,7 +60,7 @@ class Controller:
     """run.py with its two files in a folder of its own; results go below that folder, too. `root`: whose run.py."""
 
     def __init__(self, folder: Path, bed: TestBed, root: Path = ROOT) -> None:
-        self._folder, self._bed, self._root = folder, bed, root
+        self._folder, self._bed, self.root = folder, bed, root
         self._started: list[subprocess.Popen[str]] = []
         self.cluster_conf = folder / "cluster_conf.py"
         self.test_conf = folder / "test_conf.py"
@@ -96,7 +97,7 @@ class Controller:
     def argv(self, *words: str) -> list[str]:
         """The command line of run.py with this controller's two files."""
         files = ["--cluster-conf", str(self.cluster_conf), "--test-conf", str(self.test_conf)]
-        return [sys.executable, str(self._root / "run_benchmarks" / "run.py"), *files, *words]
+        return [sys.executable, str(self.root / "run_benchmarks" / "run.py"), *files, *words]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start run.py; the caller waits for it."""
@@ -123,6 +124,12 @@ class Controller:
         if running or self.containers():
             for run in self.logs.glob("run*"):
                 self.call("clean", run.name)
+
+    def let_go(self, case: str) -> None:
+        """Let the ranks of that case's first round end, which wait for it (WAITS of tests.cluster.faulty_project)."""
+        folders = f"{self.logs}/.hosts/*/{case}/round1/*_noderank*"
+        for host in self._bed.hosts:
+            host.exec(["sh", "-c", f"for folder in {folders}; do touch $folder/{GO_ON}; done"])
 
     def newest_run(self) -> Path | None:
         """The folder of the last run."""

@@ -1,26 +1,35 @@
-"""A copy of the repository with one benchmark more: the one whose ranks break (tests/cluster/faulty)."""
+"""A copy of the repository with two benchmarks more: one whose ranks break (tests/cluster/faulty), and one whose ranks
+do nothing and need no torch (tests/cluster/light).
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.images import REPOSITORY
 
 PARTS = ("run_benchmarks", "training", "monitors", "vendors", "container", "requirements")
-CASE = "faulty-pytorch"
+BENCHMARKS = ("faulty", "light")
 CONFIG = "config_CPU"
+# Cases of the light benchmark: a few steps, more than any test waits for, until a file GO_ON is in the log folder.
+LIGHT: dict[str, object] = {"model": "light", "framework": "pytorch", "config": CONFIG}
+LONG: dict[str, object] = {**LIGHT, "overrides": {"steps": 100_000_000}}
+WAITS: dict[str, object] = {**LIGHT, "overrides": {"waits": True}}
 
 
-def project(folder: Path, environment: dict[str, str]) -> Path:
-    """Make the copy in `folder`; its cases get these environment variables from the case's own file."""
+def project(folder: Path, environment: Mapping[str, Any] | None = None) -> Path:
+    """Make the copy in `folder`; cases of the faulty one get these environment variables from the case's own file."""
     ignored = shutil.ignore_patterns("__pycache__")
     for part in PARTS:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
-    shutil.copytree(Path(__file__).parent / "faulty", folder / "training/benchmarks/faulty", ignore=ignored)
-    config = folder / "vendors/cpu" / CASE / "config"
-    config.mkdir(parents=True)
-    (config / f"{CONFIG}.py").write_text("steps = 50\n")
-    lines = "".join(f"{name}={value}\n" for name, value in environment.items())
-    (config / "environment_variables.env").write_text(lines)
+    for name in BENCHMARKS:
+        shutil.copytree(Path(__file__).parent / name, folder / "training/benchmarks" / name, ignore=ignored)
+        config = folder / f"vendors/cpu/{name}-pytorch/config/{CONFIG}.py"
+        config.parent.mkdir(parents=True)
+        config.write_text("steps = 50\n" if name == "faulty" else "steps = 5\n")
+    lines = "".join(f"{name}={value}\n" for name, value in (environment or {}).items())
+    (folder / "vendors/cpu/faulty-pytorch/config/environment_variables.env").write_text(lines)
     return folder

@@ -8,11 +8,11 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, wait_until
+from tests.cluster.faulty_project import LIGHT, LONG
 from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-ENDS: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 20, "check": False}}
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
+ENDS: dict[str, object] = {**LIGHT, "overrides": {"pause": 1.0}}
 SECONDS = 200.0  # far below the stall limit, by which such a round ended once
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,9 @@ from run_benchmarks.plan.planner import WORKLOAD_SLACK_SECONDS
 from tests.cluster import host as bed_host
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, ssh_host, wait_until
+from tests.cluster.faulty_project import LONG
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
 LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 25.0, 15.0
 
 
@@ -48,12 +47,10 @@ def test_a_command_on_a_host_that_was_unplugged(testbed: TestBed, far: bed_host.
     host.close()
 
 
-def test_the_workload_of_a_host_that_was_lost(tmp_path: Path, testbed: TestBed, far: bed_host.ClusterHost) -> None:
-    controller = Controller(tmp_path, testbed)
+def test_the_workload_of_a_host_that_was_lost(controller: Controller, far: bed_host.ClusterHost) -> None:
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     case = {
         **LONG,
-        "config": "config_CPUx1x2",
         "nproc": 1,
         "nnodes": 1,
         "time_limit": TIME_LIMIT,

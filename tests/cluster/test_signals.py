@@ -16,12 +16,11 @@ import pytest
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.faulty_project import LIGHT, LONG, WAITS
 from tests.cluster.host import SSHD, ClusterHost
 from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 STAGE_SECONDS = 60.0
 END_SECONDS = 40.0
 OTHER_IMAGE = "clusterdyno-test/on-one-host:1"
@@ -29,9 +28,9 @@ LARGE_MB = 500  # takes seconds to collect
 
 
 @pytest.fixture
-def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+def controller(tmp_path: Path, testbed: TestBed, root: Path) -> Iterator[Controller]:
     """With what runs on the hosts before and after being the same, containers and processes alike."""
-    made = Controller(tmp_path, testbed)
+    made = Controller(tmp_path, testbed, root)
     before = {host.name: processes(host) for host in testbed.hosts}
     yield made
     try:
@@ -165,7 +164,7 @@ def _assert_least_privilege(host: ClusterHost) -> None:
 
 
 def test_in_a_round(controller: Controller, testbed: TestBed) -> None:
-    controller.configure_test({"LONG": LONG, "NEVER": SHORT})
+    controller.configure_test({"LONG": LONG, "NEVER": LIGHT})
     process = controller.start()
     wait_until("work of rank 0", lambda: in_training(0))
     _assert_least_privilege(testbed.hosts[0])
@@ -182,12 +181,13 @@ def has_begun_to_collect(controller: Controller) -> bool:
 
 
 def test_while_the_files_are_collected(controller: Controller, testbed: TestBed) -> None:
-    controller.configure_test({"SHORT": SHORT, "NEVER": SHORT})
+    controller.configure_test({"SHORT": WAITS, "NEVER": LIGHT})
     process = controller.start()
     wait_until("rank 3", lambda: rank_process(3) is not None)
     assert process.poll() is None
     large = f"cd {controller.logs}/.hosts/*/SHORT/round1/*_noderank1 && head -c {LARGE_MB}M /dev/zero >large"
     testbed.hosts[1].exec(["sh", "-c", large])
+    controller.let_go("SHORT")
     wait_until("the collection", lambda: has_begun_to_collect(controller), STAGE_SECONDS)
     answer = interrupt(controller, process, signal.SIGTERM)
     record = answer.round_record("SHORT")

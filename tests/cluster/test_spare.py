@@ -9,12 +9,14 @@ import pytest
 from tests.cluster import seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, in_training, wait_until
+from tests.cluster.faulty_project import LIGHT
+from tests.cluster.faulty_project import LONG as ENDLESS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-ONE: dict[str, object] = {"config": "config_CPUx1x2", "nnodes": 1, "nproc": 1}
-LONG: dict[str, object] = {**ONE, "overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}}
-SHORT: dict[str, object] = {**ONE, "overrides": {"sizes": "8..1M x8", "iterations": 5}}
+ONE: dict[str, object] = {"nnodes": 1, "nproc": 1}
+LONG: dict[str, object] = {**ENDLESS, **ONE}
+SHORT: dict[str, object] = {**LIGHT, **ONE}
 LINK_LIMIT = 5.0
 
 

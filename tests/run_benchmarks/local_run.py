@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from run_benchmarks.console.command_line import ROOT
+from tests.cluster.faulty_project import LIGHT
 from tests.run_benchmarks.conftest import CLUSTER, TEST
+
+# Case ONE without torch, in a copy of the project that has it (tests.cluster.faulty_project).
+LIGHT_ONE = f"ONE = {LIGHT | {'nproc': 2}!r}\n"
 
 
 class Run:
-    """run.py with files and results in a folder of its own."""
+    """run.py, of the project in `root`, with files and results in a folder of its own."""
 
-    def __init__(self, folder: Path, case: str) -> None:
+    def __init__(self, folder: Path, case: str, root: Path = ROOT) -> None:
         folder.mkdir()
         folders = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "logs")}
         (folder / "cluster_conf.py").write_text(CLUSTER)
         (folder / "test_conf.py").write_text(TEST + case + "".join(f"{k} = {v!r}\n" for k, v in folders.items()))
         files = ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
-        self.argv = [sys.executable, str(ROOT / "run_benchmarks/run.py"), *files]
+        self.root = root
+        self.argv = [sys.executable, str(root / "run_benchmarks/run.py"), *files]
         self.folder = folder
 
     @property

@@ -14,10 +14,10 @@ import pytest
 
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.state.interruption import SIGNALS
-from tests.run_benchmarks.local_run import Run, wait_until
+from tests.run_benchmarks.local_run import LIGHT_ONE, Run, wait_until
 
-LONG = "ONE['overrides'] = {'sizes': '1M', 'iterations': 1_000_000, 'warmup_iterations': 0}\n"
-SHORT = "ONE['overrides'] = {'sizes': '1M', 'iterations': 200, 'warmup_iterations': 0}\n"
+LONG = f"{LIGHT_ONE}ONE['overrides'] = {{'steps': 1_000_000}}\n"
+SHORT = f"{LIGHT_ONE}ONE['overrides'] = {{'pause': 1.0}}\n"
 IGNORED = """
 import os, signal, sys, time
 from run_benchmarks.state.interruption import Interruption
@@ -39,9 +39,9 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: signal.Sig
 
 
 @pytest.mark.timeout(180)
-def test_a_log_out_ends_no_run_that_was_to_go_on(tmp_path: Path) -> None:
+def test_a_log_out_ends_no_run_that_was_to_go_on(tmp_path: Path, root: Path) -> None:
     """One under nohup, then stopped by its name; one whose console is the terminal itself, with SIGHUP ignored."""
-    under_nohup, on_terminal = Run(tmp_path / "nohup", LONG), Run(tmp_path / "terminal", SHORT)
+    under_nohup, on_terminal = Run(tmp_path / "nohup", LONG, root), Run(tmp_path / "terminal", SHORT, root)
     commands = (
         f"cd {tmp_path}; nohup {shlex.join(under_nohup.argv)} & (trap '' HUP; exec {shlex.join(on_terminal.argv)}) &\n"
     )

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.state.journal import Journal, NodeEnd, RoundCollecting, RoundEnded, RoundStarted, RunStarted
-from tests.run_benchmarks.local_run import Run
+from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
-SHORT = "ONE['overrides'] = {'sizes': '8', 'iterations': 1, 'warmup_iterations': 0}\n"
 # run.py, whose controller is killed for good at the call of a function: before it, or after what it does.
 KILLED_AT = """
 import os, signal, sys
@@ -55,14 +53,14 @@ def test_the_journal_says_how_a_round_that_is_collected_ended(tmp_path: Path) ->
 
 def killed_at(run: Run, name: str, when: str, *words: str) -> None:
     argv = [sys.executable, "-c", KILLED_AT, name, when, *run.argv[2:], *words]
-    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=100)
     assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
 
 
 @pytest.mark.timeout(180)
-def test_a_round_that_was_over_is_not_run_again(tmp_path: Path) -> None:
+def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> None:
     """Killed before anything is collected, then with everything here and nothing recorded, then before the removal."""
-    run = Run(tmp_path / "run", SHORT)
+    run = Run(tmp_path / "run", LIGHT_ONE, root)
     killed_at(run, "collect_node", "before")
     assert run.result is not None
     name, folder = run.result.name, run.result / "ONE/round1"

@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
 from run_benchmarks.state.interruption import Interruption
+from tests.cluster.faulty_project import LONG as ENDLESS
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 
-LONG = {
-    **{"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 1, "repeat": 2},
-    **{"retries": 3, "overrides": {"sizes": "1M", "iterations": 10_000_000, "warmup_iterations": 0}},
-}
-LIMIT = 12.0
+LONG = {**ENDLESS, "nproc": 1, "repeat": 2, "retries": 3}
+LIMIT = 10.0
 LIMIT_REASON = f"the run reached its RUN_TIME_LIMIT of {LIMIT:g} s"
 REASON = f"{LIMIT_REASON}; who is to blame cannot be determined: every rank was still progressing"
 
@@ -57,8 +54,8 @@ def test_a_limit_is_a_number_of_seconds(value: str, load: Load) -> None:
 class RunPy:
     """run.py on this machine with two long cases, its files and results in one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.folder, self.root = folder, root
         (folder / "cluster_conf.py").write_text(CLUSTER)
         values: dict[str, Any] = {"VENDOR": "cpu", "RUNTIME": "process", "RUN_TIME_LIMIT": LIMIT}
         values |= {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "result")}
@@ -72,7 +69,7 @@ class RunPy:
             "--test-conf",
             str(self.folder / "test_conf.py"),
         ]
-        argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), *files, *words]
+        argv = [sys.executable, str(self.root / "run_benchmarks" / "run.py"), *files, *words]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def call(self, *words: str) -> tuple[int, str]:
@@ -100,8 +97,8 @@ class RunPy:
 
 
 @pytest.mark.timeout(180)
-def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: Path) -> None:
-    run_py = RunPy(tmp_path)
+def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: Path, root: Path) -> None:
+    run_py = RunPy(tmp_path, root)
     code, output = run_py.call()
     assert code == 1, output
     run_py.check_records()
@@ -113,8 +110,8 @@ def test_a_run_ends_at_its_limit_and_a_resume_does_not_begin_it_anew(tmp_path: P
 
 
 @pytest.mark.timeout(180)
-def test_a_round_that_outlived_its_controller_and_the_limit_is_ended_and_collected(tmp_path: Path) -> None:
-    run_py = RunPy(tmp_path)
+def test_a_round_that_outlived_its_controller_and_the_limit_is_ended_and_collected(tmp_path: Path, root: Path) -> None:
+    run_py = RunPy(tmp_path, root)
     process = run_py.start()
     log = run_py.folder / "deploy"
     deadline = time.monotonic() + 60

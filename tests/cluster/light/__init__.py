@@ -1,0 +1,1 @@
+"""The benchmark whose ranks need no torch: `python -m training.benchmarks.light`."""

@@ -1,0 +1,60 @@
+"""A benchmark whose ranks make steps that take no work, for tests of all that is around ranks; `project` of
+tests.cluster.faulty_project makes it one of the repository's.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from training.benchmarks.driver.protocol import pulse
+from training.benchmarks.driver.protocol.arguments import parse_arguments
+from training.benchmarks.driver.protocol.case_file import settings_of
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+
+from .pytorch.config import Config
+
+GO_ON = "go_on"
+
+
+def main() -> None:
+    """Entry point."""
+    begin = time.perf_counter()
+    arguments = parse_arguments("light", sys.argv[1:])
+    config, case_sha256 = settings_of(arguments, "light", "pytorch", Config)
+    logger = PerfLogger(int(os.environ["RANK"]))
+    info = SubmitInfo(
+        vendor=arguments.vendor,
+        model="light",
+        framework="pytorch",
+        case=arguments.case,
+        case_sha256=case_sha256,
+        config=config.model_dump(mode="json"),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
+        torch="",
+        backend="",
+    )
+    logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json"))
+    logger.log(Event.INIT_START)
+    logger.log(Event.INIT_END)
+    logger.log(Event.TRAIN_START, {"total_steps": config.steps})
+    logger.log(Event.STEP_BEGIN, {"step": 1})
+    for _ in range(config.steps):
+        pulse.step()
+        time.sleep(config.pause)
+    while config.waits and not (_log_folder() / GO_ON).exists():
+        pulse.step()
+        time.sleep(config.pause)
+    logger.log(Event.STEP_END, {"step": 1})
+    logger.log(Event.TRAIN_END)
+    logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin})
+
+
+def _log_folder() -> Path:
+    """A rank's standard output is a file there."""
+    return Path("/proc/self/fd/1").readlink().parent
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The half of the light benchmark that the controller reads."""
