@@ -40,6 +40,7 @@ TORCH_PATHS = (
         for name in names
     ),
     f"{_BENCHMARKS}/aicb/test_trace_live.py",
+    f"{_BENCHMARKS}/aicb/pytorch/test_aicb_execution.py",
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
         f"{_BENCHMARKS}/driver/{name}.py"

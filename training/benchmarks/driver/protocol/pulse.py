@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -39,6 +39,7 @@ class _Progress:
         self.is_training = False
         self.steps = 0
         self.has_left = False
+        self.describe: Callable[[str | None], str | None] | None = None
 
 
 _PROGRESS = _Progress()
@@ -55,6 +56,15 @@ def note_event(name: str) -> None:
 def step() -> None:
     """Count a step of the workload: for loops that neither log nor communicate for longer than a stall limit."""
     _PROGRESS.steps += 1
+
+
+def describe(words: Callable[[str | None], str | None] | None) -> None:
+    """Ask `words` from now on where this process waits, in its own terms; None: no longer.
+
+    It gets the function of torch.distributed that the main thread is in, None if it is in none, and answers where the
+    process waits, None if it does not. The pulse's thread calls it.
+    """
+    _PROGRESS.describe = words
 
 
 def begin(rank: int) -> None:
@@ -106,9 +116,21 @@ def send_to(path: Path, message: bytes, patience_s: float | None = None) -> None
 def _beat() -> None:
     main = threading.main_thread()
     while main.is_alive():
-        waits_in = where_it_waits(sys._current_frames().get(main.ident or 0))
-        send({"what": "pulse", "waits_in": waits_in, **_counts()}, patience_s=0)
+        send({"what": "pulse", "waits_in": _described(main.ident or 0), **_counts()}, patience_s=0)
         time.sleep(PULSE_SECONDS)
+
+
+def _described(thread: int) -> str | None:
+    """Where the main thread waits, in the workload's words where it has some."""
+    waits_in = where_it_waits(sys._current_frames().get(thread))
+    words = _PROGRESS.describe
+    if words is None:
+        return waits_in
+    try:
+        described = words(waits_in)
+    except Exception:  # noqa: BLE001 # the workload's own; the pulse must go on
+        return waits_in
+    return None if described is None else described[:MAX_WORD]
 
 
 def _counts() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The ranks that measure together: all of them, or those of one group of a cluster pattern."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -35,3 +36,29 @@ class Team:
     def barrier(self) -> None:
         """Return when all ranks of the team have called it."""
         dist.barrier(group=self.handle)
+
+
+def split(groups: Sequence[list[int]], group: ProcessGroup) -> dist.ProcessGroup | None:
+    """This rank's group among disjoint `groups` of global ranks, None for a rank in none of them.
+
+    On CUDA all groups come from one split of the world's communicator (ncclCommSplit, one colour a group), which every
+    rank joins once. new_group would split the world once for each group. gloo cannot split; there a group concerns its
+    members alone, and for the other ranks new_group only counts it, which keeps the names of groups the same.
+    """
+    if group.device.type == "cuda":
+        split: dist.ProcessGroup | None = dist.split_group(split_ranks=list(groups))
+        return split if any(group.placement.rank in ranks for ranks in groups) else None
+    handle: dist.ProcessGroup | None = None
+    for ranks in groups:
+        made = dist.new_group(ranks)
+        if group.placement.rank in ranks:
+            handle = made
+    return handle
+
+
+def renamed(name: str, former: str) -> Callable[..., object]:
+    """torch.distributed's function of that name or of its former one: torch renamed some in 2.13 and warns about
+    those.
+    """
+    found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
+    return found

@@ -5,7 +5,6 @@ from importlib import import_module
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.reductions import Op
 from training.benchmarks.driver.workload import pattern
@@ -132,14 +131,6 @@ class Buffered:
     def none_wrong(self) -> torch.Tensor:
         """The count, 0-d, of a rank that receives nothing."""
         return torch.zeros((), dtype=torch.int64, device=self.team.device)
-
-
-def renamed(name: str, former: str) -> Callable[..., object]:
-    """torch.distributed's function of that name or of its former one: torch renamed some in 2.13 and warns about
-    those.
-    """
-    found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
-    return found
 
 
 _PACKAGE = "training.benchmarks.network.pytorch"

@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload import pattern
-from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.collectives import Buffered, renamed
+from training.benchmarks.driver.workload.team import Team, renamed
+from training.benchmarks.network.pytorch.collectives import Buffered
 
 
 class AllGather(Buffered):

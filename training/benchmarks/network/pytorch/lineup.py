@@ -4,12 +4,12 @@ import contextlib
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.network.schedule import ConcurrentGroups, HostRanks
 
 
@@ -45,7 +45,7 @@ def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple
         yield 0, world
         return
     rank, mine = group.placement.rank, None
-    handle = _split([list(each.ranks) for each in this_round.groups], group)
+    handle = split([list(each.ranks) for each in this_round.groups], group)
     for index, each in enumerate(this_round.groups):
         if rank in each.ranks:
             mine = (index, Team(ranks=each.ranks, rank=each.ranks.index(rank), device=group.device, handle=handle))
@@ -54,21 +54,3 @@ def team_of(this_round: ConcurrentGroups, group: ProcessGroup) -> Iterator[tuple
     world.barrier()
     if mine is not None:
         dist.destroy_process_group(mine[1].handle)
-
-
-def _split(groups: Sequence[list[int]], group: ProcessGroup) -> dist.ProcessGroup | None:
-    """This rank's group among disjoint `groups` of global ranks, None for a rank in none of them.
-
-    On CUDA all groups come from one split of the world's communicator (ncclCommSplit, one colour a group), which every
-    rank joins once. new_group would split the world once for each group. gloo cannot split; there a group concerns its
-    members alone, and for the other ranks new_group only counts it, which keeps the names of groups the same.
-    """
-    if group.device.type == "cuda":
-        split: dist.ProcessGroup | None = dist.split_group(split_ranks=list(groups))
-        return split if any(group.placement.rank in ranks for ranks in groups) else None
-    handle: dist.ProcessGroup | None = None
-    for ranks in groups:
-        made = dist.new_group(ranks)
-        if group.placement.rank in ranks:
-            handle = made
-    return handle

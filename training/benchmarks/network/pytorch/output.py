@@ -1,10 +1,8 @@
 """Writes rank 0's output besides PerfLog: the table, and CSV, JSON lines and a plot beside its log."""
 
-import argparse
 import csv
 import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
-from training.benchmarks.driver.launch.rank import log_name
 from training.benchmarks.driver.protocol.perflog import write_line
+from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network import table
 from training.benchmarks.network.packing import host_names, unpacked
@@ -54,7 +52,7 @@ class Output:
     def __init__(self, group: ProcessGroup, chosen: Path | None = None) -> None:
         self._group = group
         self._is_first = group.placement.rank == 0
-        self.folder = (chosen or _log_folder(group.placement.rank)) if self._is_first else None
+        self.folder = (chosen or log_folder(group.placement.rank)) if self._is_first else None
         self._files = None if self.folder is None else RowFiles(self.folder)
 
     def header(self, collective: str, convention: str) -> None:
@@ -157,29 +155,3 @@ class RowFiles:
 def _show(text: str) -> None:
     """Print whole lines: in a run by hand all ranks share one stdout, and another's PerfLog must not split a row."""
     write_line(sys.stdout, text + "\n")
-
-
-def chosen_folder(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The folder of `--output_dir` in the command line, None without it, and the other arguments.
-
-    Rank 0 makes the folder; if it cannot, it exits with code 2 before anything is measured.
-    """
-    parser = argparse.ArgumentParser(prog="network", add_help=False, allow_abbrev=False)
-    parser.add_argument("--output_dir", type=Path)
-    options, others = parser.parse_known_args(argv[1:] if argv and argv[0] == "--" else argv)
-    folder: Path | None = options.output_dir
-    if folder is not None and os.environ.get("RANK") == "0":
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            parser.error(f"--output_dir {folder}: cannot be made: {error}")
-    return folder, others
-
-
-def _log_folder(rank: int) -> Path | None:
-    """The folder of this rank's log, if stdout goes there."""
-    try:
-        path = Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()
-    except (OSError, ValueError):  # no /proc, or a stdout that is no file
-        return None
-    return path.parent if path.name == log_name(rank) and path.is_file() else None

@@ -6,8 +6,8 @@ import torch.distributed as dist
 from training.benchmarks.driver.protocol.reductions import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
-from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.collectives import UNSIGNED, Buffered, renamed
+from training.benchmarks.driver.workload.team import Team, renamed
+from training.benchmarks.network.pytorch.collectives import UNSIGNED, Buffered
 
 
 class Reducing(Buffered):

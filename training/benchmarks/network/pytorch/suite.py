@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.protocol.bandwidth import host_gbps
 from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.output_folder import chosen_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network import answers, nccl_tests
@@ -23,7 +24,7 @@ from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.congestion import Congestion, congestion
 from training.benchmarks.network.pytorch.making import unsupported
-from training.benchmarks.network.pytorch.output import Output, chosen_folder, rows_of
+from training.benchmarks.network.pytorch.output import Output, rows_of
 from training.benchmarks.network.pytorch.overlap import Overlap, overlaps
 from training.benchmarks.network.pytorch.partial import KeptSteps
 from training.benchmarks.network.pytorch.scan import AdaptiveScan
@@ -41,7 +42,7 @@ from training.benchmarks.network.tiers import Tiers
 def main() -> None:
     """Entry of every rank. Exits with code 1 if received data was wrong, with 2 if the case cannot run here."""
     begin = time.perf_counter()
-    folder, arguments = chosen_folder(sys.argv[1:])
+    folder, arguments = chosen_folder("network", sys.argv[1:])
     with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
         output = Output(run.group, folder)

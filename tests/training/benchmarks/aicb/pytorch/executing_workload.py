@@ -1,0 +1,158 @@
+"""Executes many workloads one after the other on the ranks of one launch, and counts what each sends.
+
+Argument: a JSON file with the settings of each workload. Each rank writes what it found to rank<k>.json beside it.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from training.benchmarks.aicb.ops import CommType, LogItem
+from training.benchmarks.aicb.pytorch.assembly import Assembled
+from training.benchmarks.aicb.pytorch.checking import DataCheck
+from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.iterating import executed
+from training.benchmarks.aicb.pytorch.operations import BoundCall
+from training.benchmarks.aicb.pytorch.rehearsal import rehearse
+from training.benchmarks.aicb.pytorch.suite import prepared
+from training.benchmarks.aicb.trace.recorder import READERS
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.process_group import init
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+SAME = {
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+}
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own class is untyped
+    """Notes kind, bytes and ranks of each call that reaches a process group, and lets it run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[str, int, tuple[int, ...]]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name.rpartition("::")[2]
+        if func.namespace == "c10d" and name in READERS:
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+            group = dist.ProcessGroup.unbox(given["process_group"])
+            if name in ("gather_", "scatter_"):  # what the root has in lists the others have as one share
+                share = given["input_tensors" if name == "gather_" else "output_tensors"][0]
+                kind, size = name.rstrip("_"), share.numel() * share.element_size() * group.size()
+            else:
+                kind, _, size, _ = READERS[name](given, group)
+            self.calls.append((SAME.get(kind, kind), size, tuple(dist.get_process_group_ranks(group))))
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass
+class Quiet:
+    """A PerfLog that only counts."""
+
+    events: list[str] = field(default_factory=list)
+
+    def log(self, event: Event, value: object = None) -> None:
+        """See PerfLogger."""
+        self.events.append(str(event))
+
+
+def expected(item: LogItem, ranks: int) -> tuple[str, int]:
+    """Kind and bytes of a row as the workload has them, a share rounded up to whole bytes."""
+    kind = SAME.get(item.comm_type.name, item.comm_type.name)
+    shared = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    parts = ranks if shared and item.in_splits is None else 1
+    size = 0 if item.comm_type is CommType.barrier else ceil(item.comm_bytes / parts) * parts
+    return kind, size
+
+
+class OtherData(DataCheck):
+    """Rank 1 sends one element of another value, in whatever call."""
+
+    def write(self, bound: BoundCall) -> None:
+        """See DataCheck."""
+        super().write(bound)
+        if dist.get_rank() == 1 and bound.input.numel():
+            bound.input[-1] += 1
+
+
+def problems(run: WorkloadContext[Config], *, spoilt: bool) -> dict[str, Any]:
+    """Execute the workload; what was sent otherwise than it says, and what was received wrong."""
+    stage, assembled = prepared(run)
+    wrong = rehearse(assembled, (OtherData if spoilt else DataCheck)(1, run.group.device))
+    if spoilt:
+        return {"wrong": wrong}
+    with Counter() as counter:
+        recorder, times = executed(run, assembled)
+    rows = [item for item in stage.workload if item.is_communication]
+    found = []
+    if len(rows) != len(counter.calls):
+        found.append(f"{len(counter.calls)} calls, {len(rows)} rows")
+    for number, (item, (kind, size, ranks)) in enumerate(zip(rows, counter.calls, strict=False)):
+        if expected(item, len(ranks)) != (kind, size):
+            found.append(f"row {number} {expected(item, len(ranks))}: sent {kind}, {size} bytes")
+        if item.ranks is not None and stage.own == run.group.placement.rank and tuple(item.ranks) != ranks:
+            found.append(f"row {number}: ranks {ranks}, not {item.ranks}")
+    positions = [place for place, item in enumerate(stage.workload) if item.is_communication or is_end(item)]
+    if recorder.op[: recorder.count].tolist() != positions:
+        found.append("the log has other positions than the workload")
+    return {
+        "wrong": wrong,
+        "found": found[:5],
+        "calls": len(counter.calls),
+        "bytes": sum(size for _, size, _ in counter.calls),
+        "arena": assembled.places.bytes,
+        "largest": max(largest(item, assembled) for item in rows),
+        "epochs": len(times),
+        "recorded": recorder.count,
+    }
+
+
+def largest(item: LogItem, assembled: Assembled) -> int:
+    """Bytes of input and output of a row of the form without uneven shares, each in lines of 16 bytes."""
+    number = assembled.stream.items.index(item)
+    call = assembled.stream.calls[number]
+    ranks = 1 if call is None else len(call.ranks)
+    kind, size = expected(item, ranks)
+    parts = {"all_gather": [size, size // ranks], "reduce_scatter": [size, size // ranks], "all_to_all": [size, size]}
+    return sum(-(-part // 16) * 16 for part in parts.get(kind, [size]))
+
+
+def is_end(item: LogItem) -> bool:
+    """Whether the row closes an epoch."""
+    return item.comm_type is CommType.epoch_end
+
+
+def main() -> None:
+    """Run all of them; a refusal is told as `refused`."""
+    path = Path(sys.argv[1])
+    results: dict[str, Any] = {}
+    with init("gloo", timeout_s=60) as group:
+        for name, settings in json.loads(path.read_text()).items():
+            spoilt = bool(settings.pop("spoilt", False))
+            config = Config.model_validate({"backend": "gloo", **settings})
+            run = WorkloadContext(config=config, logger=Quiet(), group=group, data_dir=path.parent)  # type: ignore[arg-type]
+            try:
+                results[name] = problems(run, spoilt=spoilt)
+            except UnusableSettingsError as error:
+                results[name] = {"refused": str(error)}
+        torch.distributed.barrier()
+        (path.parent / f"rank{group.placement.rank}.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

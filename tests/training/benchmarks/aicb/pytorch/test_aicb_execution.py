@@ -1,0 +1,188 @@
+"""Workloads on four gloo ranks: what reaches the process groups is what the workload says, op for op, rank for rank."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.training.benchmarks.driver.launch.launching import run
+from training.benchmarks.aicb import oplog
+from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from training.benchmarks.aicb.ranks import Ranks
+from training.benchmarks.aicb.workload import Workload
+from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
+
+WORKLOAD = "tests.training.benchmarks.aicb.pytorch.executing_workload"
+RANKS = 4
+TINY = {"hidden_size": 64, "num_layers": 4, "num_attention_heads": 4, "seq_length": 32, "vocab_size": 256}
+TP, PP2, PP4 = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel": 2}, {"pipeline_model_parallel": 4}
+SP = {**TP, "enable_sequence_parallel": True}
+EXPERTS = {"moe_enable": True, "num_experts": 4, "moe_router_topk": 2, "moe_grouped_gemm": True}
+ZERO, REAL = {"frame": "DeepSpeed"}, {"dialect": "framework"}
+RUN: dict[str, dict[str, object]] = {
+    "tensor parallel": {**TP, "epoch_num": 2},
+    "sequence parallel, distributed optimizer": {**SP, "use_distributed_optimizer": True},
+    "pipeline": {**TP, **PP2, "num_microbatches": 4},
+    "experts": {**SP, **EXPERTS, "expert_model_parallel_size": 2},
+    "DeepSeek": {
+        **{**EXPERTS, "frame": "DeepSeek", "expert_model_parallel_size": 2, "enable_sequence_parallel": True},
+        **{"moe_router_topk": 3, "n_dense_layers": 1, "hidden_size": 72, "seq_length": 30},
+    },
+    "ZeRO 1": {**ZERO, "stage": 1},
+    "ZeRO 2": {**ZERO, "stage": 2, "contiguous_gradients": True, "reduce_bucket_size": 20000},
+    "ZeRO 3": {**ZERO, "stage": 3, "epoch_num": 2},
+    "collective test": {"frame": "collective_test", "test_comm": "all_to_all", "iter_num": 2, "end_size": 1 << 21},
+    "Megatron-core's pipeline": {**REAL, **PP4, "num_microbatches": 8, "timing": "stream"},
+    "Megatron-core's interleaved pipeline": {**REAL, **PP2, "virtual_pipeline": 2, "num_microbatches": 4},
+    "Megatron-core's experts, uneven": {
+        **{**REAL, **SP, **EXPERTS, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1},
+        "routing": "zipf:1.2",
+    },
+    "FSDP2": {**REAL, "frame": "FSDP2", "timing": "stream"},
+    "every collective": {"workload": "every.csv"},
+    "every collective, smaller": {"workload": "every.csv", "scale": "1/7"},
+    "overlapping": {"workload": "overlapping.csv", "timing": "stream"},
+}
+SPOILT = {f"spoilt {name}": {**RUN[name], "spoilt": True} for name in ("every collective", "tensor parallel")}
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "ranks without experts": (
+        {"workload": "experts.csv", "expert_model_parallel_size": 3},
+        r"experts\.csv: ep 3 does not divide the data-parallel size 4: ranks would belong to no group \(ranks 0, 1, 2",
+    ),
+    "another number of ranks": (
+        {"workload": "eight.csv"},
+        r"eight\.csv: is for 8 ranks \(tp 1, dp 8, pp 1\), this run has 4",
+    ),
+    "no such file": ({"workload": "absent.csv"}, r"absent\.csv: No such file"),
+    "a stage without a file": ({"stages": "stages"}, r"stages: lacks stage1\.csv; the job has 2 pipeline stages"),
+    "stages that do not fit": (
+        {"stages": "unfit"},
+        r"one another indefinitely: pp_group 0:2:2: rank 0 sends, rank 2 receives: 2 calls on rank 0 and 1 calls",
+    ),
+    "too large": (
+        {**TINY, "hidden_size": 1 << 22, "seq_length": 1 << 12},
+        r"the workload needs [\d.]+ GB on rank 0, [\d.]+ GB a rank are free; --set scale=1/\d+ fits",
+    ),
+    "unlike counts": (
+        {"workload": "pipeline.csv", "pipeline_model_parallel": 2},
+        r"pipeline\.csv: is the workload of pipeline stage 0 of 2; set stages to a folder with stage0\.csv to stage1",
+    ),
+}
+
+
+def rows(kind: str, size: float, **more: Any) -> LogItem:
+    return LogItem(CommType[kind], more.pop("group", CommGroup.dp_group), msg_size=size, stage="test", **more)
+
+
+def write_files(folder: Path) -> None:
+    """The workloads that the cases name."""
+    alone = (CommType.isend, CommType.irecv, CommType.computation, CommType.epoch_end)
+    rooted = (CommType.broadcast, CommType.reduce, CommType.gather, CommType.scatter)
+    sizes = ((0, None), (1, None), (1001.5, None), (4096, None), (4096, "float32"), (4096, "bool"))
+    everything = [
+        rows(kind.name, size, dtype=dtype, ranks=Ranks.of(range(RANKS)) if dtype else None, peer=root)
+        for kind in CommType
+        if kind not in alone
+        for root in ([2] if kind in rooted else [None])
+        for size, dtype in sizes
+    ]
+    uneven = rows("all_to_all_single", 64, dtype="float32", in_splits=(0, 16, 32, 16), ranks=Ranks.of(range(RANKS)))
+    Workload([EPOCH_END, *everything, uneven, uneven, EPOCH_END]).save(folder / "every.csv")
+    late = [rows("all_reduce", 8192, overlap=overlap) for overlap in (2, 0, 3, -1, 0, 0)]
+    Workload([EPOCH_END, *late, EPOCH_END]).save(folder / "overlapping.csv")
+    exchange = rows("all_to_all", 1024, group=CommGroup.ep_group)
+    Workload([EPOCH_END, exchange, EPOCH_END]).save(folder / "experts.csv")
+    eight = rows("all_reduce", 8, comm_group_size=8)
+    Workload([EPOCH_END, eight, EPOCH_END]).save(folder / "eight.csv")
+    sent = rows("isend", 64, group=CommGroup.pp_group, additional="send_next")
+    got = rows("irecv", 64, group=CommGroup.pp_group, additional="recv_prev")
+    known = rows("all_reduce", 8, group=CommGroup.pp_group, comm_group_size=2)
+    for name, first, second in (("stages", [sent], None), ("unfit", [sent, sent], [got])):
+        (folder / name).mkdir()
+        Workload([EPOCH_END, known, *first, EPOCH_END]).save(folder / name / "stage0.csv")
+        if second is not None:
+            Workload([EPOCH_END, known, *second, EPOCH_END]).save(folder / name / "stage1.csv")
+    Workload([EPOCH_END, sent, EPOCH_END]).save(folder / "pipeline.csv")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each rank found in each case, by rank; one launch for all."""
+    folder = tmp_path_factory.mktemp("executed")
+    write_files(folder)
+    cases = {name: settings if "workload" in settings else {**TINY, **settings} for name, settings in RUN.items()}
+    cases |= {name: {**TINY, **settings} for name, settings in SPOILT.items()}
+    (folder / "cases.json").write_text(json.dumps(cases | {name: settings for name, (settings, _) in REFUSED.items()}))
+    workload = [WORKLOAD, str(folder / "cases.json")]
+    code, _ = run(folder, ["--nproc_per_node", str(RANKS)], workload, deadline_s=180)
+    logs = [(folder / f"rank{rank}.out.log").read_text(errors="replace") for rank in range(RANKS)]
+    assert code == 0, logs[0][-3000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_what_is_sent_is_what_the_workload_says(results: list[dict[str, Any]], name: str) -> None:
+    for rank, found in enumerate(results):
+        case = found[name]
+        assert case.get("refused") is None and case["wrong"] == [], (rank, case)
+        assert case["found"] == [] or "scale" in RUN[name], (rank, case)
+        assert case["calls"] > 0 and case["recorded"] == case["calls"] + case["epochs"]
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if name not in ("overlapping", "every collective, smaller")])
+def test_the_arena_is_as_large_as_the_largest_call(results: list[dict[str, Any]], name: str) -> None:
+    """Batches of sends and receives need room side by side; they are never the largest here."""
+    for found in results:
+        assert found[name]["arena"] == found[name]["largest"]
+
+
+def test_overlapping_calls_lie_apart(results: list[dict[str, Any]]) -> None:
+    """Three are under way at once, at most."""
+    assert {found["overlapping"]["arena"] for found in results} == {3 * 8192}
+
+
+def test_a_scale_shrinks_what_is_sent(results: list[dict[str, Any]]) -> None:
+    whole, small = (results[0][name]["bytes"] for name in ("every collective", "every collective, smaller"))
+    assert whole / 8 < small < whole / 6
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_wrong_element_is_seen(results: list[dict[str, Any]], name: str) -> None:
+    assert any("elements" in text for found in results for text in found[name]["wrong"])
+    if name == "spoilt every collective":
+        seen = {text.split()[0] for found in results for text in found[name]["wrong"]}
+        assert seen >= {"all_reduce", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter_tensor"}
+        assert seen >= {"gather", "all_to_all", "all_to_all_single", "reduce_scatter"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_run_is_refused_on_every_rank_alike(results: list[dict[str, Any]], name: str) -> None:
+    said = {found[name].get("refused") for found in results}
+    assert len(said) == 1
+    text = str(said.pop())
+    assert re.search(REFUSED[name][1], text), text
+
+
+def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
+    config = Path("vendors/cpu/aicb-pytorch/config/config_pipeline.py")
+    options = ["--config_file", str(config), "--vendor", "cpu", "--set", "print_ops=true"]
+    code, output = run(tmp_path, ["--nproc_per_node", "2"], ["training.benchmarks.aicb.pytorch", *options])
+    log = (tmp_path / "rank0.out.log").read_text()
+    assert code == 0, output + log[-2000:]
+    records = [record for record in map(parse_line, log.splitlines()) if record is not None]
+    assert check_sequence(records) == []
+    value = next(record.value for record in records if record.event is Event.FINISHED)
+    assert isinstance(value, dict)
+    assert value["correct"] == "pass" and value["iterations"] == 5 and value["timing"] == "stream"
+    assert isinstance(value["classes"], list) and value["classes"]
+    assert "comm op: CommType.isend | comm group: CommGroup.pp_group" in log
+    found = oplog.read_folder(tmp_path)
+    assert [each.facts.stage for each in found] == [0, 1]
+    for each in found:
+        assert np.all(each.done_ns >= each.issue_ns) and each.facts.clock_error_ns < 10**9
+        kinds = [item.comm_type for item in each.workload]
+        assert [kinds[op] for op in each.op[-1:]] == [CommType.epoch_end]
+    assert (tmp_path / "workload_log.csv").is_file()

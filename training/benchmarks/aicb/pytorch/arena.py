@@ -1,0 +1,105 @@
+"""Plans the one buffer of a rank: the places of a stream's inputs and outputs, apart while their calls overlap.
+
+No torch. Without overlapping calls the arena is as large as the largest call's input and output together.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.benchmarks.aicb.ops import CommType
+from training.benchmarks.aicb.pytorch.calls import EXCHANGES, RankCall
+from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
+
+LINE_BYTES = 16
+"""Buffers begin at multiples of it."""
+_MOST_DIVISOR = 1 << 40
+GATHERING = frozenset({CommType.all_gather, CommType.all_gather_into_tensor})
+SCATTERING = frozenset({CommType.reduce_scatter, CommType.reduce_scatter_tensor})
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes that a call reads and writes; a call in place has one buffer, which is its output."""
+
+    output: int
+    input: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of both, each in whole lines."""
+        return lines(self.output) + lines(self.input)
+
+
+def lines(size: int) -> int:
+    """`size` bytes in whole lines."""
+    return -(-size // LINE_BYTES) * LINE_BYTES
+
+
+def footprint(call: RankCall, rank: int) -> Footprint:
+    """The buffers of `rank`, in bytes."""
+    if call.kind in GATHERING:
+        return Footprint(call.bytes, call.share)
+    if call.kind in SCATTERING:
+        return Footprint(call.share, call.bytes)
+    if call.kind in EXCHANGES:
+        return Footprint(call.bytes if call.out_splits is None else sum(call.out_splits), call.bytes)
+    if call.kind is CommType.gather:
+        return Footprint(call.bytes if rank == call.peer else 0, call.share)
+    if call.kind is CommType.scatter:
+        return Footprint(call.share, call.bytes if rank == call.peer else 0)
+    return Footprint(call.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """`offsets` has for each epoch the byte at which each row's buffers begin, shape (rows,)."""
+
+    bytes: int
+    offsets: list[NDArray[np.int64]]
+
+
+def plan(stream: Stream, totals: list[int]) -> Arena:
+    """The places of all calls; `totals`: bytes of each of the stream's items.
+
+    Each call takes the lowest place that is free from its issue until it is waited for.
+    """
+    known: dict[tuple[bytes, bytes], tuple[int, NDArray[np.int64]]] = {}
+    offsets, most = [], 0
+    for epoch in stream.epochs:
+        key = epoch.items.tobytes(), epoch.until.tobytes()
+        if key not in known:
+            known[key] = _placed(epoch, totals)
+        size, places = known[key]
+        most = max(most, size)
+        offsets.append(places)
+    return Arena(most, offsets)
+
+
+def _placed(epoch: Epoch, totals: list[int]) -> tuple[int, NDArray[np.int64]]:
+    places = np.zeros(len(epoch.items), np.int64)
+    held: list[tuple[int, int, int]] = []  # (offset, end, waited for after this row)
+    most = 0
+    for index, (item, until) in enumerate(zip(epoch.items.tolist(), epoch.until.tolist(), strict=True)):
+        size = totals[item]
+        held = [each for each in held if each[2] >= index]
+        offset = 0
+        for begin, end, _ in held:
+            if offset + size <= begin:
+                break
+            offset = max(offset, end)
+        most = max(most, offset + size)
+        places[index] = offset
+        if until > index and size:
+            held = sorted([*held, (offset, offset + size, until)])
+    return most, places
+
+
+def fitting_scale(scale: Fraction, need: int, free: int) -> str:
+    """The largest scale 1/2**k below `scale` with which `need` bytes at `scale` shrink to `free` bytes at most."""
+    divisor = 1
+    while divisor < _MOST_DIVISOR and (Fraction(1, divisor) >= scale or need / scale / divisor > free):
+        divisor *= 2
+    return f"1/{divisor}"

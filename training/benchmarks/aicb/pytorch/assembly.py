@@ -1,0 +1,123 @@
+"""Assembles a rank's run: stream, process groups, one arena, and the steps of each epoch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from training.benchmarks.aicb.pytorch import agreement, arena, splits
+from training.benchmarks.aicb.pytorch.agreement import GroupKey
+from training.benchmarks.aicb.pytorch.calls import RankCall
+from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
+from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue
+from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
+from training.benchmarks.driver.workload.memory import smallest_available_bytes
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+Compute = Callable[[int], Issue | None]
+"""From the number of an item to the function that spends its computation's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """Everything that a run needs: the arena's bytes stay allocated until the end."""
+
+    stream: Stream
+    teams: dict[GroupKey, Team]
+    buffer: torch.Tensor
+    places: arena.Arena
+    rank: int
+
+    def bound(self, number: int, index: int) -> BoundCall | None:
+        """The call of a row of an epoch on its buffers; None for a computation."""
+        epoch = self.stream.epochs[number]
+        call = self.stream.calls[int(epoch.items[index])]
+        if call is None:
+            return None
+        return BoundCall(call, self.teams[agreement.key_of(call)], self.buffer, int(self.places.offsets[number][index]))
+
+
+def assemble(stream: Stream, plans: Sequence[agreement.RankPlan], group: ProcessGroup, scale: Fraction) -> Assembled:
+    """Open the groups, and take the memory once every rank has said what it needs.
+
+    Raises:
+        UnusableSettingsError: some rank has too little memory; the message has the largest scale that fits.
+    """
+    teams = agreement.open_teams(plans, group)
+    stream = splits.with_received(stream, teams)
+    rank = group.placement.rank
+    totals = [0 if call is None else arena.footprint(call, rank).total for call in stream.calls]
+    places = arena.plan(stream, totals)
+    needs = group.gathered(places.bytes)
+    free = smallest_available_bytes(group)
+    if rank == 0:
+        print(f"aicb: one buffer per rank: {max(needs):,} bytes (largest rank), {free:,} bytes are free", flush=True)
+    if max(needs) > free:
+        largest = max(needs)
+        raise UnusableSettingsError(
+            f"the workload needs {largest / 1e9:.1f} GB on rank {needs.index(largest)}, {free / 1e9:.1f} GB a rank"
+            f" are free; --set scale={arena.fitting_scale(scale, largest, free)} fits"
+        )
+    buffer = torch.zeros(places.bytes, dtype=torch.uint8, device=group.device)
+    return Assembled(stream, teams, buffer, places, rank)
+
+
+class StepMaker:
+    """Makes the steps of epochs; equal epochs share them but for their positions."""
+
+    def __init__(self, assembled: Assembled, compute: Compute, wrap: Callable[[Issue], Issue] | None = None) -> None:
+        self._run, self._compute, self._wrap = assembled, compute, wrap
+        self._issues: dict[tuple[int, int, bool], Issue] = {}
+
+    def epoch(self, number: int) -> EpochSteps:
+        """The steps of an epoch of the stream; computations without a function are left out."""
+        epoch = self._run.stream.epochs[number]
+        offsets = self._run.places.offsets[number].tolist()
+        waiting = _waited_after(epoch)
+        steps: list[Step] = []
+        places: dict[int, int] = {}
+        due: list[int] = []
+        for index, (item, until) in enumerate(zip(epoch.items.tolist(), epoch.until.tolist(), strict=True)):
+            call = self._run.stream.calls[item]
+            due += [places[each] for each in waiting.get(index, ()) if each in places]
+            if call is None:
+                work = self._compute(item)
+                if work is not None:
+                    steps.append(Step(epoch.first + index, work, True, None))
+            else:
+                is_blocking = until == index
+                places[index] = len(steps)
+                issue = self._issue(number, index, item, offsets[index], is_async=not is_blocking)
+                steps.append(Step(epoch.first + index, issue, is_blocking, _key(call)))
+            if due and steps:
+                steps[-1].waits = (*steps[-1].waits, *due)
+                due = []
+        return EpochSteps(steps, epoch.end)
+
+    def _issue(self, number: int, index: int, item: int, offset: int, *, is_async: bool) -> Issue:
+        key = item, offset, is_async
+        found = self._issues.get(key)
+        if found is None:
+            bound = self._run.bound(number, index)
+            assert bound is not None
+            found = bound.issue(is_async=is_async)
+            if self._wrap is not None and not is_async:
+                found = self._wrap(found)
+            self._issues[key] = found
+        return found
+
+
+def _waited_after(epoch: Epoch) -> dict[int, list[int]]:
+    """By index of a row, the rows that are waited for after its issue; blocking rows wait for themselves."""
+    found: dict[int, list[int]] = {}
+    for index, until in enumerate(epoch.until.tolist()):
+        if until > index:
+            found.setdefault(until, []).append(index)
+    return found
+
+
+def _key(call: RankCall) -> object:
+    return call.group, call.ranks, call.kind.name if call.peer is not None else "", call.peer

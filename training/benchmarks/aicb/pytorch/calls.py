@@ -1,0 +1,169 @@
+"""Turns a stage's rows into the calls of one rank: ranks, peers, whole bytes, and when each is waited for. No torch.
+
+Sizes follow one rule. A size times the scale is rounded up to whole bytes; where each rank of the group holds a share
+of it (all_gather, reduce_scatter, all_to_all, gather, scatter), every share is rounded up alike. The elements are of
+the row's type, and a size is rounded up to whole ones; without a type, bfloat16 where the bytes are even, else uint8.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.execution_trace.placement import moved
+from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
+from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.ranks import Ranks
+from training.benchmarks.aicb.traced_op import POINT_TO_POINT, ROOTED
+
+ELEMENT_BYTES = {
+    "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+EXCHANGES = frozenset({CommType.all_to_all, CommType.all_to_all_single})
+SHARED = frozenset({
+    CommType.all_gather, CommType.all_gather_into_tensor, CommType.reduce_scatter, CommType.reduce_scatter_tensor,
+    CommType.gather, CommType.scatter, *EXCHANGES,
+})  # fmt: skip
+"""Calls of which each rank of the group holds a share."""
+_TENSOR_FORM = {
+    CommType.all_gather: CommType.all_gather_into_tensor,
+    CommType.reduce_scatter: CommType.reduce_scatter_tensor,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankCall:
+    """One call as a rank makes it. Equal calls are one object in a stream.
+
+    ranks: of the group, global, in its order; bytes: as in `TracedOp`, scaled and rounded; peer: global rank of a root
+    or of the other end; in_splits: bytes for each rank of the group, None for equal shares; out_splits: bytes from
+    each, which the other ranks' in_splits determine.
+    """
+
+    kind: CommType
+    group: str
+    ranks: tuple[int, ...]
+    bytes: int
+    dtype: str
+    peer: int | None = None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+
+    @property
+    def share(self) -> int:
+        """Bytes of one rank's share."""
+        return self.bytes // len(self.ranks)
+
+    def words(self) -> str:
+        """The call for people: all_gather_into_tensor tp, 4194304 bytes."""
+        return f"{self.kind.name} {self.group.removesuffix('_group')}"
+
+
+class Caller:
+    """Makes the calls of `rank` from the rows of its stage.
+
+    Raises:
+        AicbError: a row states no ranks that could be known, or a size of its group that the job does not have.
+    """
+
+    def __init__(self, stage: StageWorkload, rank: int, world_size: int, scale: Fraction) -> None:
+        self._stage, self._rank, self._world_size, self._scale = stage, rank, world_size, scale
+        self._groups: dict[CommGroup, Ranks] = {}
+
+    def call(self, item: LogItem) -> RankCall:
+        """The call of a communication row."""
+        try:
+            if item.ranks is not None and self._stage.own not in item.ranks:
+                raise ValueError(f"its group {item.ranks} lacks rank {self._stage.own}, the first of the stage")
+            if item.ranks is not None and max(item.ranks.expand()) >= self._world_size:
+                raise ValueError(f"its group {item.ranks} has ranks beyond the {self._world_size} of this run")
+            own = moved(item, self._stage.own, self._rank)
+            ranks = tuple(self.ranks_of(own))
+            size, dtype, splits = self._sizes(own, len(ranks))
+            kind = own.comm_type if own.dtype is not None else _TENSOR_FORM.get(own.comm_type, own.comm_type)
+            return RankCall(kind, group_name(own), ranks, size, dtype, self._peer(own, ranks), splits)
+        except ValueError as error:
+            raise AicbError(f"{self._stage.name}: {_said(item)}: {error}") from None
+
+    def ranks_of(self, item: LogItem) -> Ranks:
+        """The ranks of the row's group.
+
+        Raises:
+            ValueError: nothing says them, or the row's size of the group is another one.
+        """
+        if item.ranks is not None:
+            return item.ranks
+        if item.comm_group is None:
+            raise ValueError("it states no group")
+        found = self._groups.get(item.comm_group)
+        if found is None:
+            found = self._groups[item.comm_group] = known_group(self._stage.groups, self._rank, item.comm_group)
+        size = item.comm_group_size
+        if size is not None and size != len(found) and item.comm_type not in POINT_TO_POINT:
+            raise ValueError(f"comm_group_size is {size}, this job's {item.comm_group.name} has {len(found)} ranks")
+        return found
+
+    def _peer(self, item: LogItem, ranks: tuple[int, ...]) -> int | None:
+        if item.comm_type in POINT_TO_POINT:
+            if item.peer is not None:
+                return item.peer
+            step = {"send_next": 1, "recv_next": 1, "send_prev": -1, "recv_prev": -1}.get(item.additional)
+            if step is None:
+                raise ValueError(f"additional is {item.additional!r}, not send_next, send_prev, recv_next or recv_prev")
+            peer = ranks[(ranks.index(self._rank) + step) % len(ranks)]
+            if peer == self._rank:
+                raise ValueError("a rank cannot send to itself: the job has one pipeline stage")
+            return peer
+        if item.comm_type not in ROOTED:
+            return None
+        if item.peer is not None:
+            return item.peer
+        place = next((each for each in (item.src, item.dst) if each is not None), 0)
+        if not 0 <= place < len(ranks):
+            raise ValueError(f"its root is place {place} of {len(ranks)} ranks")
+        return ranks[place]
+
+    def _sizes(self, item: LogItem, ranks: int) -> tuple[int, str, tuple[int, ...] | None]:
+        if isinstance(item.msg_size, tuple) or item.msg_size < 0:
+            raise ValueError(f"msg_size is {item.msg_size}, not bytes")
+        if item.comm_type is CommType.barrier:
+            return 0, "uint8", None
+        width = ELEMENT_BYTES.get(item.dtype) if item.dtype is not None else 1
+        if width is None:
+            raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(ELEMENT_BYTES)}")
+        if item.in_splits is not None:
+            if len(item.in_splits) != ranks:
+                raise ValueError(f"in_splits has {len(item.in_splits)} shares for {ranks} ranks")
+            splits = tuple(self._rounded(share, width) for share in item.in_splits)
+            even = item.dtype is None and not any(share % 2 for share in splits)
+            return sum(splits), item.dtype or ("bfloat16" if even else "uint8"), splits
+        parts = ranks if item.comm_type in SHARED else 1
+        part = self._rounded(Fraction(item.msg_size) / parts, width)
+        return part * parts, item.dtype or ("uint8" if part % 2 else "bfloat16"), None
+
+    def _rounded(self, size: int | Fraction, width: int) -> int:
+        return ceil(Fraction(size) * self._scale / width) * width
+
+
+def group_name(item: LogItem) -> str:
+    """The name of a row's group: tp_group, ..., all."""
+    return "all" if item.comm_group is None else item.comm_group.name
+
+
+def known_group(groups: RankGroups, rank: int, group: CommGroup) -> Ranks:
+    """The ranks of a group that holds `rank`, by the job's parallel sizes.
+
+    Raises:
+        ValueError: the sizes do not determine this group.
+    """
+    try:
+        return Ranks.of(groups.group_of(rank, group))
+    except ValueError:
+        raise ValueError(f"which ranks {group.name} has is not stated: write the column ranks") from None
+
+
+def _said(item: LogItem) -> str:
+    group = "" if item.comm_group is None else f" {item.comm_group.name}"
+    return f"row {item.comm_type.name}{group} {item.stage}".rstrip()

@@ -1,0 +1,122 @@
+"""Settings of a run of an AICB workload. Imports no torch: the controller validates case configs with it."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from training.benchmarks.aicb import api, dialects, presets
+from training.benchmarks.aicb.dialects.framework import presets as models
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.options import resolve
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
+
+ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
+Timing = Literal["each", "stream"]
+
+
+class Config(GeneratorSettings):
+    """One workload, from files or generated, and how it is executed."""
+
+    workload: str | None = Field(
+        None, description="workload CSV on the hosts, for all ranks; None: generated, or from stages"
+    )
+    stages: str | None = Field(
+        None, description="folder on the hosts with stage0.csv, stage1.csv, ...: one workload a pipeline stage"
+    )
+    dialect: Literal["aicb", "framework"] = Field("aicb", description="whose behaviour a generated workload follows")
+    model_size: str | None = Field(
+        None, description="a ready-made model, as generate -m takes it; settings beside it win"
+    )
+    num_microbatches: int | None = Field(
+        None, ge=1, description="micro-batches a rank runs; without it and global_batch one a pipeline stage"
+    )
+    iterations: int | None = Field(
+        None, ge=1, description="iterations to run, those of the workload in turn; None: as many as it has"
+    )
+    scale: str = Field("1", description="factor of all sizes, as 1/64: the pattern stays, the bytes shrink")
+    timing: Timing = Field(
+        "each",
+        description="each: waits for every operation; stream: waits where the workload waits",
+    )
+    check: bool = Field(True, description="compare the data received, once for each kind of operation and size")
+    print_ops: bool = Field(False, description="print a line for each operation of rank 0, as AICB does")
+    units: Literal["GB", "GiB"] = Field("GB", description="unit of printed bandwidth: GB is 1e9 bytes, GiB is AICB's")
+
+    @field_validator("scale")
+    @classmethod
+    def _scale_shrinks(cls, value: str) -> str:
+        try:
+            found = Fraction(value)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{value!r} is no fraction; allowed: 1, 1/2, 1/64 and the like") from None
+        if not 0 < found <= 1:
+            raise ValueError(f"{value} is not above 0 and at most 1")
+        return value
+
+    @field_validator("stages")
+    @classmethod
+    def _one_source(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("workload") is not None:
+            raise ValueError("a run has one workload: leave workload or stages out")
+        return value
+
+    @field_validator("num_microbatches")
+    @classmethod
+    def _one_batch(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("global_batch") is not None:
+            raise ValueError("global_batch says it already; leave one of the two out")
+        return value
+
+    @field_validator("model_size")
+    @classmethod
+    def _model_exists(cls, value: str | None) -> str | None:
+        known = (*presets.NAMES, *models.NAMES)
+        if value is not None and value not in known:
+            raise ValueError(f"there is no model {value!r}; allowed: {', '.join(known)}")
+        return value
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the workload comes from the settings and not from a file."""
+        return self.workload is None and self.stages is None
+
+    @property
+    def factor(self) -> Fraction:
+        """`scale` as a number, dimensionless."""
+        return Fraction(self.scale)
+
+    def given(self) -> dict[str, Any]:
+        """The parameters of the generator that are set, by name."""
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+
+    def parameters(self, world_size: int) -> WorkloadArgs:
+        """The parameters of the generated workload of `world_size` ranks.
+
+        Raises:
+            AicbError: they break rules; the message lists all of them.
+        """
+        try:
+            args = resolve({**self.given(), "world_size": world_size}, self.model_size, "csv", self.dialect)
+            if (
+                "global_batch" not in self.given()
+                and args.tensor_model_parallel_size * args.pipeline_model_parallel > 0
+            ):
+                count = self.num_microbatches or args.pipeline_model_parallel
+                args = replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)
+        except ValueError as error:
+            raise AicbError(f"model_size = {self.model_size!r}: {error}") from None
+        api.check(args, dialects.get(self.dialect), "csv")
+        return args
+
+    def refusal(self, *, nnodes: int, nproc: int) -> str | None:
+        """See CaseConfig."""
+        if not self.is_generated:
+            return None
+        try:
+            self.parameters(nnodes * nproc)
+        except AicbError as error:
+            return "; ".join(line for line in str(error).splitlines() if not line.startswith("--force"))
+        return None

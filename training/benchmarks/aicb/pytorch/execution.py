@@ -1,0 +1,121 @@
+"""Runs a stream: issues each call, waits where the workload says, and records when it was issued and complete.
+
+Modes: `each` waits for every call (batches of sends and receives together), as AICB does; `stream` waits where the
+workload waits. Over gloo an overlapping call's end is noted by a waiting thread.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch.distributed as dist
+
+from training.benchmarks.aicb.oplog import OpRecorder
+from training.benchmarks.aicb.pytorch.operations import Issue
+from training.benchmarks.aicb.pytorch.waiting import Pending, Waiters
+
+now = time.monotonic_ns
+
+
+@dataclass(slots=True)
+class Step:
+    """One row of an epoch. position: in the workload; key: of its group and direction.
+
+    is_blocking: `issue` returns when it is done; waits: indices in the epoch of the calls to wait for after it.
+    """
+
+    position: int
+    issue: Issue
+    is_blocking: bool
+    key: object
+    waits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSteps:
+    """The steps of one epoch; end: position of its epoch end in the workload."""
+
+    steps: list[Step]
+    end: int
+
+
+class Runner(Protocol):
+    """Runs epochs one after the other on one device."""
+
+    waits_for: int | None
+
+    def run(self, epoch: EpochSteps, iteration: int) -> int:
+        """Execute and record an epoch under this number; returns its time in ns."""
+        ...
+
+    def close(self) -> None:
+        """Stop what runs beside the program."""
+        ...
+
+
+class HostRunner:
+    """Runs epochs over gloo. `waits_for`: position of the row whose end the program waits for, None outside of that."""
+
+    def __init__(self, log: OpRecorder) -> None:
+        self._log, self._waiters = log, Waiters()
+        self.waits_for: int | None = None
+
+    def close(self) -> None:
+        """See Runner."""
+        self._waiters.close()
+
+    def run(self, epoch: EpochSteps, iteration: int) -> int:
+        """See Runner."""
+        begin = now()
+        if all(step.is_blocking for step in epoch.steps):
+            self._blocking(epoch, iteration)
+        else:
+            self._overlapping(epoch, iteration)
+        end = now()
+        self._log.record(epoch.end, iteration, begin, end)
+        return end - begin
+
+    def _blocking(self, epoch: EpochSteps, iteration: int) -> None:
+        record = self._log.record
+        for step in epoch.steps:
+            issue = step.issue
+            begin = now()
+            issue()
+            record(step.position, iteration, begin, now())
+
+    def _overlapping(self, epoch: EpochSteps, iteration: int) -> None:
+        log, steps = self._log, epoch.steps
+        pending: dict[int, tuple[int, Pending]] = {}
+        for index, step in enumerate(steps):
+            begin = now()
+            work = step.issue()
+            if step.is_blocking:
+                log.record(step.position, iteration, begin, now())
+            elif work is not None:
+                pending[index] = log.issued(step.position, iteration, begin), self._waiters.add(step.key, work)
+            for each in step.waits:
+                slot, call = pending.pop(each)
+                self._wait(steps[each].position, slot, call)
+
+    def _wait(self, position: int, slot: int, call: Pending) -> None:
+        if call.done_ns:
+            call.wait()
+            self._log.finished(slot, call.done_ns, 0)
+            return
+        self.waits_for = position
+        begin = now()
+        call.wait()
+        self.waits_for = None
+        self._log.finished(slot, call.done_ns, max(0, call.done_ns - begin))
+
+
+def synchronised(issue: Issue, synchronize: Callable[[], None]) -> Issue:
+    """The call, returned from when the device has executed it."""
+
+    def run() -> dist.Work | None:
+        issue()
+        synchronize()
+        return None
+
+    return run

@@ -1,0 +1,83 @@
+"""Runs the epochs of an assembled workload one after the other, and reports how far it is."""
+
+from functools import partial
+
+import torch
+
+from training.benchmarks.aicb.oplog import OpRecorder
+from training.benchmarks.aicb.ops import LogItem
+from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
+from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
+from training.benchmarks.driver.protocol import pulse
+from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+
+def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpRecorder, list[int]]:
+    """The operations of this rank, and the ns of each epoch, the set-up first."""
+    config, logger, epochs = run.config, run.logger, assembled.stream.epochs
+    count = len(epochs) - 1 if config.iterations is None or len(epochs) == 1 else config.iterations
+    numbers = [0, *(1 + each % (len(epochs) - 1) for each in range(count))]
+    is_cuda = run.group.device.type == "cuda"
+    if is_cuda and config.timing != "each":
+        raise UnusableSettingsError(f"timing = {config.timing!r} needs backend gloo; over nccl there is 'each'")
+    wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda else None
+    maker = StepMaker(assembled, lambda item: None, wait)
+    steps = {number: maker.epoch(number) for number in dict.fromkeys(numbers)}
+    recorder = OpRecorder(sum(len(steps[number].steps) + 1 for number in numbers))
+    runner: Runner = HostRunner(recorder)
+    progress = Progress(runner, recorder, assembled)
+    logger.log(Event.TRAIN_START, {"total_steps": count})
+    times: list[int] = []
+    pulse.describe(progress.words)
+    try:
+        for step, number in enumerate(numbers):
+            progress.begin(number, steps[number])
+            place = {"step": step, "total_steps": count}
+            if step:
+                logger.log(Event.STEP_BEGIN, place)
+            times.append(runner.run(steps[number], step))
+            if step:
+                logger.log(Event.STEP_END, place | {"iteration_ms": times[-1] / 1e6})
+    finally:
+        pulse.describe(None)
+        runner.close()
+    logger.log(Event.TRAIN_END)
+    return recorder, times
+
+
+class Progress:
+    """Says in which operation this rank is: `op 1,204 all_gather_into_tensor tp, forward.layer7`."""
+
+    def __init__(self, runner: Runner, recorder: OpRecorder, run: Assembled) -> None:
+        self._runner, self._recorder, self._run = runner, recorder, run
+        self._epoch: tuple[int, EpochSteps, int] | None = None
+
+    def begin(self, number: int, steps: EpochSteps) -> None:
+        """An epoch begins."""
+        self._epoch = number, steps, self._recorder.count
+
+    def words(self, waits_in: str | None) -> str | None:
+        """The operation in which the main thread waits; `waits_in`: torch's function that it is in, if any.
+
+        A thread of its own asks, every two seconds: the operations themselves pay nothing for it.
+        """
+        if self._epoch is None:
+            return waits_in
+        number, steps, before = self._epoch
+        position = self._runner.waits_for
+        if position is None:
+            done = self._recorder.count - before
+            if waits_in is None or not 0 <= done < len(steps.steps):
+                return waits_in
+            position = steps.steps[done].position
+        epoch = self._run.stream.epochs[number]
+        item, call = self._run.stream.at(epoch, position - epoch.first)
+        return f"op {position:,} {item.comm_type.name if call is None else call.words()}, {place_of(item)}"
+
+
+def place_of(item: LogItem) -> str:
+    """Where in the training step a row stands: its stage, and its module where it has one."""
+    return f"{item.stage} {item.module}" if item.module else item.stage

@@ -1,0 +1,95 @@
+"""Outcome of AICB workloads: the iteration's time on the slowest rank, and what each class of operations takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome, is_measured
+from training.benchmarks.driver.protocol.outcome import (
+    Block,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Paragraph,
+    Table,
+    TableCell,
+)
+
+CONSOLE_CLASSES = 12
+# Settings that change what is shown, not what is measured.
+_SHOWN = ("print_ops", "units", "check")
+_SLOWEST = "of an iteration on the slowest rank"
+_METRICS = (
+    Metric(name="iteration_p50_ms", unit="ms", better="lower", meaning=f"median time {_SLOWEST}", is_key=True),
+    Metric(name="iteration_p99_ms", unit="ms", better="lower", meaning=f"99th percentile of the time {_SLOWEST}"),
+    Metric(name="iteration_mean_ms", unit="ms", better="lower", meaning=f"mean time {_SLOWEST}"),
+    Metric(name="max_busbw_GBps", unit="GB/s", better="higher", meaning="best median of a class of 1 MiB or more"),
+    Metric(name="exposed_ms", unit="ms", better="lower", meaning="communication that rank 0 waits for, an iteration"),
+    Metric(name="init_ms", unit="ms", better="lower", meaning="the workload's set-up", is_reference=False),
+    Metric(name="e2e_time", unit="s", better="lower", is_reference=False),
+)
+_COLUMNS = ("operation", "group", "ranks", "bytes", "count", "total ms", "p50 ms", "p99 ms", "busbw GB/s")
+
+
+class AicbOutcome(DefaultOutcome):
+    """See Outcome."""
+
+    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """All settings but those that only change what is shown."""
+        return {key: value for key, value in super().conditions(case).items() if key not in _SHOWN}
+
+    def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """The classes of operations that take longest."""
+        return _classes(f"{case.name} round {measured.number}", measured, CONSOLE_CLASSES)
+
+    def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
+        """The run in a sentence, the classes of operations, and every iteration."""
+        rows = tuple(
+            (TableCell(value=step["step"]), TableCell(value=step["iteration_ms"]))
+            for step in measured.steps
+            if is_measured(step.get("step")) and is_measured(step.get("iteration_ms"))
+        )
+        blocks: list[Block] = [Paragraph(text=sentence) for sentence in _sentences(measured.metrics)]
+        blocks += _classes("operations of the iterations on rank 0", measured, None)
+        if rows:
+            blocks.append(Table(title="iterations of rank 0", columns=("iteration", "ms"), rows=rows))
+        return blocks
+
+    def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
+        """See Outcome; a workload has one size, so that it cannot be made a quick test."""
+        return None
+
+
+def _sentences(metrics: Mapping[str, Any]) -> list[str]:
+    found = []
+    scale = metrics.get("scale")
+    if isinstance(scale, str) and scale != "1":
+        found.append(f"All sizes are {scale} of the workload's: the pattern is the workload's, the times are not.")
+    exposed, hidden = metrics.get("exposed_ms"), metrics.get("hidden_ms")
+    if is_measured(exposed) and is_measured(hidden):
+        found.append(
+            f"Timing {metrics.get('timing')!s:.20}: an iteration of rank 0 waits {exposed:.4g} ms for communication;"
+            f" {hidden:.4g} ms are hidden behind other work."
+        )
+    return found
+
+
+def _classes(title: str, measured: MeasuredRound, most: int | None) -> list[Block]:
+    classes = measured.metrics.get("classes")
+    rows = [row for each in classes[:most] if (row := _row(each)) is not None] if isinstance(classes, list) else []
+    return [Table(title=title, columns=_COLUMNS, rows=tuple(rows))] if rows else []
+
+
+def _row(each: Any) -> tuple[TableCell, ...] | None:
+    """The row of a class; None for one of another form."""
+    names = ("ranks", "bytes", "count", "total_ms", "p50_ms", "p99_ms", "busbw_GBps")
+    if not isinstance(each, dict) or not all(is_measured(each.get(name)) for name in names):
+        return None
+    texts = (str(each.get("type"))[:40], str(each.get("group"))[:40])
+    return (*(TableCell(value=text) for text in texts), *(TableCell(value=each[name]) for name in names))
+
+
+OUTCOME = AicbOutcome(_METRICS)

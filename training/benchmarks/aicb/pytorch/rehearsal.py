@@ -1,0 +1,76 @@
+"""Runs every kind of call once with data that is checked, before anything is timed; it also opens the connections."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import torch.distributed as dist
+
+from training.benchmarks.aicb.pytorch.agreement import key_of
+from training.benchmarks.aicb.pytorch.assembly import Assembled
+from training.benchmarks.aicb.pytorch.calls import RankCall
+from training.benchmarks.aicb.pytorch.checking import DataCheck
+from training.benchmarks.aicb.pytorch.operations import BoundCall
+
+UNEVEN_CHECKS = 8
+"""Uneven exchanges of a group that are checked: each may have other shares on each rank."""
+
+
+def rehearse(run: Assembled, check: DataCheck) -> list[str]:
+    """Execute the first of each equal calls in the stream's order; what was received wrong, in words.
+
+    All ranks call it. The members of a group have equal calls at equal places, so that they choose the same ones.
+    """
+    found: list[str] = []
+    seen: set[RankCall] = set()
+    uneven: Counter[object] = Counter()
+    for number, epoch in enumerate(run.stream.epochs):
+        pending: list[tuple[int, dist.Work | None, BoundCall]] = []
+        for index in _chosen(run, number, seen, uneven):
+            pending = _finished(pending, index, check, found)
+            bound = run.bound(number, index)
+            assert bound is not None
+            check.write(bound)
+            until = int(epoch.until[index])
+            work = bound.issue(is_async=True)()
+            pending.append((until, work, bound))
+            if until == index:
+                pending = _finished(pending, index + 1, check, found)
+        _finished(pending, len(epoch.items) + 1, check, found)
+    return found
+
+
+def _chosen(run: Assembled, number: int, seen: set[RankCall], uneven: Counter[object]) -> Iterator[int]:
+    """Indices in the epoch of calls that were not executed yet."""
+    epoch, calls = run.stream.epochs[number], run.stream.calls
+    items, first = np.unique(epoch.items, return_index=True)
+    shares = [item for item in items if (call := calls[item]) is not None and call.in_splits is not None]
+    places = np.union1d(first, np.flatnonzero(np.isin(epoch.items, shares)))
+    for index in places.tolist():
+        call = calls[int(epoch.items[index])]
+        if call is None:
+            continue
+        if call.in_splits is not None:
+            uneven[key_of(call)] += 1
+            if uneven[key_of(call)] <= UNEVEN_CHECKS:
+                yield index
+        elif call not in seen:
+            seen.add(call)
+            yield index
+
+
+def _finished(
+    pending: list[tuple[int, dist.Work | None, BoundCall]], before: int, check: DataCheck, found: list[str]
+) -> list[tuple[int, dist.Work | None, BoundCall]]:
+    """Wait for the calls that are waited for before this index, and compare; the others stay pending."""
+    left = []
+    for until, work, bound in pending:
+        if until >= before:
+            left.append((until, work, bound))
+            continue
+        if work is not None:
+            work.wait()
+        wrong = check.wrong(bound)
+        if wrong:
+            found.append(f"{bound.call.words()}, {bound.call.bytes} bytes: {wrong} of {bound.output.numel()} elements")
+    return left

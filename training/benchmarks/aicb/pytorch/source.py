@@ -1,0 +1,171 @@
+"""Gets the workload of a rank's pipeline stage, from a file or generated, and the job's parallel sizes. No torch."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import lcm
+from pathlib import Path
+
+from training.benchmarks.aicb import api
+from training.benchmarks.aicb.dialects.framework.rows import workload_rows
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.ops import CommGroup, LogItem
+from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.traced_op import POINT_TO_POINT
+from training.benchmarks.aicb.workload import Workload
+
+_STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
+_SIZES = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel": "pp",
+    "expert_model_parallel_size": "ep",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StageWorkload:
+    """The rows of one pipeline stage as its first rank, `own`, has them; `name` says where they come from."""
+
+    workload: Workload
+    groups: RankGroups
+    stage: int
+    own: int
+    name: str
+    frame: str
+
+
+def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:
+    """What `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if there is one.
+
+    Raises:
+        AicbError: a file is missing or malformed, or the workload is not for this number of ranks.
+    """
+    if config.is_generated:
+        return _generated(config, rank, world_size)
+    if config.workload is not None:
+        path = _placed(config.workload, folder)
+        workload, args = Workload.load(path)
+        groups = _groups(path, workload, args, config, world_size)
+        if groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
+            raise AicbError(
+                f"{path}: is the workload of pipeline stage 0 of {groups.pp}; set stages to a folder with stage0.csv"
+                f" to stage{groups.pp - 1}.csv"
+            )
+    else:
+        base = _placed(config.stages or "", folder)
+        files = stage_files(base)
+        if 0 not in files:
+            raise AicbError(f"{base}: has no stage0.csv, or NAME.stage0.csv as trace --all_stages writes it")
+        first, args = Workload.load(files[0])
+        groups = _groups(files[0], first, args, config, world_size)
+        stage = rank // (world_size // groups.pp)
+        missing = [f"stage{number}.csv" for number in range(groups.pp) if number not in files]
+        if missing:
+            raise AicbError(f"{base}: lacks {', '.join(missing)}; the job has {groups.pp} pipeline stages")
+        path = files[stage]
+        workload = first if stage == 0 else Workload.load(path)[0]
+    size = world_size // groups.pp
+    stage = rank // size
+    return StageWorkload(workload, groups, stage, stage * size, str(path), "" if args is None else args.frame)
+
+
+def stage_files(folder: Path) -> dict[int, Path]:
+    """The files of a folder by pipeline stage: stage0.csv, or NAME.stage0.csv.
+
+    Raises:
+        AicbError: two files are of one stage.
+    """
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob("*.csv")):
+        name = _STAGE_FILE.search(path.name)
+        if name is None:
+            continue
+        if int(name[1]) in found:
+            raise AicbError(f"{folder}: {found[int(name[1])].name} and {path.name} are both of stage {name[1]}")
+        found[int(name[1])] = path
+    return found
+
+
+def _generated(config: Config, rank: int, world_size: int) -> StageWorkload:
+    args = config.parameters(world_size)
+    groups = _rank_groups(
+        "the generated workload",
+        world_size,
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel,
+        args.expert_model_parallel_size if args.expert_tensor_parallel_size is None else 1,
+        is_exact=config.dialect == "aicb",
+    )
+    size = world_size // groups.pp
+    stage = rank // size
+    if config.dialect == "framework":
+        # Tokens are routed rank by rank: each has splits of its own.
+        return StageWorkload(Workload(workload_rows(args, rank), args), groups, stage, rank, "generated", args.frame)
+    workload = api.generate(args, dialect=config.dialect, pp_stage=stage)
+    return StageWorkload(workload, groups, stage, stage * size, "generated", args.frame)
+
+
+def _placed(path: str, folder: Path | None) -> Path:
+    return Path(path).expanduser() if folder is None else folder / Path(path).expanduser()
+
+
+def _has_stages(workload: Workload) -> bool:
+    """Whether a row is sent between pipeline stages, so that each stage has rows of its own."""
+    return any(item.comm_type in POINT_TO_POINT for item in workload.rows.tally_kinds())
+
+
+def _rank_groups(name: str, world_size: int, tp: int, pp: int, ep: int, *, is_exact: bool = True) -> RankGroups:
+    try:
+        if not is_exact and (world_size // (tp * pp)) % ep:
+            ep = 1  # Megatron lays experts over tp, too: the rows state their ranks.
+        return RankGroups(world_size=world_size, tp=tp, pp=pp, ep=ep)
+    except ValueError as error:
+        raise AicbError(f"{name}: {error}: ranks would belong to no group") from None
+
+
+def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: Config, world_size: int) -> RankGroups:
+    """The parallel sizes by the file's record, else by the settings, else by its rows.
+
+    Raises:
+        AicbError: the file is for another number of ranks, or its experts leave ranks out.
+    """
+    rows = list(workload.rows.tally_kinds())
+    if not any(item.is_communication for item in rows):
+        raise AicbError(f"{path}: has no communication to run")
+    if args is not None:
+        if args.world_size != world_size:
+            raise AicbError(f"{path}: is for {args.world_size} ranks, this run has {world_size}")
+        sizes = {short: int(getattr(args, name)) for name, short in _SIZES.items()}
+        wrong = [
+            f"{name} = {value}: the record of {path} says {sizes[short]}"
+            for name, short in _SIZES.items()
+            if (value := getattr(config, name)) not in (None, sizes[short])
+        ]
+        if wrong:
+            raise AicbError("\n".join(wrong))
+        if args.context_parallel_size > 1 and any(item.ranks is None for item in rows if item.is_communication):
+            raise AicbError(f"{path}: context_parallel_size {args.context_parallel_size} needs rows that state ranks")
+    else:
+        sizes = {short: getattr(config, name) or _size_of(rows, short) for name, short in _SIZES.items()}
+    states_ranks = all(item.ranks is not None for item in rows if item.is_communication)
+    groups = _rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
+    dp = _size_of(rows, "dp")
+    if args is None and dp > 1 and dp != groups.dp:
+        raise AicbError(
+            f"{path}: is for {dp * groups.tp * groups.pp} ranks (tp {groups.tp}, dp {dp}, pp {groups.pp}), this run"
+            f" has {world_size}"
+        )
+    return groups
+
+
+def _size_of(rows: Iterable[LogItem], axis: str) -> int:
+    """The size of a parallel axis by what the rows of its group say, 1 where they say nothing."""
+    group = CommGroup[f"{axis}_group"]
+    said = {
+        item.comm_group_size
+        for item in rows
+        if item.comm_group is group and item.comm_group_size and item.comm_type not in POINT_TO_POINT
+    }
+    return lcm(*said) if said else 1

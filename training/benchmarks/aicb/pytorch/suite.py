@@ -1,0 +1,112 @@
+"""Runs the benchmark `aicb`: executes a workload, records each operation, and judges by the data received."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from training.benchmarks.aicb import oplog_file, output
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.log import Log
+from training.benchmarks.aicb.oplog import LogFacts, OpLog
+from training.benchmarks.aicb.pytorch import agreement, clocks
+from training.benchmarks.aicb.pytorch.assembly import Assembled, assemble
+from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.checking import DataCheck
+from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.iterating import executed
+from training.benchmarks.aicb.pytorch.rehearsal import rehearse
+from training.benchmarks.aicb.pytorch.source import StageWorkload, stage_workload
+from training.benchmarks.aicb.pytorch.stream import stream_of
+from training.benchmarks.aicb.pytorch.summary import summary
+from training.benchmarks.driver.protocol.perflog import Event, write_line
+from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
+from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
+
+LOG_CSV = "workload_log.csv"
+
+
+def main() -> None:
+    """Entry of every rank. Exits with code 1 if received data was wrong, with 2 if the workload cannot run here."""
+    begin = time.perf_counter()
+    chosen, arguments = chosen_folder("aicb", sys.argv[1:])
+    with open_run("aicb", "pytorch", Config, arguments) as run:
+        folder = chosen or log_folder(run.group.placement.rank)
+        stage, assembled = prepared(run)
+        wrong = rehearse(assembled, DataCheck(run.config.seed, run.group.device)) if run.config.check else None
+        run.logger.log(Event.INIT_END)
+        before = clocks.measure(run.group)
+        recorder, times = executed(run, assembled)
+        offset = clocks.joined(before, clocks.measure(run.group))
+        facts = facts_of(run, stage, assembled, offset)
+        log = recorder.log(facts, stage.workload)
+        if folder is not None:
+            oplog_file.write(folder / oplog_file.file_name(facts.rank), log)
+        if facts.rank == 0:
+            _print(log, run.config, folder)
+        everyone = run.group.gathered({"times": times, "wrong": wrong, "error_ns": offset.error_ns})
+        found = summary(log, run.config, [each["times"] for each in everyone], assembled.places.bytes)
+        mistakes = _mistakes([each["wrong"] for each in everyone])
+        found |= {
+            "correct": "not_checked" if wrong is None else "fail" if mistakes else "pass",
+            "clock_error_us": max(each["error_ns"] for each in everyone) / 1e3,
+        }
+        run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin, **found})
+    if mistakes:
+        raise SystemExit(f"aicb: wrong data was received: {'; '.join(mistakes[:5])}")
+
+
+def prepared(run: WorkloadContext[Config]) -> tuple[StageWorkload, Assembled]:
+    """The workload of this rank's stage, and everything to run it; all ranks call it.
+
+    Raises:
+        UnusableSettingsError: it cannot run here; every rank raises it, before buffers exist.
+    """
+    config, place = run.config, run.group.placement
+    try:
+        stage = stage_workload(config, place.rank, place.world_size, run.data_dir)
+        caller = Caller(stage, place.rank, place.world_size, config.factor)
+        stream = stream_of(stage, caller, blocking=config.timing == "each")
+        settings = repr((config.scale, config.timing, config.iterations))
+        plan = agreement.plan_of(stream, stage.groups, place.rank, settings)
+    except AicbError as error:
+        plan = agreement.RankPlan(str(error))
+    plans = run.group.gathered(plan)
+    agreement.check(plans)
+    return stage, assemble(stream, plans, run.group, config.factor)
+
+
+def facts_of(
+    run: WorkloadContext[Config], stage: StageWorkload, assembled: Assembled, offset: clocks.ClockOffset
+) -> LogFacts:
+    """What is true of all operations of this rank."""
+    place, device = run.group.placement, run.group.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return LogFacts(
+        rank=place.rank,
+        world_size=place.world_size,
+        mode=run.config.timing,
+        stage=stage.stage,
+        backend=run.group.backend,
+        device=name,
+        frame=stage.frame,
+        scale=run.config.scale,
+        clock_offset_ns=offset.offset_ns,
+        clock_error_ns=offset.error_ns,
+        wall_ns=time.time_ns() - time.monotonic_ns(),
+        groups={name: list(ranks) for name, ranks in assembled.teams},
+    )
+
+
+def _print(log: OpLog, config: Config, folder: Path | None) -> None:
+    for line in output.console(log, units=config.units, each=config.print_ops):
+        write_line(sys.stdout, line + "\n")
+    if folder is not None:
+        Log.of_ops(log, config.units).save(folder / LOG_CSV)
+
+
+def _mistakes(of_ranks: Sequence[list[str] | None]) -> list[str]:
+    """What each rank received wrong, in words."""
+    return [f"rank {rank}: {text}" for rank, found in enumerate(of_ranks) for text in found or ()]

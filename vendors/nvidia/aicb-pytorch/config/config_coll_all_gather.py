@@ -1,0 +1,7 @@
+# AICB's check of a collective: 100 operations of each size from 4 KiB to 8 GiB.
+frame = "collective_test"
+test_comm = "all_gather"
+begin_size = 4096
+end_size = 8 << 30
+iter_num = 100
+epoch_num = 1

@@ -1,0 +1,19 @@
+# Row 10 of AICB's specification 1.1: 16 ranks or a multiple. AICB runs ten iterations.
+frame = "Megatron"
+model_name = "Mistral_8x7B"
+hidden_size = 4096
+num_layers = 32
+num_attention_heads = 32
+seq_length = 2048
+ffn_hidden_size = 14336
+tensor_model_parallel_size = 2
+pipeline_model_parallel = 1
+enable_sequence_parallel = True
+use_distributed_optimizer = True
+vocab_size = 32000
+moe_enable = True
+expert_model_parallel_size = 8
+num_experts = 8
+moe_router_topk = 2
+moe_grouped_gemm = True
+epoch_num = 10
