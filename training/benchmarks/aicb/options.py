@@ -8,7 +8,7 @@ from typing import Any
 from training.benchmarks.aicb import presets
 from training.benchmarks.aicb.dialects.framework import presets as models
 from training.benchmarks.aicb.ops import AICB_TYPES
-from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, ZERO_STAGES, WorkloadArgs
+from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, TRAINING, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -63,6 +63,8 @@ Section = tuple[str, tuple[Option, ...]]
 SECTIONS: tuple[Section, ...] = (
     ("what runs", (
         Option("frame", str, "training framework", choices=FRAMES),
+        Option("phase", str, "training, or inference: the prompts of a batch (prefill) or one token each (decode)",
+               choices=WORKLOAD_PHASES),
         Option("model_name", text_or_none, "name of the model, used in file names"),
         Option("gpu_type", text_or_none, "GPU, used in the names of SimAI files"),
         Option("dtype", str, "type of weights and activations; sizes are always 2 bytes an element"),
@@ -221,6 +223,9 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
     else:
         preset = presets.values(model_size, target=target, frame=given.get("frame"))
     merged = {**preset, **given}
+    if merged.get("phase", TRAINING) != TRAINING:
+        # Inference does not split the sequence, so a preset's choice is for training alone.
+        merged["enable_sequence_parallel"] = given.get("enable_sequence_parallel", False)
     if "global_batch" not in merged:
         args = WorkloadArgs(**merged)
         if args.tensor_model_parallel_size * args.pipeline_model_parallel > 0:

@@ -10,6 +10,8 @@ from typing import Any
 
 FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek", "FSDP2")
 ZERO_STAGES = (1, 2, 3)
+TRAINING, PREFILL, DECODE = WORKLOAD_PHASES = ("training", "prefill", "decode")
+"""What a workload is a part of; prefill is the pass of a prompt, decode that of one token of each sequence."""
 ELEMENT_BYTES = 2
 """Bytes of a parameter, an activation or a 16-bit gradient."""
 GRADIENT_BYTES = 4
@@ -96,6 +98,7 @@ class WorkloadArgs:
     aiob_enable: bool = False
     comp_filepath: str | None = None
 
+    phase: str = TRAINING
     virtual_pipeline: int = 1
     num_layers_first_stage: int | None = None
     num_layers_last_stage: int | None = None
@@ -203,7 +206,8 @@ class WorkloadArgs:
 
 DEFAULTS = WorkloadArgs()
 FRAMEWORK_ONLY = frozenset({
-    "virtual_pipeline", "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
+    "phase", "virtual_pipeline",
+    "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
     "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
     "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",

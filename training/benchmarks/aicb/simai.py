@@ -22,6 +22,8 @@ GROUP_SUFFIXES = ("", "_EP", "_DP_EP", "_TP", "_DP", "_EP_TP", "_PP", "_EMBEDDIN
 KNOWN = frozenset({name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"})
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MICRO = "MICRO"
+INFERENCE = 1
+"""The header's `mode` of a forward pass alone, as AICB has it; a training step has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,15 @@ class SimaiHeader:
     ga: int
     all_gpus: int
     pp_comm: int | float = 0
+    mode: int | None = None
 
     def to_text(self) -> str:
+        if self.mode is not None:
+            return (
+                f"{POLICY} model_parallel_NPU_group: {self.tp} ep: {self.ep} pp: {self.pp} all_gpus: {self.all_gpus} "
+                f"mode: {self.mode} vpp: {self.vpp} ga: {self.ga} checkpoints: 0 checkpoint_initiates: 0 "
+                f"pp_comm: {self.pp_comm}"
+            )
         return (
             f"{POLICY} model_parallel_NPU_group: {self.tp} ep: {self.ep} pp: {self.pp} vpp: {self.vpp} ga: {self.ga} "
             f"all_gpus: {self.all_gpus} checkpoints: 0 checkpoint_initiates: 0 pp_comm: {self.pp_comm}"
@@ -109,7 +118,8 @@ class SimaiHeader:
             raise ValueError(f"lacks {', '.join(missing)}")
         pp_comm = pairs["pp_comm:"]
         tp, ep, pp, vpp, ga, all_gpus = (int(pairs[key]) for key in keys)
-        return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm))
+        mode = int(pairs["mode:"]) if "mode:" in pairs else None
+        return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm), mode)
 
 
 class SimaiWorkload:

@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from tests.training.benchmarks.aicb.inference_jobs import INFERENCE, inference
 from tests.training.benchmarks.aicb.trace_jobs import (
     EXPERTS,
     FSDP2,
@@ -38,6 +39,7 @@ MATRICES = {
     "megatron_experts": (EXPERTS, megatron_experts, 40),
     "fsdp2": (FSDP2, fsdp2, 40),
     "deepspeed": (ZERO, zero, 40),
+    "inference": (INFERENCE, inference, 24),
 }
 
 

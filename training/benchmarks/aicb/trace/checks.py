@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from training.benchmarks.aicb.parameters import TRAINING, WORKLOAD_PHASES
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.routing import routing
 
 FRAMES = ("Megatron", "FSDP2", "DeepSpeed")
 CHOICES = {
+    "phase": WORKLOAD_PHASES,
     "recompute": ("none", "selective", "full"),
     "position_embedding": ("rope", "learned_absolute", "none"),
     "normalization": ("RMSNorm", "LayerNorm"),
@@ -47,6 +49,8 @@ def _megatron(job: TraceJob) -> Iterator[str]:
         yield f"virtual_pipeline {job.virtual_pipeline} needs more than one pipeline stage"
     if job.overlap_param_gather and not (job.use_distributed_optimizer and job.overlap_grad_reduce):
         yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    if job.phase != TRAINING:
+        yield from _inference(job)
     if job.enable_sequence_parallel and tp == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size above 1"
     if not job.num_experts:
@@ -55,7 +59,7 @@ def _megatron(job: TraceJob) -> Iterator[str]:
         return
     if job.world_size % (job.expert_tp * ep * pp):
         yield f"world_size {job.world_size} is no multiple of expert tp * ep * pp = {job.expert_tp * ep * pp}"
-    if tp > 1 and not job.enable_sequence_parallel:
+    if tp > 1 and not job.enable_sequence_parallel and job.phase == TRAINING:
         yield "experts with tensor parallelism need enable_sequence_parallel"
     if job.moe_token_dispatcher not in ("allgather", "alltoall"):
         reason = ": DeepEP sends from its own GPU kernels, not by collectives that can be seen"
@@ -70,7 +74,16 @@ def _megatron(job: TraceJob) -> Iterator[str]:
         yield str(error)
 
 
+def _inference(job: TraceJob) -> Iterator[str]:
+    if job.enable_sequence_parallel:
+        yield f"enable_sequence_parallel: Megatron-core's static batching splits no sequences in phase {job.phase}"
+    if job.virtual_pipeline > 1:
+        yield f"virtual_pipeline {job.virtual_pipeline}: Megatron-core has no virtual stages in phase {job.phase}"
+
+
 def _sharded(job: TraceJob) -> Iterator[str]:
+    if job.phase != TRAINING:
+        yield f"phase is {job.phase}, but frame {job.frame} is traced in training alone; Megatron has the others"
     for name in ("tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size"):
         if getattr(job, name) > 1:
             yield f"{name} is {getattr(job, name)}, but frame {job.frame} is traced with data parallelism alone"

@@ -4,17 +4,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from training.benchmarks.aicb.parameters import DECODE, TRAINING
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceJob:
     """One job. Sizes are in elements, counts in pieces; None means the framework's default.
 
     The names are those of `generate` where it has the parameter, Megatron's otherwise. rank: the traced rank.
+    phase: training, or inference without gradients: prefill of seq_length tokens, decode of one token after them.
     iterations: how many are recorded. own_groups: make only the process groups that hold the rank, as worlds beyond
     16,384 ranks do always; the trace is the same.
     """
 
     frame: str = "Megatron"
+    phase: str = TRAINING
     rank: int = 0
     world_size: int = 1
     tensor_model_parallel_size: int = 1
@@ -101,10 +105,15 @@ class TraceJob:
         return self.expert_tensor_parallel_size or self.tensor_model_parallel_size
 
     @property
+    def tokens_per_sequence(self) -> int:
+        """Tokens of a sequence that a pass sees: one of a decoding step."""
+        return 1 if self.phase == DECODE else self.seq_length
+
+    @property
     def tokens_per_rank(self) -> int:
         """Tokens of a micro-batch that one rank routes to experts."""
         split = self.tensor_model_parallel_size if self.enable_sequence_parallel else 1
-        return self.micro_batch * self.seq_length // split
+        return self.micro_batch * self.tokens_per_sequence // split
 
     @property
     def pp_stage(self) -> int:

@@ -12,7 +12,8 @@ from megatron.core.pipeline_parallel import p2p_communication, schedules
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import Float16Module
 
-from training.benchmarks.aicb.trace import groups, shims
+from training.benchmarks.aicb.parameters import TRAINING
+from training.benchmarks.aicb.trace import groups, inference, shims
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.megatron_model import model_chunk, transformer_config
 from training.benchmarks.aicb.trace.recorder import Recorder
@@ -37,6 +38,9 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
         _route(job)
     _follow_steps(recorder)
     with shims.OnMeta(), recorder:
+        if job.phase != TRAINING:
+            inference.steps(job, recorder)
+            return named_groups()
         chunks, optimizer, config = _built(job, recorder)
         for iteration in range(job.iterations):
             recorder.next_iteration()
@@ -129,6 +133,16 @@ def _iteration(job: TraceJob, recorder: Recorder, chunks: list[Any], optimizer: 
     for chunk in chunks:
         chunk.zero_grad_buffer()
     optimizer.zero_grad()
+    _passes(job, chunks, config)
+    with recorder.during("step"):
+        optimizer.step()
+
+
+def _passes(job: TraceJob, chunks: list[Any], config: TransformerConfig) -> None:
+    """All micro-batches; with none, `limits.without_passes`, what follows them runs on gradients that nobody filled."""
+    if not job.num_microbatches:
+        config.finalize_model_grads_func(chunks)
+        return
     schedules.get_forward_backward_func()(
         forward_step_func=_forward(job),
         data_iterator=[None] * len(chunks) if len(chunks) > 1 else None,
@@ -138,8 +152,6 @@ def _iteration(job: TraceJob, recorder: Recorder, chunks: list[Any], optimizer: 
         micro_batch_size=job.micro_batch,
         forward_only=False,
     )
-    with recorder.during("step"):
-        optimizer.step()
 
 
 def _forward(job: TraceJob) -> Any:

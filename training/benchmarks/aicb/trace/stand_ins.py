@@ -62,7 +62,11 @@ class WideValueAttention(torch.nn.Module):
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
     ) -> torch.Tensor:
-        """Query, key and value of shape (sequence, batch, heads, channels) to (sequence, batch, heads * v_channels)."""
+        """Query, key and value of shape (sequence, batch, heads, channels) to (sequence, batch, heads * v_channels).
+
+        Keys and values may be of more tokens, those before the query's.
+        """
+        key, value = key[-len(query) :], value[-len(query) :]
         scale = query.mean(-1, keepdim=True) + key.mean(-1, keepdim=True)
         return (value * scale).flatten(2)[..., : self.width]
 

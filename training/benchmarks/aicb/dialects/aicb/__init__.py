@@ -8,7 +8,7 @@ from training.benchmarks.aicb.dialects.aicb.deviations import DEVIATIONS
 from training.benchmarks.aicb.dialects.base import Dialect, RuleViolation
 from training.benchmarks.aicb.model import MockedModel
 from training.benchmarks.aicb.ops import CommType, LogItem
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 from training.benchmarks.aicb.simai import SimaiWorkload
 from training.benchmarks.aicb.workload import Workload
 
@@ -44,6 +44,10 @@ class AicbDialect(Dialect):
             from training.benchmarks.aicb.dialects.aicb import simai_micro
 
             return simai_micro.generate(args)
+        if args.phase != TRAINING:
+            from training.benchmarks.aicb.dialects.aicb import simai_inference
+
+            return simai_inference.generate(args)
         times = aiob.read(Path(args.comp_filepath)) if args.aiob_enable and args.comp_filepath else None
         if args.frame == "DeepSpeed":
             from training.benchmarks.aicb.dialects.aicb import simai_zero

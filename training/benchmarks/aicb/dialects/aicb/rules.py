@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.benchmarks.aicb import aiob, rules
-from training.benchmarks.aicb.dialects.aicb import sizes
+from training.benchmarks.aicb.dialects.aicb import simai_inference, sizes
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.errors import CompFileError
-from training.benchmarks.aicb.parameters import FRAMEWORK_ONLY, WorkloadArgs
+from training.benchmarks.aicb.parameters import FRAMEWORK_ONLY, TRAINING, WorkloadArgs
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
@@ -39,7 +39,7 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
     """Parameters that change nothing in this workload; AICB accepts them all silently."""
     idle = set(_NEVER)
     if target == "simai":
-        idle -= {"gpu_type"}
+        idle -= {"gpu_type", "phase"}
         idle |= {"computation_enable", "pp_rank", "use_distributed_optimizer"}
     else:
         idle |= set() if args.comp_filepath else {"recompute_activations"}
@@ -58,6 +58,8 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
 def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
     if args.frame == "FSDP2":
         return [RuleViolation("frame FSDP2 is none of AICB's; --dialect framework has it", forceable=False)]
+    if args.phase != TRAINING:
+        return list(simai_inference.refused(args, target))
     found = [] if rules.blocked(args) else list(sizes.check(args))
     found += [*_silent(args, given), *_computation(args, target)]
     if args.frame == "DeepSpeed":

@@ -11,7 +11,7 @@ from training.benchmarks.aicb.dialects.framework.layers import Mlp, Parameter, n
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.dialects.framework.tensor import TensorParallel
 from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 from training.benchmarks.aicb.trace.routing import Routing, routing
 from training.benchmarks.aicb.traced_op import Ranks
 
@@ -45,7 +45,7 @@ class MoeMlp:
         self.width = args.expert_size // place.etp
         self.local = args.num_experts // place.ep
         self.tokens = tensor.tokens // (place.tp if args.enable_sequence_parallel else 1)
-        self.balance = args.moe_aux_loss and place.tp > 1
+        self.balance = args.moe_aux_loss and place.tp > 1 and args.phase == TRAINING
         self.tensor_ranks = place.tensor
         shared = args.moe_shared_expert_size
         self.shared = Mlp(args, tensor, f"{self.name}.shared_experts", "", shared) if shared else None

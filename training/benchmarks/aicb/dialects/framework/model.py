@@ -12,7 +12,7 @@ from training.benchmarks.aicb.dialects.framework.layers import Parameter
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
 from training.benchmarks.aicb.dialects.framework.tensor import TensorParallel
 from training.benchmarks.aicb.dialects.framework.transformer import GptLayer
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 
 WORDS = "embedding.word_embeddings"
 POSITIONS = "embedding.position_embeddings"
@@ -86,7 +86,7 @@ class Chunk:
         for run in self._runs():
             parts.append(Block(passed(run[0].forward("forward")), len(run), (1, 0)))
         if self.span.last:
-            parts += passed([*self.tensor.column("forward", HEAD), *self.tensor.loss()])
+            parts += passed(self._end())
         return Block(parts)
 
     @cached_property
@@ -122,6 +122,8 @@ class Chunk:
 
     def _end(self) -> list[Event]:
         events: list[Event] = [*layers.use(FINAL_NORM, self.args), Use((f"{HEAD}.weight",))]
+        if self.args.phase != TRAINING:
+            return [*events, *self.tensor.logits(HEAD)]
         return [*events, *self.tensor.column("forward", HEAD), *self.tensor.loss()]
 
     def _end_back(self) -> list[Event]:

@@ -3,9 +3,10 @@
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import Call
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
+from training.benchmarks.aicb.dialects.framework.inference import InferenceRank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, LogItem
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 
 GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
@@ -15,13 +16,20 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
 
     Only with overlapping communication does the first iteration differ from the others.
     """
-    made = Fsdp2Rank(args, rank) if args.frame == "FSDP2" else MegatronRank(args, rank)
+    made = rank_of(args, rank)
     parts = [_epoch(made.setup()), _epoch(made.iteration(first=True))]
     if args.epoch_num > 1:
-        differs = args.frame == "Megatron" and (args.overlap_grad_reduce or args.overlap_param_gather)
+        differs = type(made) is MegatronRank and (args.overlap_grad_reduce or args.overlap_param_gather)
         again = _epoch(made.iteration(first=False)) if differs else parts[1]
         parts.append(again.times(args.epoch_num - 1))
     return Block(parts)
+
+
+def rank_of(args: WorkloadArgs, rank: int) -> Fsdp2Rank | MegatronRank:
+    """What the rank of a job sends: its `setup()` and each `iteration()`."""
+    if args.frame == "FSDP2":
+        return Fsdp2Rank(args, rank)
+    return MegatronRank(args, rank) if args.phase == TRAINING else InferenceRank(args, rank)
 
 
 def _epoch(calls: Block[Call]) -> Block[LogItem]:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from training.benchmarks.aicb import rules
 from training.benchmarks.aicb.dialects.base import RuleViolation
+from training.benchmarks.aicb.dialects.framework.inference import TRAINING_ONLY, refused
 from training.benchmarks.aicb.dialects.framework.model import stage_layers
 from training.benchmarks.aicb.dialects.framework.simai_rules import simai_text
 from training.benchmarks.aicb.dialects.framework.widths import experts, latent, widths
-from training.benchmarks.aicb.parameters import FRAMES, WorkloadArgs
+from training.benchmarks.aicb.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
 
 CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),
@@ -34,7 +35,8 @@ _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion
 
 _LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
 _MEGATRON = {
-    "virtual_pipeline", "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
+    "phase", "virtual_pipeline",
+    "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
     "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
     "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
 }  # fmt: skip
@@ -50,6 +52,10 @@ def without_effect(args: WorkloadArgs) -> set[str]:
     idle |= {"reshard_after_forward", "replicate"}
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
+    if args.phase != TRAINING:
+        idle = idle | TRAINING_ONLY
+    if args.phase == DECODE:
+        idle = idle | {"seq_length"}
     if not args.overlap_grad_reduce:
         idle = idle | {"bucket_size"}
     if not args.moe_enable:
@@ -62,7 +68,7 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
     """Every broken rule of this dialect; none is forceable, for Megatron does not run."""
     if rules.blocked(args):
         return []
-    texts = list(_known(args, target))
+    texts = [*_known(args, target), *refused(args)]
     if not texts and args.frame == "FSDP2":
         texts += [*_choices(args), *_sharded(args)]
     elif not texts:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training.benchmarks.aicb import aiob
 from training.benchmarks.aicb.errors import CompFileError
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 
 
 def simai_text(args: WorkloadArgs) -> Iterator[str]:
@@ -22,6 +22,9 @@ def simai_text(args: WorkloadArgs) -> Iterator[str]:
         yield f"epoch_num is {args.epoch_num}, but SimAI's text is one iteration; nearest: 1"
     if args.computation_enable:
         yield "computation_enable: SimAI's text always has computation; leave it out"
+    if args.phase != TRAINING and (args.comp_filepath is not None or args.aiob_enable):
+        yield f"comp_filepath and aiob_enable: an AIOB file has times of training, none of phase {args.phase}"
+        return
     yield from _measured(args)
 
 

@@ -8,14 +8,15 @@ from training.benchmarks.aicb.aiob import CompFile
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import Call
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
+from training.benchmarks.aicb.dialects.framework.inference import InferenceRank, one_pass
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.pipeline import message_size
 from training.benchmarks.aicb.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
 from training.benchmarks.aicb.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
 from training.benchmarks.aicb.modules import split_module
 from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.parameters import WorkloadArgs
-from training.benchmarks.aicb.simai import Phase, SimaiHeader, SimaiWorkload, WorkItem
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
+from training.benchmarks.aicb.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
 
 MESSAGES = (CommType.isend, CommType.irecv)
 LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})
@@ -26,8 +27,10 @@ def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) ->
     """One iteration as all but the first are, of the layers that `rank` holds. measured: None for 1 ns a module."""
     if args.frame == "FSDP2":
         rows = sharded_rows(Fsdp2Rank(args, rank).iteration(first=False))
-    else:
+    elif args.phase == TRAINING:
         rows = _megatron(args, MegatronRank(args, rank), ModuleTimes(args, measured))
+    else:
+        rows = _forward(args, InferenceRank(args, rank))
     header = SimaiHeader(
         tp=args.tensor_model_parallel_size,
         ep=args.expert_model_parallel_size,
@@ -35,7 +38,8 @@ def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) ->
         vpp=args.virtual_pipeline,
         ga=args.num_microbatches,
         all_gpus=args.world_size,
-        pp_comm=message_size(args) if args.pipeline_model_parallel > 1 else 0,
+        pp_comm=message_size(one_pass(args)) if args.pipeline_model_parallel > 1 else 0,
+        mode=None if args.phase == TRAINING else INFERENCE,
     )
     return SimaiWorkload(header, rows, args)
 
@@ -61,6 +65,17 @@ def _megatron(args: WorkloadArgs, rank: MegatronRank, times: ModuleTimes) -> Blo
         for forward, backward, count in chunk.parts()
     ]
     return Block([optimizer, *reversed(once), Block(layers, args.num_microbatches)])
+
+
+def _forward(args: WorkloadArgs, rank: InferenceRank) -> Block[WorkItem]:
+    """The layers of each micro-batch without a backward pass."""
+    times = ModuleTimes(args, None)
+    layers = [
+        Block([WorkItem(row.name, row.forward, STILL, STILL) for row in layer_rows(forward, (), times)], count)
+        for chunk in rank.chunks
+        for forward, _, count in chunk.parts()
+    ]
+    return Block(layers, args.num_microbatches)
 
 
 def _once(call: Call) -> Call | None:

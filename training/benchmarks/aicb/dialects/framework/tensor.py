@@ -21,6 +21,7 @@ class TensorParallel:
         self.split = args.enable_sequence_parallel and place.tp > 1
         self.activation = args.activation_bytes
         self.tokens = args.seq_length * args.micro_batch
+        self.logits_bytes = SIZES[BFLOAT16] * args.micro_batch * args.padded_vocab_size
 
     def call(self, comm_type: CommType, size: int, phase: str, module: str, dtype: str = BFLOAT16) -> Call:
         return Call(comm_type, "tp", self.ranks, dtype, size, phase, module)
@@ -55,6 +56,10 @@ class TensorParallel:
 
     def row_back(self, module: str) -> list[Call]:
         return [self.gather("backward", module)] if self.split else []
+
+    def logits(self, module: str) -> list[Call]:
+        """Inference: the logits of each sequence's last token are gathered over the vocabulary's parts."""
+        return [self.gather("forward", module, self.logits_bytes)] if self.size > 1 else []
 
     def loss(self) -> list[Call]:
         """The vocabulary-parallel cross entropy, 4 bytes a token; it has no backward communication."""

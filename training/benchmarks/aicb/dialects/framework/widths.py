@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from training.benchmarks.aicb import rules
 from training.benchmarks.aicb.dialects.framework.experts import routed
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
 
 
 def widths(args: WorkloadArgs) -> Iterator[str]:
@@ -68,7 +68,7 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
         return
     if not 0 <= args.moe_first_dense_layers <= args.num_layers:
         yield f"moe_first_dense_layers {args.moe_first_dense_layers} must be from 0 to num_layers {args.num_layers}"
-    if tp > 1 and not args.enable_sequence_parallel:
+    if tp > 1 and not args.enable_sequence_parallel and args.phase == TRAINING:
         yield "--moe_enable with tensor_model_parallel_size > 1 needs --enable_sequence_parallel: Megatron demands it"
     if args.expert_size % etp:
         yield f"the width of an expert {args.expert_size} must be a multiple of its tensor-parallel size {etp}"
