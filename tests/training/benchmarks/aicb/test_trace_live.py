@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.benchmarks.aicb import trace_matrix
+from tests.training.benchmarks.aicb import trace_depth, trace_matrix
 from training.benchmarks.aicb.trace import command
+from training.benchmarks.aicb.trace.deep import deep_traces
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace, load
 
@@ -27,10 +28,22 @@ def differences(traces: list[Trace], python: str) -> list[str | None]:
 
 @pytest.mark.nightly
 @needs_frameworks
-@pytest.mark.parametrize("name", ["megatron", "megatron_experts"])
+@pytest.mark.parametrize("name", ["megatron", "megatron_experts", "inference"])
 def test_frameworks_send_what_was_recorded(name: str) -> None:
     traces = recorded(name)[::7][:6]
-    assert differences(traces, str(PYTHON)) == [None] * 6
+    assert differences(traces, str(PYTHON)) == [None] * len(traces)
+
+
+@pytest.mark.nightly
+@needs_frameworks
+@pytest.mark.parametrize("name", ["uneven", "fsdp2", "zero3 of short windows"])
+def test_what_is_inferred_from_shallow_jobs_is_traced_at_the_full_depth(name: str) -> None:
+    job = trace_depth.INFERRED[name]
+
+    def run(jobs: list[TraceJob]) -> list[Trace]:
+        return command.run(jobs, str(PYTHON))
+
+    assert [trace.ops for trace in deep_traces([job], trace_depth.SHALLOW, run)] == [trace.ops for trace in run([job])]
 
 
 @pytest.mark.nightly

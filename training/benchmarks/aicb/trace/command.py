@@ -15,6 +15,7 @@ from training.benchmarks.aicb.conversion import rows_of
 from training.benchmarks.aicb.errors import AicbError, ParameterError
 from training.benchmarks.aicb.parameters import DEFAULTS, WorkloadArgs
 from training.benchmarks.aicb.trace import checks
+from training.benchmarks.aicb.trace.deep import deep_traces, depths
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace, load
 from training.benchmarks.aicb.workload import Workload
@@ -42,6 +43,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     add_to(parser)
     given = parse(parser, words)
     output: Path = given.pop("output")
+    shallow = given.pop("layers_traced", None)
     stages = _stages(given)
     job = job_of(given)
     jobs = [replace(job, rank=_rank(job, stage)) for stage in stages(job)]
@@ -52,7 +54,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
         self_check(job.frame)
-    for traced in run(jobs):
+    for traced in run(jobs) if shallow is None else deep_traces(jobs, shallow, run):
         stage = traced.job.pp_stage
         path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
         workload = Workload(rows_of(traced.ops, ends(traced)))
@@ -81,6 +83,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--micro_batches", dest="num_microbatches", type=int, metavar="N", default=argparse.SUPPRESS,
         help="micro-batches of an iteration (default: as many as global_batch gives, without it one a pipeline stage)",
+    )  # fmt: skip
+    own.add_argument(
+        "--layers_traced", type=depths, metavar="A,B", default=argparse.SUPPRESS,
+        help="trace A and B layers a stage (or virtual stage), infer the job's and prove it with B + 1 layers",
     )  # fmt: skip
     known = {action.dest for action in parser._actions}
     for field in fields(TraceJob):

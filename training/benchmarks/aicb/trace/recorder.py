@@ -115,6 +115,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         """Ops inside belong to this phase and micro-batch."""
         before = self.phase, self.micro_batch, self.behind
         self.phase, self.micro_batch, self.behind = phase, micro_batch, ""
+        self.modules.clear()
         try:
             yield
         finally:
@@ -140,10 +141,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
 
     def _leave(self, name: str) -> Callable[..., None]:
         def behind(_: torch.Tensor) -> None:
+            # A layer that is recomputed stops where it has what it needs (torch 2.13), without leaving its modules.
+            self.modules.clear()
             self.behind = name
 
         def leave(_module: torch.nn.Module, _inputs: object, output: object) -> None:
-            self.modules.pop()
+            while self.modules and self.modules.pop() != name:
+                pass
             for tensor in output if isinstance(output, tuple) else (output,):
                 # A module returns what its last part returned: the part that computed it stays its name.
                 if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not hasattr(tensor, "_traced"):
