@@ -81,7 +81,7 @@ class _PlainRow:
 def measure(*, smoke: bool = False) -> list[Row]:
     """A row for each case; with `smoke` the first alone."""
     sample = SMOKE_SAMPLE_ROWS if smoke else SAMPLE_ROWS
-    per_row = _yardstick_s(sample) / sample
+    per_row = yardstick_s(sample) / sample
     return [_row(case, per_row) for case in (CASES[:1] if smoke else CASES)]
 
 
@@ -113,8 +113,8 @@ def _run(arguments: list[str]) -> tuple[float, float]:
     return seconds, megabytes
 
 
-def _yardstick_s(rows: int) -> float:
-    """Seconds to make, keep, copy and write `rows` rows one by one."""
+def yardstick_s(rows: int) -> float:
+    """Seconds that plain Python takes to make, keep, copy and write `rows` rows one by one."""
     begin = time.perf_counter()
     kept = [
         _PlainRow("CommType.all_gather", "CommGroup.tp_group", 8, number, "forward.Layer") for number in range(rows)

@@ -17,7 +17,11 @@ from training.benchmarks.aicb.show import readable
 from training.benchmarks.aicb.trace import record
 
 PAGE = Path(__file__).parents[4] / "docs" / "fidelity.md"
-JOBS = (("megatron.jsonl.xz", (0, 5, 8, 12, 15, 20, 24, 29, 34, 46, 49, 55)),)
+JOBS = (
+    ("megatron.jsonl.xz", (0, 5, 8, 20, 34, 46)),
+    ("megatron_experts.jsonl.xz", (10, 12, 15, 24)),
+    ("fsdp2.jsonl.xz", (26, 28)),
+)
 """Files of traces and the numbers of the jobs in them."""
 HEAD = """# Fidelity
 
@@ -80,10 +84,18 @@ def page() -> str:
 
 def _what(trace: record.Trace) -> str:
     job = trace.job
-    parts = [
-        f"rank {job.rank} of {job.world_size}",
+    parts = [f"rank {job.rank} of {job.world_size}"]
+    if job.frame == "DeepSpeed":
+        return ", ".join([*parts, f"ZeRO {job.stage}", *(["overlap"] if job.overlap_comm else [])])
+    if job.frame == "FSDP2":
+        copies = [f"{job.replicate} copies of a shard"] if job.replicate > 1 else []
+        return ", ".join([*parts, *copies, *([] if job.reshard_after_forward else ["parameters stay whole"])])
+    experts = f"{job.num_experts} experts, ep {job.expert_model_parallel_size}, {job.moe_token_dispatcher}"
+    parts += [
         f"tp {job.tensor_model_parallel_size}",
         f"pp {job.pipeline_model_parallel}" + (f" vpp {job.virtual_pipeline}" if job.virtual_pipeline > 1 else ""),
+        *([f"{experts}, {job.routing}"] if job.num_experts else []),
+        *(["latent attention"] if job.multi_latent_attention else []),
         *(["SP"] if job.enable_sequence_parallel else []),
         *(["distributed optimizer"] if job.use_distributed_optimizer else []),
         *(["overlap"] if job.overlap_grad_reduce else []),

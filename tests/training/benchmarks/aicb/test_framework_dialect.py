@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from training.benchmarks.aicb import CommType, ParameterError, Workload, WorkloadArgs, generate, options
+from training.benchmarks.aicb import presets as aicb_presets
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.dialects.framework import presets, schedule
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
@@ -197,13 +198,20 @@ def test_the_command_line_writes_and_names_what_has_no_effect(
     assert len(again) > 800
 
 
+PUBLISHED = {
+    "gpt3_13b": (40, 13), "gpt_22b": (48, 22), "gpt3_175b": (96, 175), "llama_30b": (60, 32.5),
+    "llama_65b": (80, 65.2), "llama2_7b": (32, 6.74), "llama3_8b": (32, 8.03), "llama3_70b": (80, 70.6),
+    "llama3_405b": (126, 405.9), "mixtral_8x7b": (32, 46.7), "mixtral_8x22b": (56, 140.6),
+    "deepseek_v2_lite": (27, 15.7), "deepseek_v2": (60, 235.7), "deepseek_v3": (61, 671), "qwen3_235b": (94, 235.1),
+}  # fmt: skip
+"""Layers, and parameters in billions."""
+
+
 @pytest.mark.parametrize("name", presets.NAMES)
 def test_every_model_has_its_real_number_of_layers_and_parameters(name: str) -> None:
-    billions = {
-        "gpt3_13b": 13, "gpt_22b": 22, "gpt3_175b": 175, "llama2_7b": 6.74, "llama3_8b": 8.03, "llama3_70b": 70.6,
-        "llama3_405b": 405.9, "mixtral_8x7b": 46.7, "mixtral_8x22b": 140.6, "deepseek_v3": 671, "qwen3_235b": 235.1,
-    }  # fmt: skip
+    layers, billions = PUBLISHED[name]
     args = options.resolve({}, name, "csv", "framework")
+    assert args.num_layers == layers
     stage = args.world_size // args.pipeline_model_parallel
     total = 0
     for number in range(args.pipeline_model_parallel):
@@ -216,14 +224,16 @@ def test_every_model_has_its_real_number_of_layers_and_parameters(name: str) -> 
             if not (each.name == "output_layer.weight" and not args.untie_embeddings)
         )
         assert len(generate(args, dialect="framework", pp_stage=number))
-    assert total / 1e9 == pytest.approx(billions[name], rel=0.015)
+    assert total / 1e9 == pytest.approx(billions, rel=0.012)
 
 
 def test_models_are_named_as_in_aicb_too() -> None:
+    for name in aicb_presets.NAMES:
+        assert options.resolve({}, name, "csv", "framework").model_name in presets.NAMES
     made = options.resolve({"world_size": 16}, "moe", "csv", "framework")
     assert (made.model_name, made.num_query_groups, made.world_size) == ("mixtral_8x7b", 8, 16)
-    with pytest.raises(ValueError, match="there is no model_size '65' in the dialect framework; there is gpt3_13b"):
-        options.resolve({}, "65", "csv", "framework")
+    with pytest.raises(ValueError, match="there is no model_size '66' in the dialect framework; there is gpt3_13b"):
+        options.resolve({}, "66", "csv", "framework")
 
 
 def test_a_rank_sends_every_token_to_topk_experts() -> None:

@@ -1,7 +1,9 @@
 """Ready-made models of the dialect `framework`: the real ones, each with the source of its numbers, and a cluster.
 
-Sizes of the model are those of the published config.json or paper; world size and the division over ranks are ours
-where a source does not name them, and any may be overridden. DeepSeek-V3 is without its multi-token prediction.
+Sizes of the model are those of the published config.json or paper; those of LLaMA, Mixtral and DeepSeek are also in
+NVIDIA NeMo's nemo/collections/llm/gpt/model/{llama,mixtral,deepseek}.py, Qwen3's in THUDM/slime's scripts/models, and
+agree. World size and the division over ranks are ours where a source does not name them, and any may be
+overridden. DeepSeek-V3 is without its multi-token prediction.
 """
 
 from typing import Any
@@ -14,6 +16,10 @@ _GPT: Values = {
     "use_distributed_optimizer": True, "seq_length": 2048, "max_position_embeddings": 2048, "vocab_size": 50257,
 }  # fmt: skip
 _SPLIT: Values = {"enable_sequence_parallel": True}
+_LATENT: Values = {
+    "multi_latent_attention": True, "qk_layernorm": True, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64,
+    "v_head_dim": 128, "moe_enable": True, "seq_length": 4096,
+}  # fmt: skip
 
 MODELS: dict[str, Values] = {
     # Brown et al. 2020, table 2.1 (its 5140 for 13B is 40 heads of 128, here 5120).
@@ -30,6 +36,16 @@ MODELS: dict[str, Values] = {
     "gpt3_175b": {
         **_GPT, **_SPLIT, "num_layers": 96, "hidden_size": 12288, "num_attention_heads": 96, "world_size": 512,
         "tensor_model_parallel_size": 8, "pipeline_model_parallel": 8,
+    },
+    # Touvron et al. 2023 (LLaMA), table 2; widths of the MLP: huggyllama/llama-30b and llama-65b, config.json.
+    "llama_30b": {
+        **_LLAMA, **_SPLIT, "num_layers": 60, "hidden_size": 6656, "num_attention_heads": 52, "ffn_hidden_size": 17920,
+        "vocab_size": 32000, "seq_length": 2048, "world_size": 32, "tensor_model_parallel_size": 4,
+    },
+    "llama_65b": {
+        **_LLAMA, **_SPLIT, "num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "ffn_hidden_size": 22016,
+        "vocab_size": 32000, "seq_length": 2048, "world_size": 64, "tensor_model_parallel_size": 8,
+        "pipeline_model_parallel": 2,
     },
     # meta-llama/Llama-2-7b-hf, config.json.
     "llama2_7b": {
@@ -68,15 +84,28 @@ MODELS: dict[str, Values] = {
         "moe_router_topk": 2, "moe_aux_loss": True, "world_size": 128, "tensor_model_parallel_size": 4,
         "pipeline_model_parallel": 4, "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1,
     },
+    # deepseek-ai/DeepSeek-V2-Lite, config.json; queries have one projection.
+    "deepseek_v2_lite": {
+        **_LLAMA, **_LATENT, "num_layers": 27, "hidden_size": 2048, "num_attention_heads": 16, "q_lora_rank": 0,
+        "ffn_hidden_size": 10944, "vocab_size": 102400, "num_experts": 64, "moe_router_topk": 6,
+        "moe_ffn_hidden_size": 1408, "moe_shared_expert_size": 2816, "moe_first_dense_layers": 1, "moe_aux_loss": True,
+        "world_size": 32, "expert_model_parallel_size": 8,
+    },
+    # deepseek-ai/DeepSeek-V2, config.json; ep 8 and pp 16: DeepSeek-V2 technical report, section 3.1.3.
+    "deepseek_v2": {
+        **_LLAMA, **_LATENT, "num_layers": 60, "hidden_size": 5120, "num_attention_heads": 128, "q_lora_rank": 1536,
+        "ffn_hidden_size": 12288, "vocab_size": 102400, "num_experts": 160, "moe_router_topk": 6,
+        "moe_ffn_hidden_size": 1536, "moe_shared_expert_size": 3072, "moe_first_dense_layers": 1, "moe_aux_loss": True,
+        "world_size": 512, "pipeline_model_parallel": 16, "expert_model_parallel_size": 8, "num_layers_first_stage": 2,
+        "num_layers_last_stage": 2,
+    },
     # deepseek-ai/DeepSeek-V3, config.json; ep 64, pp 16 and 2048 GPUs: DeepSeek-V3 technical report, section 3.2.
     "deepseek_v3": {
-        **_LLAMA, "num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "ffn_hidden_size": 18432,
-        "vocab_size": 129280, "seq_length": 4096, "multi_latent_attention": True, "qk_layernorm": True,
-        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_head_dim": 128,
-        "moe_enable": True, "num_experts": 256, "moe_router_topk": 8, "moe_ffn_hidden_size": 2048,
-        "moe_shared_expert_size": 2048, "moe_first_dense_layers": 3, "moe_expert_bias": True, "world_size": 2048,
-        "pipeline_model_parallel": 16, "expert_model_parallel_size": 64, "num_layers_first_stage": 3,
-        "num_layers_last_stage": 2,
+        **_LLAMA, **_LATENT, "num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "q_lora_rank": 1536,
+        "ffn_hidden_size": 18432, "vocab_size": 129280, "num_experts": 256, "moe_router_topk": 8,
+        "moe_ffn_hidden_size": 2048, "moe_shared_expert_size": 2048, "moe_first_dense_layers": 3,
+        "moe_expert_bias": True, "world_size": 2048, "pipeline_model_parallel": 16, "expert_model_parallel_size": 64,
+        "num_layers_first_stage": 3, "num_layers_last_stage": 2,
     },
     # Qwen/Qwen3-235B-A22B, config.json.
     "qwen3_235b": {
@@ -89,7 +118,8 @@ MODELS: dict[str, Values] = {
 }  # fmt: skip
 SAME = {
     "7": "llama2_7b", "13": "gpt3_13b", "22": "gpt_22b", "175": "gpt3_175b", "405": "llama3_405b",
-    "moe": "mixtral_8x7b", "deepseek671": "deepseek_v3",
+    "30": "llama_30b", "65": "llama_65b", "moe": "mixtral_8x7b", "deepseek16": "deepseek_v2_lite",
+    "deepseek236": "deepseek_v2", "deepseek671": "deepseek_v3",
 }  # fmt: skip
 """AICB's names for what is the same model here, with its real sizes."""
 NAMES = tuple(MODELS)
@@ -103,8 +133,7 @@ def values(name: str, target: str = "csv") -> Values:
     """
     chosen = SAME.get(name, name)
     if chosen not in MODELS:
-        there = f"there is {', '.join(MODELS)}; AICB's own are in --dialect aicb"
-        raise ValueError(f"there is no model_size {name!r} in the dialect framework; {there}")
+        raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
     found = {"model_name": chosen, **MODELS[chosen]}
     if target == "simai":
         found.pop("expert_tensor_parallel_size", None)
