@@ -83,6 +83,12 @@ def test_options_of_generate_become_a_job() -> None:
     assert command.job_of({"frame": "DeepSpeed"}).iterations == 3
 
 
+def test_a_file_of_routing_is_that_of_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.job_of({"routing": "file:counts.json"}).routing == f"file:{tmp_path / 'counts.json'}"
+    assert command.job_of({"routing": "zipf:1.2"}).routing == "zipf:1.2"
+
+
 def test_stages_are_written_to_files_of_their_own(
     versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace
 ) -> None:

@@ -135,6 +135,10 @@ def job_of(given: dict[str, Any]) -> TraceJob:
     }
     values |= {name: value for name, value in given.items() if name in ours}
     values |= {NAMES[name]: value for name, value in given.items() if name in NAMES}
+    kind, _, path = values.get("routing", "").partition(":")
+    if kind == "file":
+        # The traced process runs in another folder.
+        values["routing"] = f"file:{Path(path).absolute()}"
     values.setdefault("num_attention_heads", max(1, args.hidden_size // 128))
     if "num_microbatches" not in values:
         values["num_microbatches"] = _micro_batches(given, args)
