@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from training.benchmarks.aicb.parameters import DEFAULTS, FRAMEWORK_ONLY, WorkloadArgs
+from training.benchmarks.aicb.parameters import DEFAULTS, FRAMEWORK_ONLY, TRAINING, WorkloadArgs
 
 CSV_FOLDER = Path("results/mocked_workload")
 SIMAI_FOLDER = Path("results/workload")
@@ -40,6 +40,8 @@ def _sizes(args: WorkloadArgs) -> list[str]:
             f"ep{args.expert_model_parallel_size}",
         ]
         sizes = [*parallel, *(["sp"] if args.enable_sequence_parallel else []), *sizes]
+    if args.phase != TRAINING:
+        sizes = [args.phase, *sizes]
     computed = ["aiob"] if args.comp_filepath else ["comp"] if args.computes else []
     return [*sizes, f"layers{args.num_layers}", f"epochs{args.epoch_num}", *computed]
 

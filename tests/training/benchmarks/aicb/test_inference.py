@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from simulation.analytical.header import parse_header
 from tests.training.benchmarks.aicb import trace_matrix
 from tests.training.benchmarks.aicb.test_framework_dialect import arguments
 from training.benchmarks.aicb import CommType, ParameterError, WorkloadArgs, generate, options, simai
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.dialects.framework.inference import TRAINING_ONLY, InferenceRank
+from training.benchmarks.aicb.naming import default_path
 from training.benchmarks.aicb.simai import SimaiWorkload
 from training.benchmarks.aicb.trace import checks
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -128,6 +130,9 @@ def test_the_text_is_read_back(tmp_path: Path) -> None:
     made.save(tmp_path / "x.txt")
     again = SimaiWorkload.load(tmp_path / "x.txt")
     assert again.header == made.header and list(again) == list(made)
+    read = parse_header(*(tmp_path / "x.txt").read_text().splitlines()[:2])
+    assert (read.tp, read.ep, read.all_gpus, read.rows, read.old) == (2, 4, 8, len(made), False)
+    assert "prefill" in default_path(WorkloadArgs(**BASE, phase="prefill"), "csv", "framework").name
 
 
 @pytest.mark.parametrize(
