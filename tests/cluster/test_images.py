@@ -9,9 +9,9 @@ import pytest
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller, wait_until
+from tests.cluster.faulty_project import LIGHT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 # .invalid has no addresses (RFC 2606), so that no registry anywhere is asked.
 NOWHERE = "registry.invalid/team/no-such-image:1"
 ON_ONE_HOST = "clusterdyno-test/on-one-host:2"
@@ -30,14 +30,14 @@ def reason_of(answer: Answer) -> str:
 
 
 def test_an_image_that_nobody_has_and_no_registry_gives(controller: Controller, testbed: TestBed) -> None:
-    controller.configure_test({"SHORT": SHORT}, IMAGE=NOWHERE, BASE_IMAGE=None, WHEELHOUSE=None)
+    controller.configure_test({"SHORT": LIGHT}, IMAGE=NOWHERE, BASE_IMAGE=None, WHEELHOUSE=None)
     reason = reason_of(controller.call())
     assert NOWHERE in reason and reason.startswith(f"{testbed.hosts[0].address}: "), reason
     assert controller.containers() == []
 
 
 def test_a_base_image_that_cannot_be_had(controller: Controller, testbed: TestBed) -> None:
-    controller.configure_test({"SHORT": SHORT}, BASE_IMAGE=NOWHERE)
+    controller.configure_test({"SHORT": LIGHT}, BASE_IMAGE=NOWHERE)
     reason = reason_of(controller.call())
     assert NOWHERE in reason and reason.startswith(f"{testbed.hosts[0].address}: "), reason
     assert controller.containers() == []
@@ -48,7 +48,7 @@ def test_an_engine_that_stops_while_it_gets_an_image(controller: Controller, tes
     stopped = testbed.hosts[1]
     try:
         client.images.get(images.BASE_IMAGE).tag(*ON_ONE_HOST.split(":"))
-        controller.configure_test({"SHORT": SHORT}, IMAGE=ON_ONE_HOST, BASE_IMAGE=None, WHEELHOUSE=None)
+        controller.configure_test({"SHORT": LIGHT}, IMAGE=ON_ONE_HOST, BASE_IMAGE=None, WHEELHOUSE=None)
         process = controller.start()
         log = controller.logs
 
@@ -75,7 +75,7 @@ def test_hosts_that_have_different_images_under_one_name(controller: Controller,
         image_id = right.images.get(tag).id
         wrong.images.get(tag).tag(*seed.KEPT.split(":"))
         wrong.images.get(images.BASE_IMAGE).tag(*tag.split(":"))
-        controller.configure_test({"SHORT": SHORT})
+        controller.configure_test({"SHORT": LIGHT})
         answer = controller.call()
         assert answer.exit_code == 0, answer.output
         address = testbed.hosts[1].address
@@ -88,7 +88,7 @@ def test_hosts_that_have_different_images_under_one_name(controller: Controller,
         assert len(wheels) > 10 and all(len(digest) == 64 for digest in wheels.values())
         for client, source in ((right, tag), (wrong, images.BASE_IMAGE)):
             client.images.get(source).tag(*ON_ONE_HOST.split(":"))
-        controller.configure_test({"SHORT": SHORT}, IMAGE=ON_ONE_HOST, BASE_IMAGE=None, WHEELHOUSE=None)
+        controller.configure_test({"SHORT": LIGHT}, IMAGE=ON_ONE_HOST, BASE_IMAGE=None, WHEELHOUSE=None)
         reason = reason_of(controller.call())
         assert reason.startswith(f"{address}: image {ON_ONE_HOST} is sha256:") and "remove the wrong one" in reason
     finally:

@@ -11,10 +11,9 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, wait_until
+from tests.cluster.faulty_project import LIGHT, LONG
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 HOG = "for n in 1 2 3; do timeout 60 sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!; done >/tmp/hogs"
 
 
@@ -45,14 +44,14 @@ def test_a_survived_outage_and_a_hog_are_remarks(controller: Controller, testbed
     assert any(each["kind"] == "shared kernel" for each in remarks)
 
 
-def beside_another_run(tmp_path: Path, testbed: TestBed, **runtime: object) -> tuple[str, Answer]:
+def beside_another_run(tmp_path: Path, testbed: TestBed, root: Path, **runtime: object) -> tuple[str, Answer]:
     """A short run while another one is at work on the same hosts: the other's name, and how the short one ended."""
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
-    first, second = (Controller(folder, testbed) for folder in folders)
+    first, second = (Controller(folder, testbed, root) for folder in folders)
     first.configure_test({"LONG": LONG}, **runtime)
-    second.configure_test({"SHORT": SHORT}, **runtime)
+    second.configure_test({"SHORT": LIGHT}, **runtime)
     try:
         process = first.start()
         wait_until("work of rank 0", lambda: in_training(0))
@@ -73,8 +72,8 @@ def others(answer: Answer) -> list[dict[str, Any]]:
     return [each for each in answer.round_record("SHORT")["integrity"]["remarks"] if each["kind"] == "another run"]
 
 
-def test_a_pass_beside_another_run_says_so(tmp_path: Path, testbed: TestBed) -> None:
-    run, answer = beside_another_run(tmp_path, testbed, **PROCESS)
+def test_a_pass_beside_another_run_says_so(tmp_path: Path, testbed: TestBed, root: Path) -> None:
+    run, answer = beside_another_run(tmp_path, testbed, root, **PROCESS)
     remarks = others(answer)
     assert {each["host"] for each in remarks} == {host.address for host in testbed.hosts}
     assert all("training.benchmarks.driver.launch" in each["detail"] and run in each["detail"] for each in remarks)
@@ -83,8 +82,8 @@ def test_a_pass_beside_another_run_says_so(tmp_path: Path, testbed: TestBed) -> 
 
 
 @pytest.mark.nightly
-def test_containers_of_another_run_are_named_with_it(tmp_path: Path, testbed: TestBed) -> None:
-    run, answer = beside_another_run(tmp_path, testbed)
+def test_containers_of_another_run_are_named_with_it(tmp_path: Path, testbed: TestBed, root: Path) -> None:
+    run, answer = beside_another_run(tmp_path, testbed, root)
     assert any(
         each["detail"].startswith("container ") and f"of run {run}-" in each["detail"] for each in others(answer)
     )

@@ -12,11 +12,10 @@ import pytest
 from tests.cluster import images
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, wait_until
+from tests.cluster.faulty_project import LIGHT, LONG
 from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 LAUNCHES = "training.benchmarks.driver.launch"
 
 
@@ -44,15 +43,15 @@ def temporary(host: ClusterHost) -> set[str]:
     return set(host.exec(["find", "/tmp", "-maxdepth", "1", "-name", "clusterdyno-*"]).stdout.split())
 
 
-def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBed) -> None:
+def test_both_run_at_once_and_one_is_interrupted(tmp_path: Path, testbed: TestBed, root: Path) -> None:
     """They share the folder of the results, and with it the owner: only their runs' names tell them apart."""
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
-    first, second = (Controller(folder, testbed) for folder in folders)
+    first, second = (Controller(folder, testbed, root) for folder in folders)
     second.logs = first.logs
-    first.configure_test({"LONG": LONG, "NEVER": SHORT}, **PROCESS)
-    second.configure_test({"SHORT": SHORT, "LONG": LONG}, **PROCESS)
+    first.configure_test({"LONG": LONG, "NEVER": LIGHT}, **PROCESS)
+    second.configure_test({"SHORT": LIGHT, "LONG": LONG}, **PROCESS)
     before = {host.name: temporary(host) for host in testbed.hosts}
 
     def made(host: ClusterHost) -> list[str]:

@@ -1,12 +1,12 @@
 """The commands of docs/measurements.md: each file plans, at true size, and the page names all of them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from run_benchmarks.commands import cli
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of
 from training.benchmarks.driver.training.memory_estimate import RESERVED, step_bytes
 
@@ -17,9 +17,8 @@ H200_BYTES = 150.0e9
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_measurement_is_a_run_that_can_be_planned(path: Path) -> None:
-    argv = [sys.executable, "run_benchmarks/run.py", "--test-conf", str(path), "plan"]
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = CliRunner().invoke(cli.app, ["--test-conf", str(path), "plan"])
+    assert result.exit_code == 0, result.output
     for case in json.loads(result.stdout)["cases"]:
         if case["model"] not in MODELS:
             continue
