@@ -39,6 +39,7 @@ TORCH_PATHS = (
         }.items()
         for name in names
     ),
+    f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
     f"{_BENCHMARKS}/aicb/test_trace_live.py",
     f"{_BENCHMARKS}/aicb/pytorch/test_aicb_execution.py",
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),

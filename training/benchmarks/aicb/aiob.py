@@ -1,15 +1,20 @@
-"""Reads AIOB description files strictly: measured GPU times of a model's parts.
+"""Reads AIOB description files strictly: measured times of a model's parts.
 
-A file is a line `train_iter:N`, then sections `name:` each with the indented lines `time_gpu_max: x`, `time_gpu_min: x`
-and `time_gpu_avg: x`, all in microseconds.
+AICB's file is a line `train_iter:N`, then sections `name:` each with the indented lines `time_gpu_max: x`,
+`time_gpu_min: x` and `time_gpu_avg: x`, all in microseconds. The JSON that `aiob` writes beside it has a time for each
+matrix product, too.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
+from training.benchmarks.aicb import aiob_json
 from training.benchmarks.aicb.errors import CompFileError
+from training.benchmarks.aicb.gemm_rows import Gemm
+from training.benchmarks.aicb.parameters import WorkloadArgs
 
 STATISTICS = ("time_gpu_max", "time_gpu_min", "time_gpu_avg")
 COMMON = ("Emb", "layernorm", "layernorm2", "mlp_linear_1", "mlp_gelu", "mlp_linear_2", "layernorm_post", "logit_time",
@@ -33,11 +38,16 @@ class Statistics:
 
 @dataclass(frozen=True)
 class CompFile:
-    """The sections of one file by name."""
+    """The sections of one file by name. gemms: ns of each matrix product, None where a file has sections alone.
+
+    shaping: the parameters that were measured, of those that shape a layer; empty where the file does not say.
+    """
 
     path: Path
     train_iter: int
     sections: dict[str, Statistics]
+    gemms: Mapping[Gemm, float] | None = None
+    shaping: Mapping[str, object] = field(default_factory=dict)
 
     def average_ns(self, name: str) -> int:
         """The average of a section in ns, 0 if the file has no such section."""
@@ -59,6 +69,15 @@ class CompFile:
         """Time, in ns, of an MLP block and its layer norm."""
         return self._sum_ns([*(name for name in self.sections if "mlp" in name), "layernorm2"])
 
+    def other_shapes(self, args: WorkloadArgs) -> str | None:
+        """A sentence about parameters that shape a layer and differ from those that were measured, None without any."""
+        differ = [
+            f"{name} {measured} (here {getattr(args, name)})"
+            for name, measured in self.shaping.items()
+            if getattr(args, name) != measured
+        ]
+        return f"{self.path} was measured with {', '.join(differ)}" if differ else None
+
     def _sum_ns(self, names: list[str]) -> int:
         return round(math.fsum(self.sections[name].average for name in names) * 1000)
 
@@ -77,11 +96,14 @@ def read(path: Path) -> CompFile:
         CompFileError: a line is wrong; the message names file, line and what is allowed there.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CompFileError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise CompFileError(f"{path}: is not a text file") from None
+    if text.lstrip().startswith("{"):
+        return _from_json(path, text)
+    lines = text.splitlines()
     iterations = _train_iter(path, lines[0] if lines else "")
     found: dict[str, dict[str, float]] = {}
     section = None
@@ -99,6 +121,15 @@ def read(path: Path) -> CompFile:
             section = _section(path, number, key, value, found)
             found[section] = {}
     return CompFile(path, iterations, {name: _complete(path, name, values) for name, values in found.items()})
+
+
+def _from_json(path: Path, text: str) -> CompFile:
+    record = aiob_json.read(path, text)
+    sections = {name: Statistics(*(value / 1000 for value in times)) for name, times in record.sections.items()}
+    unknown = sorted(set(sections) - set(KNOWN))
+    if unknown:
+        raise CompFileError(f"{path}: unknown section {unknown[0]!r}; known are {', '.join(KNOWN)}")
+    return CompFile(path, record.iterations, sections, record.gemms, record.shaping)
 
 
 def _train_iter(path: Path, line: str) -> int:

@@ -27,6 +27,7 @@ What a training step of a large model communicates, without a GPU.
   export       write workloads as Chakra execution traces, one for each rank
   import       read a Chakra execution trace as a workload
   trace        run a real framework for one rank of any job, without a GPU, and write what it sends
+  aiob         measure the sub-modules of a layer at a rank's shapes
   compute      look up, check and merge measured compute times
   log          print what was measured of an executed workload, as AICB prints it; write its log CSV
   analyze      find the rank and the operations that make an executed workload jitter; compare two runs
@@ -39,7 +40,6 @@ Each command has its own --help. Examples:
   {PROGRAM} generate --dialect aicb --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
   {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --aiob_enable --comp_filepath times.txt
   {PROGRAM} suite --world_size 128
-  {PROGRAM} show zero3.csv
   {PROGRAM} diff aicb.csv framework.csv
 """
 USAGE_ERROR = 2
@@ -281,6 +281,7 @@ _COMMANDS = {
     "import": _import,
     "deviations": _deviations,
     "trace": _in_module("trace", "trace.command"),
+    "aiob": _in_module("aiob", "sub_modules.command"),
     "compute": _in_module("compute", "compute.command"),
     "log": _in_module("log", "log_command"),
     "analyze": _in_module("analyze", "analyze_command"),

@@ -81,15 +81,16 @@ def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Librari
     Raises:
         UnusableSettingsError: a wish cannot be met; the message names setting, value and what was found.
     """
-    obstacles = {FLASH_ATTENTION: lambda: _against_flash_attention(config, libraries)}
-    attention = _first_usable("attention", config.attention, attentions, obstacles)
+    head_size = config.hidden_size // config.num_attention_heads
+    obstacles = {FLASH_ATTENTION: lambda: against_flash_attention(head_size, config.precision, libraries)}
+    attention = first_usable("attention", config.attention, attentions, obstacles)
     # Torch's own fused Adam is one kernel for many tensors, like apex's; for LAMB there is only apex.
     ranking = ("apex", "foreach") if config.optimizer == "lamb" else ("fused", "apex", "foreach")
     obstacles = {"apex": lambda: _against_apex(config, libraries)}
     with_attention = config.model_copy(update={"attention": attention.used})
     return Kernels(
         attention=attention,
-        optimizer=_first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles),
+        optimizer=first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles),
         compilation=_compilation(with_attention, libraries),
     )
 
@@ -124,7 +125,13 @@ def _against_compilation(config: TrainingConfig, libraries: Libraries) -> str | 
     return None
 
 
-def _first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
+def first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
+    """What is asked for or, with "auto", the first of `ranking` without an obstacle. obstacles: by name, a function
+    that gives the reason against it or None.
+
+    Raises:
+        UnusableSettingsError: what is asked for is not in `ranking` or cannot be used, or nothing can.
+    """
     if asked != "auto":
         if asked not in ranking:
             allowed = ", ".join(repr(name) for name in ("auto", *ranking))
@@ -142,16 +149,18 @@ def _first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: M
     raise UnusableSettingsError(f"{setting} = 'auto': nothing can be used: {'; '.join(reasons)}")
 
 
-def _against_flash_attention(config: TrainingConfig, libraries: Libraries) -> str | None:
-    """The reason why flash-attn 2 cannot be used; its README, "CUDA support", lists the requirements."""
-    head_size = config.hidden_size // config.num_attention_heads
+def against_flash_attention(head_size: int, precision: str, libraries: Libraries) -> str | None:
+    """The reason why flash-attn 2 cannot be used; its README, "CUDA support", lists the requirements.
+
+    head_size: elements of a head.
+    """
     if libraries.device.type != "cuda":
         return f"needs a CUDA device, this rank has {libraries.device}"
-    if config.precision not in _HALF:
-        return f"needs precision 'bf16' or 'fp16', found {config.precision!r}"
+    if precision not in _HALF:
+        return f"needs precision 'bf16' or 'fp16', found {precision!r}"
     if head_size > _FLASH_HEAD_SIZE:
         return f"needs heads of {_FLASH_HEAD_SIZE} or less, found {head_size}"
-    problem = _against_library("flash_attn", libraries)
+    problem = against_library("flash_attn", libraries)
     if problem is not None:
         return problem
     version = libraries.version("flash_attn")
@@ -168,10 +177,11 @@ def _against_apex(config: TrainingConfig, libraries: Libraries) -> str | None:
         return f"needs a CUDA device, this rank has {libraries.device}"
     if config.strategy != "ddp" or config.tensor_parallelism()[0] > 1:
         return f"takes no sharded parameters (strategy = {config.strategy!r}, tensor_parallel_size)"
-    return _against_library("apex", libraries)
+    return against_library("apex", libraries)
 
 
-def _against_library(name: str, libraries: Libraries) -> str | None:
+def against_library(name: str, libraries: Libraries) -> str | None:
+    """The reason why a library cannot be used, None if it imports."""
     version = libraries.version(name)
     if version is None:
         return f"{name} is not installed"

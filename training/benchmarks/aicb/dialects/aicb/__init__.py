@@ -1,11 +1,14 @@
 """The dialect `aicb`: the output of AICB 2.1, byte for byte, with its known errors (see `deviations`)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from training.benchmarks.aicb import aiob
 from training.benchmarks.aicb.dialects.aicb.deviations import DEVIATIONS
 from training.benchmarks.aicb.dialects.base import Dialect, RuleViolation
+from training.benchmarks.aicb.errors import CompFileError
+from training.benchmarks.aicb.gemm_rows import Gemm, gemm_of, gemms_of
 from training.benchmarks.aicb.model import MockedModel
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
@@ -69,7 +72,15 @@ class AicbDialect(Dialect):
 
 
 def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
-    """Fill in the computation rows. Deviation `aiob_whole_blocks`: each GEMM gets the time of its whole block."""
+    """Fill in the computation rows: each GEMM its own time, if the file has it.
+
+    Deviation `aiob_whole_blocks`: with AICB's description file each GEMM gets the time of its whole block.
+
+    Raises:
+        CompFileError: the file has times of GEMMs, but not of all of these.
+    """
+    if times.gemms is not None:
+        return _with_times_of_rows(workload, times.path, times.gemms)
     recompute = workload.args is not None and workload.args.recompute_activations
     blocks = {"attention": times.attention_ns(recompute=recompute), "mlp": times.mlp_ns()}
 
@@ -79,6 +90,21 @@ def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
                 if block in item.stage:
                     return replace(item, elapsed_time=elapsed)
         return item
+
+    return Workload(workload.rows.map(fill), workload.args)
+
+
+def _with_times_of_rows(workload: Workload, path: Path, times: Mapping[Gemm, float]) -> Workload:
+    lacking = [gemm for gemm in gemms_of(workload.rows.tally()) if gemm not in times]
+    if lacking:
+        raise CompFileError(
+            f"{path} lacks {len(lacking)} of this workload's matrix products, the first is {lacking[0].op} "
+            f"{lacking[0].shape}: it was measured for another job"
+        )
+
+    def fill(item: LogItem) -> LogItem:
+        gemm = gemm_of(item)
+        return item if gemm is None else replace(item, elapsed_time=round(times[gemm]))
 
     return Workload(workload.rows.map(fill), workload.args)
 

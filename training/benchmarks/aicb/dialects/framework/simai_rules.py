@@ -37,9 +37,13 @@ def _measured(args: WorkloadArgs) -> Iterator[str]:
         yield f"comp_filepath {args.comp_filepath} holds times of Megatron's modules; frame {args.frame} has others"
         return
     try:
-        missing = aiob.read(Path(args.comp_filepath)).missing(deepseek=args.multi_latent_attention)
+        times = aiob.read(Path(args.comp_filepath))
     except CompFileError as error:
         yield str(error)
         return
+    others = times.other_shapes(args)
+    if others:
+        yield others
+    missing = times.missing(deepseek=args.multi_latent_attention)
     if missing:
         yield f"comp_filepath {args.comp_filepath} lacks the sections {', '.join(missing)}"

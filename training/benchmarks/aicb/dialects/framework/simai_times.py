@@ -27,7 +27,7 @@ MEASURED = {
     EXPERTS: ("layernorm2", "mlp_linear_1", "mlp_gelu", "mlp_linear_2"),
     HEAD: ("layernorm_post", "logit_time"),
 }
-"""Sections of an AIOB file by module. Router and shared experts have none: AIOB does not measure them."""
+"""Sections of an AIOB file by module. Router and shared experts are in those of the MLP, if at all."""
 LATENT = {"self_attention.linear_proj": (*ATTENTION_CORE, "attention_o_row")}
 
 
