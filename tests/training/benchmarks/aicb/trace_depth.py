@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.training.benchmarks.aicb.trace_matrix import FOLDER, recorded
 from training.benchmarks.aicb.trace.deep import wanted_jobs
+from training.benchmarks.aicb.trace.depth import is_divided
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import save
 
@@ -65,6 +66,7 @@ REFUSED = {
         replace(INFERRED["buckets"], num_layers=16, bucket_size=6_000_000), "closes at 6000000 elements",
     ),
     "too many dense layers": (replace(INFERRED["experts"], moe_first_dense_layers=2), "first 2 layers are dense"),
+    "layers that no stage has": (replace(INFERRED["interleaved"], num_layers=30), "not divided evenly"),
     "a window of some layers": (
         replace(INFERRED["zero3 of short windows"], prefetch_bucket_size=200_000), "prefetch_bucket_size 200000",
     ),
@@ -77,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="of an environment with requirements/trace.lock")
     given = parser.parse_args()
-    jobs = [job for job, _ in REFUSED.values() if job.moe_first_dense_layers < SHALLOW[0]]
+    jobs = [job for job, _ in REFUSED.values() if job.moe_first_dense_layers < SHALLOW[0] and is_divided(job)]
     wanted = [each for job in [*INFERRED.values(), *jobs] for each in wanted_jobs(job, SHALLOW)]
     unique = {str(job): job for job in [*INFERRED.values(), *wanted]}
     save(recorded(given.python, list(unique.values())), FILE)

@@ -61,7 +61,8 @@ def _inferred(job: TraceJob, shallow: tuple[int, int], traces: list[Trace]) -> T
     except NoPatternError as reason:
         raise DepthError(
             f"layers_traced {shallow[0]},{shallow[1]}: what {shallow[1]} layers send is not what {shallow[0]} send and "
-            f"equal layers more ({reason}): buckets or windows do not end with the layers; trace the job itself"
+            f"equal layers more ({reason}): buckets or windows do not end with the layers; trace the job "
+            "itself, or let generate write it from rules"
         ) from None
     ends = bool(bare) and not job.overlap_grad_reduce
     said = inferred.at(third.job)

@@ -1,5 +1,7 @@
 """Runs one rank of a training with DeepSpeed's ZeRO 1, 2 or 3: a decoder of real tensors on CPU."""
 
+from dataclasses import replace
+
 import deepspeed
 import torch
 import torch.distributed as dist
@@ -14,6 +16,8 @@ from training.benchmarks.aicb.traced_op import Ranks
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     """Train `job.iterations` iterations of the job's rank under the recorder. Returns its groups."""
     shims.deepspeed()
+    # Tensors are real here, and ZeRO sends parameters and gradients, which are as large for one token.
+    tokens = tokens_of(replace(job, micro_batch=1, seq_length=1))
     with recorder:
         if job.stage == 3:
             with deepspeed.zero.Init(config_dict_or_path=config(job)):
@@ -28,7 +32,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
             recorder.next_iteration()
             for number in range(job.num_microbatches):
                 with recorder.during("forward", number):
-                    loss = engine(tokens_of(job))
+                    loss = engine(tokens)
                 with recorder.during("backward", number):
                     engine.backward(loss)
                 with recorder.during("step"):

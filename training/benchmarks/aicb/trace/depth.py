@@ -31,19 +31,30 @@ def at_depth(job: TraceJob, depth: int) -> TraceJob:
     return replace(job, num_layers=layers, num_layers_first_stage=None, num_layers_last_stage=None)
 
 
+def is_divided(job: TraceJob) -> bool:
+    """Whether every layer has a chunk."""
+    return sum(_sizes(job)) * job.virtual_pipeline == job.num_layers
+
+
 def _spans(job: TraceJob) -> list[tuple[int, int]]:
     """First layer and number of layers of each chunk of the rank's stage.
 
-    Virtual stage v of stage p is chunk v * pp + p of the model; a first or last stage with its own number of layers
-    divides it over its virtual stages, the others share the rest.
+    Virtual stage v of stage p is chunk v * pp + p of the model.
+    """
+    sizes = _sizes(job)
+    before = sum(sizes[: job.pp_stage])
+    return [(before + number * sum(sizes), sizes[job.pp_stage]) for number in range(job.virtual_pipeline)]
+
+
+def _sizes(job: TraceJob) -> list[int]:
+    """Layers of a chunk of each stage: a first or last stage with its own number of layers divides it over its virtual
+    stages, the others share the rest.
     """
     stages = job.pipeline_model_parallel
     own = {0: job.num_layers_first_stage, stages - 1: job.num_layers_last_stage}
     fixed = {stage: layers for stage, layers in own.items() if layers is not None}
     shared = (job.num_layers - sum(fixed.values())) // max(1, stages - len(fixed))
-    sizes = [fixed.get(stage, shared) // job.virtual_pipeline for stage in range(stages)]
-    before = sum(sizes[: job.pp_stage])
-    return [(before + number * sum(sizes), sizes[job.pp_stage]) for number in range(job.virtual_pipeline)]
+    return [fixed.get(stage, shared) // job.virtual_pipeline for stage in range(stages)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from training.benchmarks.aicb.parameters import TRAINING
-from training.benchmarks.aicb.trace.depth import DepthError, Inferred, depth_of, placed
+from training.benchmarks.aicb.trace.depth import DepthError, Inferred, depth_of, is_divided, placed
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace
 from training.benchmarks.aicb.traced_op import TracedOp
@@ -40,6 +40,11 @@ def before(job: TraceJob, depths: tuple[int, int]) -> None:
     Raises:
         DepthError: the shallow traces would not show what the deep job does.
     """
+    if not is_divided(job):
+        raise DepthError(
+            f"num_layers {job.num_layers} is not divided evenly over {job.pipeline_model_parallel} stages and "
+            f"{job.virtual_pipeline} virtual ones"
+        )
     if job.num_experts and job.moe_first_dense_layers >= depths[0]:
         raise DepthError(
             f"layers_traced {depths[0]},{depths[1]}: the first {job.moe_first_dense_layers} layers are dense, so the "
