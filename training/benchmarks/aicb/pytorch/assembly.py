@@ -9,6 +9,7 @@ import torch
 from training.benchmarks.aicb.pytorch import agreement, arena, splits
 from training.benchmarks.aicb.pytorch.agreement import GroupKey
 from training.benchmarks.aicb.pytorch.calls import RankCall
+from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue
 from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
@@ -16,9 +17,6 @@ from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-
-Compute = Callable[[int], Issue | None]
-"""From the number of an item to the function that spends its computation's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,7 @@ class Assembled:
     buffer: torch.Tensor
     places: arena.Arena
     rank: int
+    compute: Computation | None = None
 
     def bound(self, number: int, index: int) -> BoundCall | None:
         """The call of a row of an epoch on its buffers; None for a computation."""
@@ -40,7 +39,13 @@ class Assembled:
         return BoundCall(call, self.teams[agreement.key_of(call)], self.buffer, int(self.places.offsets[number][index]))
 
 
-def assemble(stream: Stream, plans: Sequence[agreement.RankPlan], group: ProcessGroup, scale: Fraction) -> Assembled:
+def assemble(
+    stream: Stream,
+    plans: Sequence[agreement.RankPlan],
+    group: ProcessGroup,
+    scale: Fraction,
+    compute: Computation | None = None,
+) -> Assembled:
     """Open the groups, and take the memory once every rank has said what it needs.
 
     Raises:
@@ -51,7 +56,7 @@ def assemble(stream: Stream, plans: Sequence[agreement.RankPlan], group: Process
     rank = group.placement.rank
     totals = [0 if call is None else arena.footprint(call, rank).total for call in stream.calls]
     places = arena.plan(stream, totals)
-    needs = group.gathered(places.bytes)
+    needs = group.gathered(places.bytes + (0 if compute is None else compute.bytes))
     free = smallest_available_bytes(group)
     if rank == 0:
         print(f"aicb: one buffer per rank: {max(needs):,} bytes (largest rank), {free:,} bytes are free", flush=True)
@@ -62,18 +67,20 @@ def assemble(stream: Stream, plans: Sequence[agreement.RankPlan], group: Process
             f" are free; --set scale={arena.fitting_scale(scale, largest, free)} fits"
         )
     buffer = torch.zeros(places.bytes, dtype=torch.uint8, device=group.device)
-    return Assembled(stream, teams, buffer, places, rank)
+    if compute is not None:
+        compute.allocate()
+    return Assembled(stream, teams, buffer, places, rank, compute)
 
 
 class StepMaker:
     """Makes the steps of epochs; equal epochs share them but for their positions."""
 
-    def __init__(self, assembled: Assembled, compute: Compute, wrap: Callable[[Issue], Issue] | None = None) -> None:
-        self._run, self._compute, self._wrap = assembled, compute, wrap
+    def __init__(self, assembled: Assembled, wrap: Callable[[Issue], Issue] | None = None) -> None:
+        self._run, self._wrap = assembled, wrap
         self._issues: dict[tuple[int, int, bool], Issue] = {}
 
     def epoch(self, number: int) -> EpochSteps:
-        """The steps of an epoch of the stream; computations without a function are left out."""
+        """The steps of an epoch of the stream; without a replay, computations are left out."""
         epoch = self._run.stream.epochs[number]
         offsets = self._run.places.offsets[number].tolist()
         waiting = _waited_after(epoch)
@@ -84,7 +91,7 @@ class StepMaker:
             call = self._run.stream.calls[item]
             due += [places[each] for each in waiting.get(index, ()) if each in places]
             if call is None:
-                work = self._compute(item)
+                work = None if self._run.compute is None else self._run.compute.issue(item)
                 if work is not None:
                     steps.append(Step(epoch.first + index, work, True, None))
             else:

@@ -14,7 +14,7 @@ from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
 
 ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
-Timing = Literal["each", "stream"]
+Timing = Literal["each", "stream", "replay"]
 
 
 class Config(GeneratorSettings):
@@ -27,11 +27,11 @@ class Config(GeneratorSettings):
         None, description="folder on the hosts with stage0.csv, stage1.csv, ...: one workload a pipeline stage"
     )
     dialect: Literal["aicb", "framework"] = Field("aicb", description="whose behaviour a generated workload follows")
-    model_size: str | None = Field(
+    model_size: str | int | None = Field(
         None, description="a ready-made model, as generate -m takes it; settings beside it win"
     )
     num_microbatches: int | None = Field(
-        None, ge=1, description="micro-batches a rank runs; without it and global_batch one a pipeline stage"
+        None, ge=1, description="micro-batches a rank runs; without it and global_batch one per pipeline stage"
     )
     iterations: int | None = Field(
         None, ge=1, description="iterations to run, those of the workload in turn; None: as many as it has"
@@ -39,7 +39,7 @@ class Config(GeneratorSettings):
     scale: str = Field("1", description="factor of all sizes, as 1/64: the pattern stays, the bytes shrink")
     timing: Timing = Field(
         "each",
-        description="each: waits for every operation; stream: waits where the workload waits",
+        description="each: waits for every operation; stream: waits where the workload waits; replay: and computes",
     )
     check: bool = Field(True, description="compare the data received, once for each kind of operation and size")
     print_ops: bool = Field(False, description="print a line for each operation of rank 0, as AICB does")
@@ -72,9 +72,9 @@ class Config(GeneratorSettings):
 
     @field_validator("model_size")
     @classmethod
-    def _model_exists(cls, value: str | None) -> str | None:
+    def _model_exists(cls, value: str | int | None) -> str | int | None:
         known = (*presets.NAMES, *models.NAMES)
-        if value is not None and value not in known:
+        if value is not None and str(value) not in known:
             raise ValueError(f"there is no model {value!r}; allowed: {', '.join(known)}")
         return value
 
@@ -98,16 +98,16 @@ class Config(GeneratorSettings):
         Raises:
             AicbError: they break rules; the message lists all of them.
         """
+        given = self.given()
+        model = None if self.model_size is None else str(self.model_size)
         try:
-            args = resolve({**self.given(), "world_size": world_size}, self.model_size, "csv", self.dialect)
-            if (
-                "global_batch" not in self.given()
-                and args.tensor_model_parallel_size * args.pipeline_model_parallel > 0
-            ):
-                count = self.num_microbatches or args.pipeline_model_parallel
-                args = replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)
+            args = resolve({**given, "world_size": world_size}, model, "csv", self.dialect)
         except ValueError as error:
             raise AicbError(f"model_size = {self.model_size!r}: {error}") from None
+        divides = args.tensor_model_parallel_size * args.pipeline_model_parallel > 0
+        if divides and "global_batch" not in given and (model is None or self.num_microbatches is not None):
+            count = self.num_microbatches or args.pipeline_model_parallel
+            args = replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)
         api.check(args, dialects.get(self.dialect), "csv")
         return args
 

@@ -24,7 +24,7 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
     if is_cuda and config.timing != "each":
         raise UnusableSettingsError(f"timing = {config.timing!r} needs backend gloo; over nccl there is 'each'")
     wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda else None
-    maker = StepMaker(assembled, lambda item: None, wait)
+    maker = StepMaker(assembled, wait)
     steps = {number: maker.epoch(number) for number in dict.fromkeys(numbers)}
     recorder = OpRecorder(sum(len(steps[number].steps) + 1 for number in numbers))
     runner: Runner = HostRunner(recorder)

@@ -15,6 +15,7 @@ from training.benchmarks.aicb.pytorch import agreement, clocks
 from training.benchmarks.aicb.pytorch.assembly import Assembled, assemble
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.checking import DataCheck
+from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.iterating import executed
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
@@ -69,13 +70,15 @@ def prepared(run: WorkloadContext[Config]) -> tuple[StageWorkload, Assembled]:
         stage = stage_workload(config, place.rank, place.world_size, run.data_dir)
         caller = Caller(stage, place.rank, place.world_size, config.factor)
         stream = stream_of(stage, caller, blocking=config.timing == "each")
+        replays = config.timing == "replay"
+        compute = Computation(stream, config.factor, run.group.device) if replays else None
         settings = repr((config.scale, config.timing, config.iterations))
         plan = agreement.plan_of(stream, stage.groups, place.rank, settings)
     except AicbError as error:
         plan = agreement.RankPlan(str(error))
     plans = run.group.gathered(plan)
     agreement.check(plans)
-    return stage, assemble(stream, plans, run.group, config.factor)
+    return stage, assemble(stream, plans, run.group, config.factor, compute)
 
 
 def facts_of(

@@ -107,9 +107,13 @@ def problems(run: WorkloadContext[Config], *, spoilt: bool) -> dict[str, Any]:
             found.append(f"row {number} {expected(item, len(ranks))}: sent {kind}, {size} bytes")
         if item.ranks is not None and stage.own == run.group.placement.rank and tuple(item.ranks) != ranks:
             found.append(f"row {number}: ranks {ranks}, not {item.ranks}")
-    positions = [place for place, item in enumerate(stage.workload) if item.is_communication or is_end(item)]
+    kinds = [item.comm_type for item in stage.workload]
+    left_out = None if run.config.timing == "replay" else CommType.computation
+    positions = [place for place, kind in enumerate(kinds) if kind is not left_out]
     if recorder.op[: recorder.count].tolist() != positions:
         found.append("the log has other positions than the workload")
+    columns = (recorder.op, recorder.issue_ns, recorder.done_ns, recorder.exposed_ns)
+    records = list(zip(*(column[: recorder.count] for column in columns), strict=True))
     return {
         "wrong": wrong,
         "found": found[:5],
@@ -119,6 +123,8 @@ def problems(run: WorkloadContext[Config], *, spoilt: bool) -> dict[str, Any]:
         "largest": max(largest(item, assembled) for item in rows),
         "epochs": len(times),
         "recorded": recorder.count,
+        "computed_ns": [done - issue for op, issue, done, _ in records if kinds[op] is CommType.computation],
+        "part": all(0 <= exposed <= done - issue for _, issue, done, exposed in records),
     }
 
 
@@ -130,11 +136,6 @@ def largest(item: LogItem, assembled: Assembled) -> int:
     kind, size = expected(item, ranks)
     parts = {"all_gather": [size, size // ranks], "reduce_scatter": [size, size // ranks], "all_to_all": [size, size]}
     return sum(-(-part // 16) * 16 for part in parts.get(kind, [size]))
-
-
-def is_end(item: LogItem) -> bool:
-    """Whether the row closes an epoch."""
-    return item.comm_type is CommType.epoch_end
 
 
 def main() -> None:

@@ -45,7 +45,12 @@ RUN: dict[str, dict[str, object]] = {
     "every collective": {"workload": "every.csv"},
     "every collective, smaller": {"workload": "every.csv", "scale": "1/7"},
     "overlapping": {"workload": "overlapping.csv", "timing": "stream"},
+    "replay": {**TP, "computation_enable": True, "timing": "replay"},
+    "hidden by computation": {"workload": "hidden.csv", "timing": "replay"},
 }
+APART = {"overlapping": 3 * 8192, "hidden by computation": 2 * 8192}
+"""Bytes of the buffer where calls overlap: so many are under way at once, at most."""
+ONE_BY_ONE = [name for name in RUN if name not in APART and "scale" not in RUN[name]]
 SPOILT = {f"spoilt {name}": {**RUN[name], "spoilt": True} for name in ("every collective", "tensor parallel")}
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "ranks without experts": (
@@ -65,6 +70,10 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "too large": (
         {**TINY, "hidden_size": 1 << 22, "seq_length": 1 << 12},
         r"the workload needs [\d.]+ GB on rank 0, [\d.]+ GB a rank are free; --set scale=1/\d+ fits",
+    ),
+    "a replay without computation": (
+        {"workload": "overlapping.csv", "timing": "replay"},
+        r"timing = 'replay' needs rows of computation, and there are none",
     ),
     "unlike counts": (
         {"workload": "pipeline.csv", "pipeline_model_parallel": 2},
@@ -93,6 +102,8 @@ def write_files(folder: Path) -> None:
     Workload([EPOCH_END, *everything, uneven, uneven, EPOCH_END]).save(folder / "every.csv")
     late = [rows("all_reduce", 8192, overlap=overlap) for overlap in (2, 0, 3, -1, 0, 0)]
     Workload([EPOCH_END, *late, EPOCH_END]).save(folder / "overlapping.csv")
+    work = LogItem(CommType.computation, stage="test", elapsed_time=20_000_000)
+    Workload([EPOCH_END, late[0], work, late[1], late[1], work, EPOCH_END]).save(folder / "hidden.csv")
     exchange = rows("all_to_all", 1024, group=CommGroup.ep_group)
     Workload([EPOCH_END, exchange, EPOCH_END]).save(folder / "experts.csv")
     eight = rows("all_reduce", 8, comm_group_size=8)
@@ -129,19 +140,30 @@ def test_what_is_sent_is_what_the_workload_says(results: list[dict[str, Any]], n
         case = found[name]
         assert case.get("refused") is None and case["wrong"] == [], (rank, case)
         assert case["found"] == [] or "scale" in RUN[name], (rank, case)
-        assert case["calls"] > 0 and case["recorded"] == case["calls"] + case["epochs"]
+        assert case["calls"] > 0 and case["recorded"] == case["calls"] + case["epochs"] + len(case["computed_ns"])
 
 
-@pytest.mark.parametrize("name", [name for name in RUN if name not in ("overlapping", "every collective, smaller")])
+@pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_the_arena_is_as_large_as_the_largest_call(results: list[dict[str, Any]], name: str) -> None:
     """Batches of sends and receives need room side by side; they are never the largest here."""
     for found in results:
         assert found[name]["arena"] == found[name]["largest"]
 
 
-def test_overlapping_calls_lie_apart(results: list[dict[str, Any]]) -> None:
-    """Three are under way at once, at most."""
-    assert {found["overlapping"]["arena"] for found in results} == {3 * 8192}
+@pytest.mark.parametrize("name", APART)
+def test_overlapping_calls_lie_apart(results: list[dict[str, Any]], name: str) -> None:
+    assert {found[name]["arena"] for found in results} == {APART[name]}
+
+
+def test_a_replay_computes_between_the_calls(results: list[dict[str, Any]]) -> None:
+    """Each of two computations lasts its 20 ms; no call is waited for longer than it lasts."""
+    for found in results:
+        computed, exposed_is_part = (
+            found["hidden by computation"]["computed_ns"],
+            found["hidden by computation"]["part"],
+        )
+        assert len(computed) == 2 and min(computed) >= 20_000_000 and exposed_is_part
+        assert len(found["replay"]["computed_ns"]) > 10
 
 
 def test_a_scale_shrinks_what_is_sent(results: list[dict[str, Any]]) -> None:

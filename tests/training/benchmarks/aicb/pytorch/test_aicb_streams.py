@@ -1,0 +1,167 @@
+"""What a rank executes, without torch: the rows of the shipped cases, calls with their sizes, waiting, and room."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from training.benchmarks.aicb import suite
+from training.benchmarks.aicb.dialects.framework.rows import workload_rows
+from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
+from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.outcome import OUTCOME
+from training.benchmarks.aicb.pytorch.source import StageWorkload, stage_files, stage_workload
+from training.benchmarks.aicb.pytorch.stream import stream_of
+from training.benchmarks.aicb.ranks import Ranks
+from training.benchmarks.aicb.workload import Workload
+from training.benchmarks.driver.protocol.case_config import load_case_config
+from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound, Table
+
+VENDORS = Path(__file__).parents[5] / "vendors"
+NVIDIA = sorted((VENDORS / "nvidia" / "aicb-pytorch" / "config").glob("config_suite*.py"))
+
+
+def stage(rows: list[LogItem], *, world_size: int = 4, pp: int = 1, number: int = 0) -> StageWorkload:
+    """The workload of a stage of this job."""
+    groups = RankGroups(world_size=world_size, pp=pp)
+    return StageWorkload(Workload([*rows, EPOCH_END]), groups, number, number * (world_size // pp), "test.csv", "")
+
+
+def caller(of: StageWorkload, rank: int = 0, scale: str = "1") -> Caller:
+    return Caller(of, rank, of.groups.world_size, Fraction(scale))
+
+
+@pytest.mark.parametrize("path", NVIDIA, ids=lambda path: path.stem)
+def test_a_case_of_the_suite_is_its_row(path: Path) -> None:
+    """AICB's suite on 128 ranks: the same rows as `aicb suite` writes, but for ten iterations."""
+    config = load_case_config(Config, path, {})
+    row = suite.ROWS[int(path.stem.removeprefix("config_suite")[:2]) - 1]
+    assert config.parameters(128) == replace(suite.parameters(row, 128, None, "aicb"), epoch_num=10)
+    assert config.refusal(nnodes=16, nproc=8) is None
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "multi_all_reduce"])
+def test_the_checks_of_collectives_go_to_8_gib(name: str) -> None:
+    config = load_case_config(Config, NVIDIA[0].with_name(f"config_coll_{name}.py"), {})
+    found = stage_workload(config, 0, 8, None)
+    sizes = {item.msg_size for item in found.workload if item.is_communication}
+    assert sizes == {4096 << power for power in range(22)}
+    groups = {item.comm_group for item in found.workload if item.stage == "test_step"}
+    assert groups == {CommGroup.pp_group if name == "multi_all_reduce" else CommGroup.dp_group}
+
+
+def test_settings_that_break_a_rule_are_refused_before_a_host_is_touched() -> None:
+    refusal = Config.model_validate({"tensor_model_parallel_size": 3}).refusal(nnodes=1, nproc=4)
+    assert refusal is not None and "world_size" in refusal and "--force" not in refusal
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "scale", "expected"),
+    [
+        (25952256.5, "all_to_all", "1", (25952260, "uint8")),
+        (8192, "all_to_all", "1", (8192, "bfloat16")),
+        (1, "all_reduce", "1", (1, "uint8")),
+        (4096, "all_reduce", "1/64", (64, "bfloat16")),
+        (10, "all_gather", "1", (12, "uint8")),
+        (12, "barrier", "1", (0, "uint8")),
+    ],
+)
+def test_sizes_follow_one_rule(size: float, kind: str, scale: str, expected: tuple[int, str]) -> None:
+    row = LogItem(CommType[kind], CommGroup.dp_group, msg_size=size)
+    call = caller(stage([row]), scale=scale).call(row)
+    assert (call.bytes, call.dtype) == expected
+
+
+def test_a_typed_size_has_whole_elements_for_each_rank() -> None:
+    row = LogItem(CommType.reduce_scatter, CommGroup.dp_group, msg_size=100, dtype="float32", ranks=Ranks.of(range(4)))
+    call = caller(stage([row])).call(row)
+    assert (call.bytes, call.dtype, call.kind) == (112, "float32", CommType.reduce_scatter)
+
+
+def test_groups_and_peers_follow_the_rank() -> None:
+    row = LogItem(CommType.isend, CommGroup.pp_group, 1, 64, additional="send_next")
+    of = stage([row], pp=2)
+    assert [(caller(of, rank).call(row).ranks, caller(of, rank).call(row).peer) for rank in (0, 1)] == [
+        ((0, 2), 2),
+        ((1, 3), 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (LogItem(CommType.all_reduce, CommGroup.dp_group, 8, 64), "comm_group_size is 8, this job's dp_group has 4"),
+        (LogItem(CommType.all_reduce, CommGroup.embedding_group, None, 64), "embedding_group has is not stated"),
+        (LogItem(CommType.all_reduce, CommGroup.dp_group, None, -1), "msg_size is -1, not bytes"),
+        (LogItem(CommType.isend, CommGroup.pp_group, None, 8), "additional is '', not send_next"),
+        (LogItem(CommType.all_reduce, None, None, 8, ranks=Ranks.of([0, 9])), "ranks beyond the 4 of this run"),
+        (LogItem(CommType.all_reduce, None, None, 8, dtype="int4", ranks=Ranks.of([0])), "dtype is 'int4'"),
+        (LogItem(CommType.broadcast, CommGroup.dp_group, None, 8, src=7), "its root is place 7 of 4 ranks"),
+    ],
+)
+def test_a_row_that_cannot_be_called_is_named(row: LogItem, says: str) -> None:
+    of = stage([row])
+    with pytest.raises(AicbError, match=f"test.csv: row {row.comm_type.name}.*{says}"):
+        stream_of(of, caller(of), blocking=True)
+
+
+def test_sends_and_receives_of_megatron_go_in_batches() -> None:
+    """A stage in the middle of 1F1B: the send and the receive to the same neighbour are issued before either ends."""
+    config = Config.model_validate({
+        "dialect": "framework", "pipeline_model_parallel": 4, "num_microbatches": 8, "hidden_size": 64, "num_layers": 4,
+        "num_attention_heads": 4, "seq_length": 32,
+    })  # fmt: skip
+    found = stage_workload(config, 1, 4, None)
+    epoch = stream_of(found, caller(found, 1), blocking=True).epochs[1]
+    batched = [index for index, until in enumerate(epoch.until.tolist()) if until > index]
+    kinds = [list(workload_rows(config.parameters(4), 1))[epoch.first + index].comm_type for index in batched]
+    assert batched and set(kinds) == {CommType.isend}
+    assert all(epoch.until[index] == index + 1 for index in batched)
+
+
+def test_issue_and_wait_come_from_the_overlap() -> None:
+    rows = [LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64, overlap=overlap) for overlap in (1, 0, -1, 0)]
+    of = stage([*rows[:2], LogItem(CommType.computation), *rows[2:]])
+    stream = stream_of(of, caller(of), blocking=False)
+    assert stream.epochs[0].until.tolist() == [1, 1, 2, 4, 4]
+    assert stream_of(of, caller(of), blocking=True).epochs[0].until.tolist() == [0, 1, 2, 3, 4]
+    room = plan(stream, [0 if call is None else 64 for call in stream.calls])
+    assert (room.bytes, room.offsets[0].tolist()) == (128, [0, 64, 0, 0, 64])
+
+
+def test_the_largest_scale_that_fits_is_named() -> None:
+    assert fitting_scale(Fraction(1), 177 << 30, 3 << 30) == "1/64"
+    assert fitting_scale(Fraction(1, 64), 100, 60) == "1/128"
+
+
+def test_two_files_of_one_stage_are_refused(tmp_path: Path) -> None:
+    for name in ("stage0.csv", "gpt.stage1.csv", "other.csv"):
+        (tmp_path / name).write_text("")
+    assert {number: path.name for number, path in stage_files(tmp_path).items()} == {
+        0: "stage0.csv",
+        1: "gpt.stage1.csv",
+    }
+    (tmp_path / "gpt.stage0.csv").write_text("")
+    with pytest.raises(AicbError, match=r"gpt\.stage0\.csv and stage0\.csv are both of stage 0"):
+        stage_files(tmp_path)
+
+
+def test_the_report_shows_classes_iterations_and_the_scale() -> None:
+    row = {"type": "all_reduce", "group": "tp_group", "ranks": 2, "bytes": 64, "count": 3, "total_ms": 1.5}
+    metrics = {
+        **{"scale": "1/64", "timing": "stream", "exposed_ms": 1.0, "hidden_ms": 2.0},
+        "classes": [row | {"p50_ms": 0.5, "p99_ms": 0.6, "busbw_GBps": 0.1}, {"type": "hostile"}, 7],
+    }
+    steps: list[dict[str, object]] = [{"step": 1, "iteration_ms": 4.0}, {"step": "x"}]
+    measured = MeasuredRound(number=1, metrics=metrics, steps=steps, hosts={0: "a"})
+    case = MeasuredCase(name="tiny", config={"units": "GiB", "frame": "Megatron"}, nnodes=1, nproc=2)
+    blocks = OUTCOME.report(case, measured)
+    tables = [block for block in blocks if isinstance(block, Table)]
+    assert [len(table.rows) for table in tables] == [1, 1]
+    assert any("1/64" in getattr(block, "text", "") for block in blocks)
+    assert OUTCOME.conditions(case) == {"frame": "Megatron", "nnodes": 1, "nproc": 2}
