@@ -14,15 +14,17 @@ rarely there, because a rank is running then; time inside of one often, because 
 below the noise of the collectives that it delays, and a collective is blamed only where no scheduler explains it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.benchmarks.aicb.merged import Merged, OpClass, index_of
 from training.benchmarks.aicb.oplog_file import Numbers
 
+Reals: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["late", "collective", "slow"]
 KINDS: dict[Kind, str] = {
     "late": "arrived late: the rank lost the time before the operation",
@@ -113,16 +115,16 @@ def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0, most:
     times = _iteration_ms(merged)
     median = float(np.median(list(times.values()))) if times else 0.0
     mad = float(np.median([abs(each - median) for each in times.values()])) if times else 0.0
+    slowest = sorted(times, key=lambda each: (-times[each], each))[:most]
     cells: list[LostTime] = []
     if len(times) >= LEAST_ITERATIONS:
         for kind in KINDS:
-            cells += _judged(merged, kind, cpu=backend in CPU_BACKENDS)
+            cells += _judged(merged, kind, slowest, most, cpu=backend in CPU_BACKENDS)
     cells.sort(key=lambda cell: -cell.excess_ms)
     by_iteration: dict[int, list[LostTime]] = {}
     for cell in cells:
         by_iteration.setdefault(cell.iteration, []).append(cell)
     findings = sorted((cell for cell in cells if cell.finding), key=lambda cell: -cell.excess_ms / cell.threshold_ms)
-    slowest = sorted(times, key=lambda each: (-times[each], each))[:most]
     return RunAnalysis(
         merged.ranks, len(times), median, mad, findings,
         [Slowest(n, times[n], times[n] - median, tuple(by_iteration.get(n, [])[:most])) for n in slowest],
@@ -139,8 +141,8 @@ def _iteration_ms(merged: Merged) -> dict[int, float]:
     return found
 
 
-def _judged(merged: Merged, kind: Kind, *, cpu: bool) -> Iterator[LostTime]:
-    """The cells of a kind that lost anything, with their judgement."""
+def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cpu: bool) -> Iterator[LostTime]:
+    """The findings of a kind, and the `most` largest cells of the slowest iterations, with their judgement."""
     values = {"late": merged.gap_ns, "collective": merged.common_ns, "slow": merged.own_ns}[kind]
     excess = np.clip(_above_median(values, index_of(merged.rank, merged.place, merged.team)), 0, None)
     # A collective's common time stands in the records of all its ranks: counted once, with its team.
@@ -155,14 +157,18 @@ def _judged(merged: Merged, kind: Kind, *, cpu: bool) -> Iterator[LostTime]:
     owner = index_of(merged.team[sample] if kind == "collective" else merged.rank[sample], merged.op_class[sample])
     noises = _noise(sums, owner, merged.iteration[sample])
     floor = (CPU_FLOOR_MS if cpu else FLOOR_MS)[kind]
-    for record, total, noise in zip(sample.tolist(), sums.tolist(), noises.tolist(), strict=True):
-        threshold = max(floor, STANDS_OUT[kind] * noise)
-        if total > 0:
-            yield LostTime(
-                int(merged.iteration[record]), kind, merged.classes[merged.op_class[record]],
-                None if kind == "collective" else int(merged.rank[record]), merged.teams[merged.team[record]],
-                round(total, 6), round(threshold, 6), total > threshold,
-            )  # fmt: skip
+    thresholds = np.maximum(floor, STANDS_OUT[kind] * noises)
+    wanted = set(np.flatnonzero(sums > thresholds).tolist())
+    for each in slowest:
+        mine = np.flatnonzero((merged.iteration[sample] == each) & (sums > 0))
+        wanted.update(mine[np.argsort(-sums[mine])[:most]].tolist())
+    for number in sorted(wanted):
+        record, total, threshold = int(sample[number]), float(sums[number]), float(thresholds[number])
+        yield LostTime(
+            int(merged.iteration[record]), kind, merged.classes[merged.op_class[record]],
+            None if kind == "collective" else int(merged.rank[record]), merged.teams[merged.team[record]],
+            round(total, 6), round(threshold, 6), total > threshold,
+        )  # fmt: skip
 
 
 def _above_median(values: Numbers, place: Numbers) -> Numbers:
@@ -177,23 +183,23 @@ def _above_median(values: Numbers, place: Numbers) -> Numbers:
     return above
 
 
-def _noise(sums: Any, owner: Numbers, iteration: Numbers) -> Any:
+def _noise(sums: Reals, owner: Numbers, iteration: Numbers) -> Reals:
     """ms of noise for each cell, shape (cells,): the NOISE_RANK-th largest iteration among the other owners' cells."""
-    largest = np.argsort(sums)[::-1]
-    noises = np.zeros(len(sums))
-    known: dict[int, float] = {}
-    for cell in range(len(sums)):
-        mine = int(owner[cell])
-        if mine not in known:
-            seen: dict[int, float] = {}
-            for other in largest.tolist():
-                if int(owner[other]) != mine:
-                    seen.setdefault(int(iteration[other]), float(sums[other]))
-                if len(seen) == NOISE_RANK:
-                    break
-            known[mine] = min(seen.values()) if len(seen) == NOISE_RANK else 0.0
-        noises[cell] = known[mine]
+    _, when = np.unique(iteration, return_inverse=True)
+    order = np.lexsort((-sums, when))
+    first = order[np.flatnonzero(np.diff(when[order], prepend=-1))]
+    largest, held_by = sums[first], owner[first]
+    others = np.zeros(len(first))
+    np.maximum.at(others, when, np.where(owner == held_by[when], 0.0, sums))
+    of_owner = np.full(int(owner.max(initial=-1)) + 1, _at_rank(largest))
+    for each in np.unique(held_by).tolist():
+        of_owner[each] = _at_rank(np.where(held_by == each, others, largest))
+    noises: Reals = of_owner[owner]
     return noises
+
+
+def _at_rank(values: Reals) -> float:
+    return float(np.sort(values)[-NOISE_RANK]) if len(values) >= NOISE_RANK else 0.0
 
 
 def last_ranks(merged: Merged) -> Iterator[LastRank]:

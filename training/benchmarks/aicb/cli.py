@@ -31,6 +31,7 @@ What a training step of a large model communicates, without a GPU.
   compute      look up, check and merge measured compute times
   log          print what was measured of an executed workload, as AICB prints it; write its log CSV
   analyze      find the rank and the operations that make an executed workload jitter; compare two runs
+  visualize    write one page of an executed workload or of a workload: timelines, shares, sizes, bandwidths
   deviations   list where a dialect does not do what the real framework does
 
 Each command has its own --help. Examples:
@@ -44,13 +45,9 @@ Each command has its own --help. Examples:
 """
 USAGE_ERROR = 2
 OPERANDS = {
-    "show": "FILE ",
-    "diff": "A B ",
-    "export": "FILE... --chakra DIR ",
-    "import": "TRACE --output FILE ",
-    "log": "LOG ",
-    "analyze": "LOG [LOG2] ",
-}
+    "show": "FILE ", "diff": "A B ", "export": "FILE... --chakra DIR ", "import": "TRACE --output FILE ",
+    "log": "LOG ", "analyze": "LOG [LOG2] ", "visualize": "LOG|WORKLOAD --output FILE ",
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -285,6 +282,7 @@ _COMMANDS = {
     "compute": _in_module("compute", "compute.command"),
     "log": _in_module("log", "log_command"),
     "analyze": _in_module("analyze", "analyze_command"),
+    "visualize": _in_module("visualize", "visualize_command"),
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",
