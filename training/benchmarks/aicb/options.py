@@ -224,8 +224,10 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
         preset = presets.values(model_size, target=target, frame=given.get("frame"))
     merged = {**preset, **given}
     if merged.get("phase", TRAINING) != TRAINING:
-        # Inference does not split the sequence, so a preset's choice is for training alone.
+        # A preset's batch and split sequence are those of training.
         merged["enable_sequence_parallel"] = given.get("enable_sequence_parallel", False)
+        if "global_batch" not in given:
+            merged.pop("global_batch", None)
     if "global_batch" not in merged:
         args = WorkloadArgs(**merged)
         if args.tensor_model_parallel_size * args.pipeline_model_parallel > 0:

@@ -125,6 +125,11 @@ def test_text_of_aicbs_rules() -> None:
     ]
 
 
+def test_aicbs_preset_has_the_batch_of_inference() -> None:
+    args = options.resolve({"phase": "decode", "micro_batch": 64, "world_size": 1024}, "deepseek671", "simai", "aicb")
+    assert args.global_batch % (64 * args.data_parallel_size) == 0 and len(simai(args, dialect="aicb")) > 100
+
+
 def test_the_text_is_read_back(tmp_path: Path) -> None:
     made = simai(WorkloadArgs(**BASE | MOE, phase="prefill"), dialect="aicb")
     made.save(tmp_path / "x.txt")
