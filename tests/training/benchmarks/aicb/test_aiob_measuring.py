@@ -124,7 +124,7 @@ def test_every_part_and_every_product_is_timed(name: str) -> None:
 def test_measuring_waits_for_the_times_to_settle_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(CPU, ClockLimits(iterations=4, warm_up=20))
     durations: Iterator[float] = iter([])
-    monkeypatch.setattr(clock, "_timed", lambda call, count: [next(durations) for _ in range(count)])
+    monkeypatch.setattr(clock, "_timed", lambda call, count, before: [next(durations) for _ in range(count)])
     durations = iter([900, 500, 300, 101, 100, 100, 102, 101, 100, 200, 100, 1000])
     found = clock.measure(lambda: None)
     assert (found.warm_up, found.settled) == (8, True)

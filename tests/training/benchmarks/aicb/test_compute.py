@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from training.benchmarks.aicb import Workload
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.compute import ComputeTime, ComputeTimes, database
 from training.benchmarks.aicb.compute.check import leave_one_out
 from training.benchmarks.aicb.compute.measurement import ComputeDataError
+from training.benchmarks.aicb.gemm_rows import gemm_of
 from training.benchmarks.driver.protocol.datasheet import datasheet
 
 GEMM = ComputeTime(
@@ -75,6 +77,41 @@ def test_a_shape_far_from_the_measured_ones_keeps_their_share_of_the_peak() -> N
     answer = ComputeTimes(_gemms([(4096, 4096, 4096)])).look_up("H100 SXM", "gemm", "m=65536 k=8192 n=8192", "bf16")
     assert answer.how == "roofline" and answer.bound == "compute"
     assert answer.ns == pytest.approx(_gemms([(4096, 4096, 4096)])[0].ns * 64)
+    assert answer.error == pytest.approx(0.1 * (16 + 1 + 1) ** 0.5)
+
+
+def test_what_is_shorter_than_the_start_of_a_kernel_has_no_upper_bound() -> None:
+    answer = ComputeTimes(_gemms([(4096, 4096, 4096)])).look_up("H100 SXM", "gemm", "m=32 k=64 n=64", "bf16")
+    assert answer.ns < 5000 and answer.error == float("inf") and "lower bound" in answer.why
+
+
+def test_rows_of_the_other_half_type_and_of_the_same_product_stand_in() -> None:
+    times = ComputeTimes(replace(row, dtype="fp16") for row in _gemms([(4096, 4096, 4096)]))
+    answer = times.look_up("H100 SXM", "gemm_wgrad", "m=4096 k=4096 n=4096", "bf16")
+    assert answer.how == "roofline" and answer.error >= 0.2 and answer.basis[0].dtype == "fp16"
+    assert answer.ns == pytest.approx(_gemms([(4096, 4096, 4096)])[0].ns)
+    assert "from gemm in fp16" in answer.why
+    assert times.look_up("H100 SXM", "experts", "experts=1 m=4096 k=4096 n=4096", "bf16").error == float("inf")
+
+
+def test_a_workload_is_filled_with_the_times_of_its_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, out = tmp_path / "plain.csv", tmp_path / "out.csv"
+    words = ["--dialect=aicb", "--world_size=2", "--tp=2", "--hidden_size=4096", "--num_attention_heads=32"]
+    assert main(["generate", *words, "--computation_enable", "--output", str(plain)]) == 0
+    fill = ["compute", "fill", str(plain), "--output", str(out), "--device", "H200"]
+    assert main(fill) == 0
+    assert "largest error bar: " in capsys.readouterr().out
+    times = ComputeTimes(database.shipped())
+    rows = [(item, gemm_of(item)) for item in Workload.load(out)[0].rows if item.comm_type.name == "computation"]
+    assert rows
+    for item, gemm in rows:
+        assert gemm is not None
+        assert item.elapsed_time == round(times.look_up("H200", gemm.op, gemm.shape, "bf16").ns)
+    assert main(["generate", *words, "--output", str(plain)]) == 0
+    assert main(fill) == 2
+    assert "has no computation rows" in capsys.readouterr().err
 
 
 def test_without_measurements_the_datasheet_gives_a_lower_bound() -> None:

@@ -1,4 +1,4 @@
-"""Runs the command `compute`: look-up, show, check and merge of the database of compute times."""
+"""Runs the command `compute`: look-up, fill, show, check and merge of the database of compute times."""
 
 import argparse
 import csv
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from training.benchmarks.aicb.compute import check, database
+from training.benchmarks.aicb.compute.filling import fill
 from training.benchmarks.aicb.compute.lookup import ComputeTimes
 from training.benchmarks.aicb.compute.measurement import COLUMNS, ComputeDataError, ComputeTime
 from training.benchmarks.aicb.compute.operators import DTYPE_BYTES, OPERATORS
 from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.workload import Workload
 
-VERBS = ("look-up", "show", "check", "merge")
+VERBS = ("look-up", "fill", "show", "check", "merge")
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
 
@@ -81,6 +83,21 @@ def _look_up(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) ->
     return 0
 
 
+def _fill(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
+    parser.add_argument("file", type=Path, help="a workload CSV with computation rows")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the CSV with times")
+    parser.add_argument("--device", required=True, help="its name as the driver or the datasheet spells it")
+    parser.add_argument("--dtype", default="bf16", choices=DTYPE_BYTES, help="default: %(default)s")
+    _files(parser)
+    given = parse(parser, words)
+    output, workload = given.pop("output"), Workload.load(given.pop("file"))[0]
+    filled = fill(workload, ComputeTimes(_rows(given)), **given)
+    size = filled.workload.save(output)
+    print(f"wrote {output}: {len(filled.workload)} rows, {size} bytes")
+    print("\n".join(filled.lines()))
+    return 0
+
+
 def _show(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
     _files(parser)
     parser.add_argument("--rows", action="store_true", help="every row, as a CSV table")
@@ -120,6 +137,7 @@ def _merge(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> i
 
 _VERBS: dict[str, tuple[Callable[[argparse.ArgumentParser, Parse, list[str]], int], str]] = {
     "look-up": (_look_up, "Answers with a time, how it was found (exact, interpolated, roofline) and its error bar."),
+    "fill": (_fill, "Writes a workload CSV with the time of each of its matrix products on a device."),
     "show": (_show, "Lists what is in the shipped tables and in databases."),
     "check": (_check, "Predicts each row from the others. Exit code 1: the median error is not under 10 %."),
     "merge": (_merge, "Merges databases; rows that differ in version, source or time are kept apart."),

@@ -6,7 +6,7 @@ The roofline model: S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, log, sqrt
 from statistics import median
 
 from training.benchmarks.aicb.compute import local_fit
@@ -21,6 +21,14 @@ REACH = 2.0
 ACROSS_DEVICES = 0.2
 """Least error of a time that comes from another device. In the shipped tables A100 and H100 reach shares of their peaks
 that differ by up to 15 % (gated_activation: 0.51 and 0.59)."""
+PER_DOUBLING = 0.1
+"""Least error for each doubling (of all sizes together) between a shape and the row whose share of the peak it gets."""
+LAUNCH_NS = 5000
+"""A roofline below this is a lower bound alone: starting a kernel takes as long."""
+RELATED_OPERATORS = {"gemm_dgrad": "gemm", "gemm_wgrad": "gemm"}
+"""Whose share of the peak stands in where an operator was measured nowhere: a product whose operands lie otherwise."""
+RELATED_TYPES = {"bf16": "fp16", "fp16": "bf16"}
+"""The type whose share of the peak stands in: tensor cores have one rate for both."""
 JUDGED = 4
 """Neighbours that are predicted from the others to find the error of an interpolation."""
 
@@ -99,27 +107,39 @@ class ComputeTimes:
             raise NoTimeError(self._nothing(device, op, shape, dtype, sheet))
         known = operator(op)
         least, bound = roof(known, shape, dtype, sheet)
-        sources = [
-            (self._source(other, known, op, shape, dtype, kernel), other)
-            for other in sorted({key[0] for key in self._groups if key[1:] == (op, dtype)})
-        ]
-        scaled = [(answer, other) for answer, other in sources if answer is not None]
+        scaled = self._sources(op, shape, dtype, kernel)
+        stands_in = None
+        for near_op, near_type in _related(op, dtype):
+            if not scaled:
+                stands_in = f"{near_op} in {near_type}"
+                scaled = self._sources(near_op, shape, near_type, kernel)
         if not scaled:
             why = f"the peak of {sheet.name} alone: nothing like it was measured, so this is a lower bound"
             return Answer(least, ROOFLINE, inf, (), why, bound)
         # A device says most of itself, then the one whose answer is the surest.
         (ratio, error, basis), other = min(scaled, key=lambda entry: (entry[1] != device, entry[0][1]))
-        error = error if other == device else max(error, ACROSS_DEVICES)
+        error = error if other == device and stands_in is None else max(error, ACROSS_DEVICES)
         why = f"scaled from {other} by {'FLOPS' if bound == 'compute' else 'bandwidth'}"
+        why += f", from {stands_in}" if stands_in else ""
+        if ratio * least < LAUNCH_NS:
+            error, why = inf, f"{why}; as short as the start of a kernel, so this is a lower bound"
         return Answer(ratio * least, ROOFLINE, error, basis, why, bound)
+
+    def _sources(
+        self, op: str, shape: Shape, dtype: str, kernel: str | None
+    ) -> list[tuple[tuple[float, float, tuple[ComputeTime, ...]], str]]:
+        """What `_source` says of each device with rows of an operator and type, and the device."""
+        devices = sorted({key[0] for key in self._groups if key[1:] == (op, dtype)})
+        found = [(self._source(device, operator(op), op, shape, dtype, kernel), device) for device in devices]
+        return [(answer, device) for answer, device in found if answer is not None]
 
     def _source(
         self, device: str, known: Operator, op: str, shape: Shape, dtype: str, kernel: str | None
     ) -> tuple[float, float, tuple[ComputeTime, ...]] | None:
         """How many times its roofline a device takes for a shape, with the error of that and the rows; None: unknown.
 
-        The error is that of the device's own answer and the range of this ratio over its nearest rows: as far as it
-        differs between shapes it may differ between devices.
+        The error is that of the device's own answer (beyond its rows PER_DOUBLING) and the range of this ratio over its
+        nearest rows: as far as it differs between shapes it may differ between devices.
         """
         sheet = sheet_of(device)
         rows = merged(self.candidates(device, op, shape, dtype, kernel))
@@ -130,7 +150,8 @@ class ComputeTimes:
         ratios = [row.ns / roof(known, row.axes, dtype, sheet)[0] for row in near]
         ratio = ratios[0] if measured is None else measured.ns / roof(known, shape, dtype, sheet)[0]
         spread = max(abs(each / ratio - 1) for each in ratios)
-        error = spread if measured is None else max(spread, measured.error)
+        doublings = sqrt(local_fit.distance(known, shape, near[0].axes)) / log(2)
+        error = max(spread, PER_DOUBLING * doublings if measured is None else measured.error)
         return ratio, error, (near[0],) if measured is None else measured.basis
 
     def _nothing(self, device: str, op: str, shape: Shape, dtype: str, sheet: Datasheet | None) -> str:
@@ -159,6 +180,13 @@ def roof(op: Operator, shape: Shape, dtype: str, sheet: Datasheet) -> tuple[floa
     compute = op.flops(shape) / (sheet.tflops[dtype] * 1e3)
     memory = op.elements(shape) * DTYPE_BYTES[dtype] / sheet.memory_GBps
     return (compute, "compute") if compute >= memory else (memory, "memory")
+
+
+def _related(op: str, dtype: str) -> list[tuple[str, str]]:
+    """Operators and types whose rows may stand in, the nearest first."""
+    ops = [op, *([RELATED_OPERATORS[op]] if op in RELATED_OPERATORS else [])]
+    types = [dtype, *([RELATED_TYPES[dtype]] if dtype in RELATED_TYPES else [])]
+    return [(each, kind) for each in ops for kind in types if (each, kind) != (op, dtype)]
 
 
 def merged(rows: Sequence[ComputeTime]) -> list[ComputeTime]:

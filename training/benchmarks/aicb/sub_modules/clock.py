@@ -34,14 +34,18 @@ class Clock:
     def __init__(self, device: torch.device, limits: ClockLimits) -> None:
         self.device = device
         self.limits = limits
+        self.sensed: dict[str, Any] | None = None
         self._flushed = _l2_buffer(device)
 
-    def measure(self, call: Callable[[], object]) -> Samples:
-        """The times of a call in ns, which the device has finished when its time ends."""
+    def measure(self, call: Callable[[], object], before: Callable[[], object] | None = None) -> Samples:
+        """The times of a call in ns, which the device has finished when its time ends.
+
+        before: runs ahead of each call and is not timed. `sensed` has the sensors while the samples ran.
+        """
         recent: list[float] = []
         tries, began = 0, time.perf_counter()
         while tries < self.limits.warm_up:
-            recent = [*recent[-WINDOW + 1 :], self._timed(call, 1)[0]]
+            recent = [*recent[-WINDOW + 1 :], self._timed(call, 1, before)[0]]
             tries += 1
             if len(recent) == WINDOW and spread_of(recent) < SETTLED:
                 break
@@ -49,24 +53,27 @@ class Clock:
                 break
         spread = spread_of(recent) if recent else 0.0
         settled = len(recent) == WINDOW and spread < SETTLED
-        times = self._timed(call, self.limits.iterations)
+        times = self._timed(call, self.limits.iterations, before)
         return summarise(times, warm_up=tries, settled=settled, spread=spread)
 
-    def _timed(self, call: Callable[[], object], count: int) -> list[float]:
-        return self._on_cuda(call, count) if self._flushed is not None else self._on_cpu(call, count)
+    def _timed(self, call: Callable[[], object], count: int, before: Callable[[], object] | None) -> list[float]:
+        run = self._on_cpu if self._flushed is None else self._on_cuda
+        return run(call, count, before or (lambda: None))
 
-    def _on_cpu(self, call: Callable[[], object], count: int) -> list[float]:
+    def _on_cpu(self, call: Callable[[], object], count: int, before: Callable[[], object]) -> list[float]:
         times = []
         for _ in range(count):
+            before()
             begin = time.perf_counter_ns()
             call()
             times.append(float(time.perf_counter_ns() - begin))
         return times
 
-    def _on_cuda(self, call: Callable[[], object], count: int) -> list[float]:
+    def _on_cuda(self, call: Callable[[], object], count: int, before: Callable[[], object]) -> list[float]:
         marks = []
         for _ in range(count):
             assert self._flushed is not None
+            before()
             self._flushed.zero_()
             torch.cuda._sleep(SPIN_CYCLES)  # type: ignore[no-untyped-call]
             begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -75,6 +82,8 @@ class Clock:
             call()
             end.record()
             marks.append((begin, end))
+        # The device is still busy with what is queued.
+        self.sensed = sensors(self.device)
         torch.cuda.synchronize(self.device)
         return [float(begin.elapsed_time(end)) * 1e6 for begin, end in marks]
 

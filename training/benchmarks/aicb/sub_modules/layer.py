@@ -32,16 +32,19 @@ class OnePart:
         self.outputs = found if isinstance(found, tuple) else (found,)
 
     def prepare_backward(self) -> None:
-        """Run forward and make the gradients that arrive."""
+        """Run forward; the first time, make the gradients that arrive. Each backward pass needs its own forward pass:
+        some fused kernels give up what they saved.
+        """
         self.forward()
-        self.gradients = tuple(torch.randn_like(each) for each in self.outputs)
+        if not self.gradients:
+            self.gradients = tuple(torch.randn_like(each) for each in self.outputs)
 
     def backward(self) -> None:
         """One backward pass."""
         if self.forks:
             torch.add(self.gradients[0], self.gradients[0])
             return
-        torch.autograd.grad(self.outputs, self.wanted, self.gradients, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(self.outputs, self.wanted, self.gradients, allow_unused=True)
 
 
 class WholeLayer:
@@ -63,14 +66,17 @@ class WholeLayer:
         self.roots.append(self._mlp(self._attention(self.input)))
 
     def prepare_backward(self) -> None:
-        """Run forward and make the gradients that arrive."""
+        """Run forward; the first time, make the gradients that arrive. Each backward pass needs its own forward
+        pass.
+        """
         self.forward()
-        self.gradients = [torch.randn_like(each) for each in self.roots]
+        if not self.gradients:
+            self.gradients = [torch.randn_like(each) for each in self.roots]
 
     def backward(self) -> None:
         """One backward pass: the gradients of the input and of all weights."""
         wanted = [self.input, *self.modules.parameters(), *self.buffers.values()]
-        torch.autograd.grad(self.roots, wanted, self.gradients, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(self.roots, wanted, self.gradients, allow_unused=True)
 
     def _run(self, name: str, *inputs: Tensor) -> Tensor:
         found: Tensor = self.modules[name](*inputs)

@@ -19,7 +19,7 @@ from training.benchmarks.aicb.api import generate
 from training.benchmarks.aicb.errors import ParameterError
 from training.benchmarks.aicb.gemm_rows import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
 from training.benchmarks.aicb.sub_modules import kernels
-from training.benchmarks.aicb.sub_modules.clock import Clock, ClockLimits, sensors
+from training.benchmarks.aicb.sub_modules.clock import Clock, ClockLimits
 from training.benchmarks.aicb.sub_modules.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.sub_modules.layer import OnePart, WholeLayer
 from training.benchmarks.aicb.sub_modules.modules import Setting
@@ -125,9 +125,9 @@ def _part(part: Part, to: Setting, clock: Clock) -> dict[str, Any]:
     else:
         one = OnePart(part, to)
         record["forward"] = clock.measure(one.forward).to_dict()
-        one.prepare_backward()
-        record["backward"] = clock.measure(one.backward).to_dict() if one.wanted else None
-    record["sensors"] = sensors(to.device)
+        backward = clock.measure(one.backward, before=one.prepare_backward)
+        record["backward"] = backward.to_dict()
+    record["sensors"] = clock.sensed
     _free(to)
     return record
 
@@ -135,9 +135,8 @@ def _part(part: Part, to: Setting, clock: Clock) -> dict[str, Any]:
 def _layer(parts: list[Part], to: Setting, clock: Clock) -> dict[str, Any]:
     layer = WholeLayer(parts, to)
     forward = clock.measure(layer.forward)
-    layer.prepare_backward()
-    backward = clock.measure(layer.backward)
-    found = {"forward": forward.to_dict(), "backward": backward.to_dict(), "sensors": sensors(to.device)}
+    backward = clock.measure(layer.backward, before=layer.prepare_backward)
+    found = {"forward": forward.to_dict(), "backward": backward.to_dict(), "sensors": clock.sensed}
     del layer
     _free(to)
     return found
@@ -173,7 +172,7 @@ def _gemm(gemm: Gemm, to: Setting, clock: Clock) -> dict[str, Any]:
     second = to.random(k, n, grad=False) if plain else to.random(n, k, grad=False).t()
     out = torch.empty(m, n, device=to.device, dtype=to.dtype)
     times = clock.measure(lambda: torch.mm(first, second, out=out))
-    return {"op": gemm.op, "m": m, "k": k, "n": n, **times.to_dict(), "sensors": sensors(to.device)}
+    return {"op": gemm.op, "m": m, "k": k, "n": n, **times.to_dict(), "sensors": clock.sensed}
 
 
 def _free(to: Setting) -> None:
