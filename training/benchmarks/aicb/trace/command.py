@@ -133,8 +133,9 @@ def job_of(given: dict[str, Any]) -> TraceJob:
         for name, value in args.to_dict().items()
         if name in ours and (name in given or value != getattr(DEFAULTS, name))
     }
+    values |= {own: getattr(args, name) for name, own in NAMES.items()}
+    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank or None}
     values |= {name: value for name, value in given.items() if name in ours}
-    values |= {NAMES[name]: value for name, value in given.items() if name in NAMES}
     kind, _, path = values.get("routing", "").partition(":")
     if kind == "file":
         # The traced process runs in another folder.
