@@ -137,30 +137,13 @@ class WorkloadArgs:
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of ranks that hold the same shard: world_size // (tp * pp). Context parallelism does not count in
-        AICB.
-        """
+        """Number of ranks that hold the same shard: world_size // (tp * pp); no dialect divides over context ranks."""
         return self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel)
 
     @property
     def num_microbatches(self) -> int:
         """Micro-batches per iteration and rank (gradient accumulation): global_batch // (dp * micro_batch)."""
         return self.global_batch // (self.data_parallel_size * self.micro_batch)
-
-    @property
-    def layers_per_stage(self) -> int:
-        """Number of layers of one pipeline stage; a remainder is dropped, as in AICB."""
-        return self.num_layers // self.pipeline_model_parallel
-
-    @property
-    def heads(self) -> int:
-        """num_attention_heads, by default one per layer, as in AICB."""
-        return self.num_layers if self.num_attention_heads is None else self.num_attention_heads
-
-    @property
-    def attention_size(self) -> int:
-        """Width of the attention projections in elements: (hidden_size // heads) * heads."""
-        return self.hidden_size // self.heads * self.heads
 
     @property
     def ffn_size(self) -> int:

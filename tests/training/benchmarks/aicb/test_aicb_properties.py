@@ -17,6 +17,7 @@ from training.benchmarks.aicb import (
     Workload,
     WorkloadArgs,
 )
+from training.benchmarks.aicb.dialects.aicb.derived import layers_per_stage
 from training.benchmarks.aicb.dialects.aicb.llama import DeepspeedForCausalLM
 from training.benchmarks.aicb.dialects.aicb.transformer import TransformerModel
 
@@ -110,7 +111,7 @@ def test_forward_and_backward_tensor_parallel_volumes_match(args: WorkloadArgs) 
     assert 2 * backward == (3 if args.enable_sequence_parallel else 2) * forward
     micro_batches = args.epoch_num * args.num_microbatches
     per_layer = 0 if args.tensor_model_parallel_size == 1 else (4 if args.enable_sequence_parallel else 2)
-    assert forward == micro_batches * args.layers_per_stage * per_layer * args.activation_bytes
+    assert forward == micro_batches * layers_per_stage(args) * per_layer * args.activation_bytes
 
 
 @settings(max_examples=60, deadline=None)

@@ -237,7 +237,13 @@ def test_trace_takes_a_model_for_what_generate_takes_it(name: str) -> None:
 
 def test_trace_takes_options_for_what_generate_takes_them() -> None:
     """What the two have by default is the same job, too: the width of a gated MLP, the ranks of latent attention."""
-    given = {"world_size": 4, "swiglu": True, "multi_latent_attention": True, "qk_nope_dim": 32, "hidden_size": 256}
+    given: dict[str, Any] = {
+        "world_size": 4,
+        "swiglu": True,
+        "multi_latent_attention": True,
+        "qk_nope_dim": 32,
+        "hidden_size": 256,
+    }
     job = command.job_of(dict(given))
     assert (job.ffn_size, job.q_lora_rank, job.qk_head_dim) == (640, 1536, 32)
     assert arguments(job) == replace(WorkloadArgs(**given), ffn_hidden_size=640, num_attention_heads=2)

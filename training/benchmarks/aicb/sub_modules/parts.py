@@ -7,6 +7,7 @@ full by each tensor rank, as AICB and Transformer Engine have them. Tokens are r
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from training.benchmarks.aicb.dialects.aicb.derived import layers_per_stage
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 UNFUSED = "unfused"
@@ -236,8 +237,8 @@ def _experts(shapes: LayerShapes) -> Iterator[Part]:
 
 def _optimizer(args: WorkloadArgs, shapes: LayerShapes, parts: list[Part]) -> Part:
     """Adam on what this rank updates: its layers, embedding and head, with a distributed optimizer a share of them."""
-    experts = sum(part.parameters for part in parts if part.kind == "experts") * args.layers_per_stage
-    rest = sum(part.parameters * (args.layers_per_stage if part.layer else 1) for part in parts) - experts
+    experts = sum(part.parameters for part in parts if part.kind == "experts") * layers_per_stage(args)
+    rest = sum(part.parameters * (layers_per_stage(args) if part.layer else 1) for part in parts) - experts
     if args.pipeline_model_parallel > 1:
         # The first stage has the embedding, the last one the head: this is the first.
         rest -= sum(part.parameters for part in parts if part.name in ("logits", "final_norm"))

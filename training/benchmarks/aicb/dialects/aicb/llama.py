@@ -1,12 +1,13 @@
 """The LLaMA that AICB's DeepSpeed frame trains: all parameters in order of use, none shared between ranks."""
 
+from training.benchmarks.aicb.dialects.aicb import derived
 from training.benchmarks.aicb.model import Linear, MockedModel
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 
 class DeepspeedAttention(MockedModel):
     def __init__(self, args: WorkloadArgs) -> None:
-        hidden, inner = args.hidden_size, args.attention_size
+        hidden, inner = args.hidden_size, derived.attention_size(args)
         self.q_proj = Linear(hidden, inner, name="q_proj")
         self.k_proj = Linear(hidden, inner, name="k_proj")
         self.v_proj = Linear(hidden, inner, name="v_proj")
@@ -33,6 +34,6 @@ class DeepspeedForCausalLM(MockedModel):
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.embed_tokens = Linear(args.vocab_size, args.hidden_size, name="embed_tokens")
-        self.layers = [DeepspeedDecoderLayer(args) for _ in range(args.layers_per_stage)]
+        self.layers = [DeepspeedDecoderLayer(args) for _ in range(derived.layers_per_stage(args))]
         self.norm = Linear(args.hidden_size, 1, name="norm")
         self.lm_head = Linear(args.hidden_size, args.vocab_size, name="lm_head")

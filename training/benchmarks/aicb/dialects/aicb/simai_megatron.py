@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 
 from training.benchmarks.aicb.aiob import DEEPSEEK, CompFile
 from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.aicb import derived
 from training.benchmarks.aicb.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from training.benchmarks.aicb.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from training.benchmarks.aicb.layers import Experts
@@ -38,7 +39,7 @@ def _header(args: WorkloadArgs) -> SimaiHeader:
         tp=args.tensor_model_parallel_size,
         ep=args.expert_model_parallel_size,
         pp=args.pipeline_model_parallel,
-        vpp=args.layers_per_stage,
+        vpp=derived.layers_per_stage(args),
         ga=args.num_microbatches,
         all_gpus=args.world_size,
         pp_comm=pp_comm,

@@ -6,6 +6,7 @@ parallelism, a head a layer where nobody says otherwise.
 
 from collections.abc import Iterator
 
+from training.benchmarks.aicb.dialects.aicb import derived
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.rules import divisor_near, multiple_near
@@ -30,7 +31,7 @@ def check(args: WorkloadArgs) -> Iterator[RuleViolation]:
 
 
 def _layers(args: WorkloadArgs) -> Iterator[RuleViolation]:
-    layers, pp, heads = args.num_layers, args.pipeline_model_parallel, args.heads
+    layers, pp, heads = args.num_layers, args.pipeline_model_parallel, derived.heads(args)
     if layers % pp:
         yield RuleViolation(
             f"num_layers {layers} must be a multiple of pipeline_model_parallel {pp}; nearest num_layers: "
@@ -54,7 +55,7 @@ def _layers(args: WorkloadArgs) -> Iterator[RuleViolation]:
 
 
 def _tensor_parallel(args: WorkloadArgs) -> Iterator[RuleViolation]:
-    tp, heads = args.tensor_model_parallel_size, args.heads
+    tp, heads = args.tensor_model_parallel_size, derived.heads(args)
     if heads % tp:
         yield RuleViolation(
             f"num_attention_heads {heads} must be a multiple of tensor_model_parallel_size {tp}; nearest "
@@ -75,7 +76,7 @@ def _tensor_parallel(args: WorkloadArgs) -> Iterator[RuleViolation]:
         )
         widths["the value width (heads * v_head_dim)"] = heads * args.v_head_dim
     else:
-        widths["the attention width (heads * (hidden_size // heads))"] = args.attention_size
+        widths["the attention width (heads * (hidden_size // heads))"] = derived.attention_size(args)
     for what, width in widths.items():
         if width % tp:
             yield RuleViolation(

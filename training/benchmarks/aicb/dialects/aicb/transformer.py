@@ -1,6 +1,7 @@
 """AICB's Megatron and DeepSeek transformers, assembled from its layers."""
 
 from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.dialects.aicb import derived
 from training.benchmarks.aicb.dialects.aicb.layers import (
     MegatronColumnLinear,
     MegatronEmbedding,
@@ -28,7 +29,7 @@ class MegatronAttention(ForwardOrderBackward):
     name = "attention_layer"
 
     def __init__(self, run: Run, args: WorkloadArgs) -> None:
-        inner, bias = args.attention_size, args.add_bias_linear
+        inner, bias = derived.attention_size(args), args.add_bias_linear
         self.qkv = MegatronColumnLinear(run, args.hidden_size, 3 * inner, name="attention_column", bias=bias)
         self.dense = MegatronRowLinear(run, inner, args.hidden_size, name="attention_row", bias=bias)
 
@@ -42,7 +43,7 @@ class DeepSeekAttention(ForwardOrderBackward):
     name = "attention_layer"
 
     def __init__(self, run: Run, args: WorkloadArgs) -> None:
-        heads, bias = args.heads, args.add_bias_linear
+        heads, bias = derived.heads(args), args.add_bias_linear
         query_width = heads * (args.qk_nope_dim + args.qk_rope_dim)
         key_value_width = heads * (args.qk_nope_dim + args.v_head_dim)
         latent_width = args.kv_lora_rank + args.qk_rope_dim
@@ -108,7 +109,7 @@ class TransformerModel(MockedModel):
 
 
 def _stacks(run: Run, args: WorkloadArgs) -> list[Stack]:
-    layers = args.layers_per_stage
+    layers = derived.layers_per_stage(args)
     if args.frame == "DeepSeek":
         dense = min(args.n_dense_layers, layers)
         return [
