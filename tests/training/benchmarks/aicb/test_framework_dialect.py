@@ -1,6 +1,5 @@
 """Tests the dialect `framework` against what Megatron-core was recorded to send, without any tolerance."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from training.benchmarks.aicb.dialects.framework import presets, schedule
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.placement import RankPlacement
-from training.benchmarks.aicb.trace import command, record
+from training.benchmarks.aicb.trace import record
 from training.benchmarks.aicb.trace.job import TraceJob
 
 TRACES = Path(__file__).parents[3] / "data" / "aicb" / "traces"
@@ -226,27 +225,6 @@ def test_every_model_has_its_real_number_of_layers_and_parameters(name: str) -> 
         )
         assert len(generate(args, dialect="framework", pp_stage=number))
     assert total / 1e9 == pytest.approx(billions, rel=0.012)
-
-
-@pytest.mark.parametrize("name", presets.NAMES)
-def test_trace_takes_a_model_for_what_generate_takes_it(name: str) -> None:
-    ruled = options.resolve({}, name, "csv", "framework")
-    traced = replace(arguments(command.job_of({"model_size": name})), model_name=name, global_batch=ruled.global_batch)
-    assert traced == replace(ruled, ffn_hidden_size=ruled.ffn_size)
-
-
-def test_trace_takes_options_for_what_generate_takes_them() -> None:
-    """What the two have by default is the same job, too: the width of a gated MLP, the ranks of latent attention."""
-    given: dict[str, Any] = {
-        "world_size": 4,
-        "swiglu": True,
-        "multi_latent_attention": True,
-        "qk_nope_dim": 32,
-        "hidden_size": 256,
-    }
-    job = command.job_of(dict(given))
-    assert (job.ffn_size, job.q_lora_rank, job.qk_head_dim) == (640, 1536, 32)
-    assert arguments(job) == replace(WorkloadArgs(**given), ffn_hidden_size=640, num_attention_heads=2)
 
 
 def test_models_are_named_as_in_aicb_too() -> None:

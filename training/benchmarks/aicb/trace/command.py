@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.aicb import options
+from training.benchmarks.aicb import dialects, options
 from training.benchmarks.aicb.conversion import rows_of
 from training.benchmarks.aicb.errors import AicbError, ParameterError
 from training.benchmarks.aicb.parameters import DEFAULTS, WorkloadArgs
@@ -31,6 +31,13 @@ ROOT = Path(__file__).resolve().parents[4]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
 NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_rope_dim": "qk_pos_emb_head_dim"}
 """Parameters of generate that a job calls otherwise."""
+IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
+"""Parameters that other fields of a job say."""
+LOST = {
+    "epoch_num": "a trace says --iterations",
+    "pp_rank": "a trace says --pp_stage",
+}
+NO_PLACE = "a trace has no such parameter; leave it out"
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
 
@@ -117,7 +124,7 @@ def job_of(given: dict[str, Any]) -> TraceJob:
     """The job of parsed options; a preset fills in what they leave open.
 
     Raises:
-        ParameterError: there is no such preset.
+        ParameterError: there is no such preset, or a trace has no place for a parameter.
     """
     shared = {field.name for field in fields(WorkloadArgs)}
     ours = {field.name for field in fields(TraceJob)}
@@ -128,6 +135,9 @@ def job_of(given: dict[str, Any]) -> TraceJob:
         args = options.resolve(for_args, preset, "csv", "framework")
     except ValueError as error:
         raise ParameterError([str(error)]) from None
+    lost = _lost(args, ours)
+    if lost:
+        raise ParameterError([f"{name} is {getattr(args, name)!r}: {LOST.get(name, NO_PLACE)}" for name in lost])
     values = {
         name: value
         for name, value in args.to_dict().items()
@@ -147,6 +157,12 @@ def job_of(given: dict[str, Any]) -> TraceJob:
         # ZeRO 3 learns in its first iteration and differs in its second.
         values.setdefault("iterations", 3)
     return TraceJob(**{"hidden_size": args.hidden_size, "num_layers": args.num_layers, **values})
+
+
+def _lost(args: WorkloadArgs, ours: set[str]) -> list[str]:
+    """Parameters that change what generate says and that a job has no place for."""
+    known = ours | set(NAMES) | IMPLIED | dialects.get("framework").without_effect(args, "csv")
+    return [name for name, value in args.to_dict().items() if name not in known and value != getattr(DEFAULTS, name)]
 
 
 def _micro_batches(given: dict[str, Any], args: WorkloadArgs) -> int:
