@@ -2,17 +2,30 @@
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.training.benchmarks.driver.launch.launching import run
 from training.benchmarks.aicb import oplog
+from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.oplog import OpRecorder
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from training.benchmarks.aicb.pytorch.arena import Arena
+from training.benchmarks.aicb.pytorch.assembly import Assembled
+from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.clocks import ClockOffset, joined
+from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
+from training.benchmarks.aicb.pytorch.iterating import Progress
+from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.ranks import Ranks
 from training.benchmarks.aicb.workload import Workload
+from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
 
 WORKLOAD = "tests.training.benchmarks.aicb.pytorch.executing_workload"
@@ -119,19 +132,24 @@ def write_files(folder: Path) -> None:
     Workload([EPOCH_END, sent, EPOCH_END]).save(folder / "pipeline.csv")
 
 
+def executed(folder: Path, cases: dict[str, dict[str, object]], ranks: int) -> list[dict[str, Any]]:
+    """What each rank found in each case, by rank; one launch for all."""
+    (folder / "cases.json").write_text(json.dumps(cases))
+    workload = [WORKLOAD, str(folder / "cases.json")]
+    code, _ = run(folder, ["--nproc_per_node", str(ranks)], workload, deadline_s=240)
+    logs = [(folder / f"rank{rank}.out.log").read_text(errors="replace") for rank in range(ranks)]
+    assert code == 0, logs[0][-3000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each rank found in each case, by rank; one launch for all."""
+    """Every case on four ranks."""
     folder = tmp_path_factory.mktemp("executed")
     write_files(folder)
     cases = {name: settings if "workload" in settings else {**TINY, **settings} for name, settings in RUN.items()}
     cases |= {name: {**TINY, **settings} for name, settings in SPOILT.items()}
-    (folder / "cases.json").write_text(json.dumps(cases | {name: settings for name, (settings, _) in REFUSED.items()}))
-    workload = [WORKLOAD, str(folder / "cases.json")]
-    code, _ = run(folder, ["--nproc_per_node", str(RANKS)], workload, deadline_s=180)
-    logs = [(folder / f"rank{rank}.out.log").read_text(errors="replace") for rank in range(RANKS)]
-    assert code == 0, logs[0][-3000:]
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    return executed(folder, cases | {name: settings for name, (settings, _) in REFUSED.items()}, RANKS)
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -208,3 +226,51 @@ def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
         kinds = [item.comm_type for item in each.workload]
         assert [kinds[op] for op in each.op[-1:]] == [CommType.epoch_end]
     assert (tmp_path / "workload_log.csv").is_file()
+
+
+class Waiting:
+    """A runner whose program waits for a row, or for none."""
+
+    def __init__(self, position: int | None) -> None:
+        self.waits_for = position
+
+
+@pytest.mark.nightly
+def test_eight_ranks_send_what_the_workloads_say(tmp_path: Path) -> None:
+    generated = {name: {**TINY, **settings} for name, settings in RUN.items() if "workload" not in settings}
+    for rank, found in enumerate(executed(tmp_path, generated, 8)):
+        for name, case in found.items():
+            assert case.get("refused") is None and case["found"] == [] and case["wrong"] == [], (rank, name, case)
+
+
+def test_the_operation_in_which_a_rank_waits_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of the verdict: `rank 3 on host waits in op 1,204 all_gather_into_tensor tp, forward.layer7`."""
+    row = LogItem(CommType.all_gather, CommGroup.tp_group, 4, 64, "forward.layer7")
+    of = StageWorkload(Workload([EPOCH_END, *([row] * 2000), EPOCH_END]), RankGroups(world_size=4, tp=4), 0, 0, "x", "")
+    stream = stream_of(of, Caller(of, 3, 4, Fraction(1)), blocking=True)
+    run = Assembled(stream, {}, torch.zeros(0), Arena(0, []), 3)
+    steps = EpochSteps([Step(1 + place, lambda: None, True, None) for place in range(2000)], 2001)
+    recorder = OpRecorder(2000)
+    progress = Progress(Waiting(None), recorder, run)  # type: ignore[arg-type] # what it asks of a runner
+    progress.begin(1, steps)
+    recorder.count = 1203
+    said = "op 1,204 all_gather_into_tensor tp, forward.layer7"
+    assert progress.words("all_gather_into_tensor") == said
+    assert progress.words(None) is None
+    waits = Progress(Waiting(1204), recorder, run)  # type: ignore[arg-type] # as above
+    waits.begin(1, steps)
+    assert waits.words(None) == said
+    monkeypatch.setattr(pulse, "where_it_waits", lambda frame: "all_gather_into_tensor")
+    pulse.describe(progress.words)
+    try:
+        assert pulse._described(0) == said
+        pulse.describe(lambda waits_in: str(1 // 0))
+        assert pulse._described(0) == "all_gather_into_tensor"
+    finally:
+        pulse.describe(None)
+    assert pulse._described(0) == "all_gather_into_tensor"
+
+
+def test_a_clock_that_drifts_has_a_larger_error() -> None:
+    found = joined(ClockOffset(1000, 50), ClockOffset(1100, 20))
+    assert (found.offset_ns, found.error_ns) == (1050, 100)

@@ -1,0 +1,160 @@
+"""What the executor of AICB workloads adds to the operations that it runs, against a hand-written loop of the same.
+
+Two gloo ranks run both in the same process on the same buffer, turn and turn about. Hand-written loop: clock,
+all_reduce, clock, append. Executor: an epoch of as many all_reduce rows through its runner, recorded in the op log. At
+1 MiB and 16 MiB the median over interleaved rounds of the two times of a whole epoch. Below that gloo's own scatter
+hides microseconds: there the operation is a function that does nothing, and what is left is Python alone.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.performance.rows import Row
+
+if TYPE_CHECKING:  # torch is imported by the ranks alone
+    import torch
+
+    from training.benchmarks.aicb.pytorch.execution import EpochSteps
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = (1 << 20, 16 << 20)
+ROUNDS, OPERATIONS, EMPTY_OPERATIONS = 25, 40, 20_000
+SMOKE_ROUNDS, SMOKE_OPERATIONS, SMOKE_EMPTY = 2, 3, 100
+GOAL_RATIO, GOAL_US = 1.02, 3.0
+_MARK = "execution-performance "
+SMOKE_OPTION = "--smoke"
+
+
+def measure(*, smoke: bool = False) -> list[Row]:
+    """All figures, from one run of two ranks."""
+    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.performance.execution"]
+    argv += [SMOKE_OPTION] * smoke
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
+    if result.returncode or len(lines) != 1:
+        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}: {result.stderr[-2000:]}")
+    found = json.loads(lines[0].removeprefix(_MARK))
+    rows = [
+        Row(
+            what=f"executor of workloads: an epoch of all_reduce of {size >> 20} MiB, 2 gloo ranks",
+            measured=f"{found[str(size)]['executor_us']:.0f} us an operation",
+            baseline=f"{found[str(size)]['loop_us']:.0f} us in a hand-written loop",
+            ratio=found[str(size)]["ratio"],
+            goal=f"at most 1.02 times (found {found[str(size)]['ratio']:.4f}, median of {found['rounds']} rounds)",
+            met=found[str(size)]["ratio"] <= GOAL_RATIO,
+        )
+        for size in SIZES
+    ]
+    executor_us, loop_us = found["empty"]["executor_us"], found["empty"]["loop_us"]
+    return [
+        *rows,
+        Row(
+            what="executor of workloads: Python around an operation that does nothing",
+            measured=f"{executor_us:.2f} us an operation",
+            baseline=f"{loop_us:.2f} us in a hand-written loop",
+            ratio=executor_us / loop_us,
+            goal=f"at most 3 us an operation (found {executor_us:.2f} us)",
+            met=executor_us <= GOAL_US,
+        ),
+    ]
+
+
+def _epoch(issue: Callable[[], None], operations: int) -> "EpochSteps":
+    from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
+
+    return EpochSteps([Step(place, issue, True, None) for place in range(operations)], operations)
+
+
+def _executor_s(epoch: "EpochSteps") -> float:
+    """Seconds of the epoch by the executor."""
+    from training.benchmarks.aicb.oplog import OpRecorder
+    from training.benchmarks.aicb.pytorch.execution import HostRunner
+
+    runner = HostRunner(OpRecorder(len(epoch.steps) + 1))
+    return runner.run(epoch, 1) / 1e9
+
+
+def _loop_s(operation: Callable[[], None], operations: int) -> float:
+    """Seconds of as many operations, each timed: what anybody would write."""
+    times = []
+    start = time.perf_counter()
+    for _ in range(operations):
+        begin = time.perf_counter()
+        operation()
+        times.append(time.perf_counter() - begin)
+    return time.perf_counter() - start
+
+
+def _compared(
+    issue: Callable[[], None], by_hand: Callable[[], None], operations: int, rounds: int, meet: Callable[[], None]
+) -> dict[str, float]:
+    """Both in turn, each of them first as often as the other: medians in us an operation, and of the ratio."""
+    epoch = _epoch(issue, operations)
+    pairs = []
+    for index in range(rounds + rounds % 2):
+        ways = [lambda: _executor_s(epoch), lambda: _loop_s(by_hand, operations)]
+        found = [0.0, 0.0]
+        for way in (0, 1) if index % 2 else (1, 0):
+            meet()
+            found[way] = ways[way]() / operations * 1e6
+        pairs.append(found)
+    return {
+        "executor_us": statistics.median(one for one, _ in pairs),
+        "loop_us": statistics.median(other for _, other in pairs),
+        "ratio": statistics.median(one / other for one, other in pairs),
+    }
+
+
+def _bound(size: int) -> "tuple[torch.Tensor, Callable[[], None]]":
+    """A buffer of `size` bytes, and its all_reduce as the executor issues it."""
+    import torch
+    import torch.distributed as dist
+
+    from training.benchmarks.aicb.ops import CommType
+    from training.benchmarks.aicb.pytorch.calls import RankCall
+    from training.benchmarks.aicb.pytorch.operations import BoundCall
+    from training.benchmarks.driver.workload.team import Team
+
+    arena = torch.zeros(size, dtype=torch.uint8)
+    ranks = tuple(range(dist.get_world_size()))
+    team = Team(ranks=ranks, rank=dist.get_rank(), device=arena.device)
+    bound = BoundCall(RankCall(CommType.all_reduce, "all", ranks, size, "float32"), team, arena, 0)
+    return bound.output, bound.issue(is_async=False)  # type: ignore[return-value] # a blocking call returns nothing
+
+
+def _main() -> None:
+    """One rank of the run that `measure` starts."""
+    smoke = SMOKE_OPTION in sys.argv
+    import torch.distributed as dist
+
+    from training.benchmarks.driver.workload.process_group import init
+
+    with init("gloo", timeout_s=120) as group:
+        rounds = SMOKE_ROUNDS if smoke else ROUNDS
+        found: dict[str, object] = {"rounds": rounds + rounds % 2}
+        for size in SIZES:
+            buffer, issue = _bound(size)
+            operations = SMOKE_OPERATIONS if smoke else max(5, OPERATIONS * SIZES[0] // size)
+
+            def by_hand(buffer: "torch.Tensor" = buffer) -> None:
+                dist.all_reduce(buffer)
+
+            found[str(size)] = _compared(issue, by_hand, operations, rounds, dist.barrier)
+        empty = SMOKE_EMPTY if smoke else EMPTY_OPERATIONS
+        found["empty"] = _compared(_nothing, _nothing, empty, rounds, _nothing)
+        if group.placement.rank == 0:
+            print(_MARK + json.dumps(found), flush=True)
+
+
+def _nothing() -> None:
+    """An operation that takes no time."""
+
+
+if __name__ == "__main__":
+    _main()
