@@ -219,7 +219,7 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
     if model_size is None:
         return WorkloadArgs(**given)
     if dialect == "framework":
-        preset = models.values(model_size, target)
+        preset = models.values(model_size, target, given.get("frame"))
     else:
         preset = presets.values(model_size, target=target, frame=given.get("frame"))
     merged = {**preset, **given}

@@ -227,6 +227,12 @@ def test_every_model_has_its_real_number_of_layers_and_parameters(name: str) -> 
     assert total / 1e9 == pytest.approx(billions, rel=0.012)
 
 
+def test_a_frame_without_tensor_ranks_takes_a_model_undivided() -> None:
+    args = options.resolve({"frame": "FSDP2"}, "llama3_70b", "csv", "framework")
+    assert (args.tensor_model_parallel_size, args.pipeline_model_parallel, args.num_layers) == (1, 1, 80)
+    assert generate(args).total_bytes > 2 * 3 * 70e9
+
+
 def test_models_are_named_as_in_aicb_too() -> None:
     for name in aicb_presets.NAMES:
         assert options.resolve({}, name, "csv", "framework").model_name in presets.NAMES

@@ -123,10 +123,16 @@ SAME = {
 }  # fmt: skip
 """AICB's names for what is the same model here, with its real sizes."""
 NAMES = tuple(MODELS)
+DIVISION = {
+    "tensor_model_parallel_size", "pipeline_model_parallel", "enable_sequence_parallel", "use_distributed_optimizer",
+    "num_layers_first_stage", "num_layers_last_stage", "expert_model_parallel_size", "expert_tensor_parallel_size",
+}  # fmt: skip
+"""What divides a model over ranks."""
 
 
-def values(name: str, target: str = "csv") -> Values:
-    """The values of a model, by our name or AICB's. For SimAI text experts are divided as all else: it has one tp.
+def values(name: str, target: str = "csv", frame: str | None = None) -> Values:
+    """The values of a model, by our name or AICB's. For SimAI text experts are divided as all else: it has one tp. A
+    frame with data-parallel ranks alone divides nothing.
 
     Raises:
         ValueError: there is no such model here; the message lists those that there are.
@@ -135,6 +141,7 @@ def values(name: str, target: str = "csv") -> Values:
     if chosen not in MODELS:
         raise ValueError(f"there is no model_size {name!r} in the dialect framework; there is {', '.join(MODELS)}")
     found = {"model_name": chosen, **MODELS[chosen]}
-    if target == "simai":
-        found.pop("expert_tensor_parallel_size", None)
-    return found
+    dropped: set[str] = {"expert_tensor_parallel_size"} if target == "simai" else set()
+    if frame in ("FSDP2", "DeepSpeed"):
+        dropped |= DIVISION
+    return {key: value for key, value in found.items() if key not in dropped}
