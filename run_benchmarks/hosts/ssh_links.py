@@ -179,9 +179,8 @@ class Links:
         try:
             while link.used + len(opened) < min(wanted, link.granted):
                 opened.append(_open(self._host, link.transport, None, until))
-        except RefusedError:
-            if opened:
-                link.granted = self.granted = link.used + len(opened)
+        except RefusedError:  # of the first, too, where sshd still counts a session that has just ended
+            link.granted = self.granted = max(1, link.used + len(opened))
         finally:
             for channel in opened:
                 channel.close()

@@ -62,6 +62,24 @@ def test_what_lasts_holds_nothing_up(make_sshd: Make, tmp_path: Path, remains: R
     assert open_descriptors() <= descriptors + 1  # the server's own log
 
 
+def test_a_limit_is_found_also_while_sshd_counts_the_session_before(
+    make_sshd: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it refuses the first that the probe opens: once the check of a host said nothing of its limit."""
+
+    def refused(*_: object) -> None:
+        raise ssh_links.RefusedError
+
+    host = make_sshd("few", "MaxSessions 1").host()
+    host.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(ssh_links, "_open", refused)
+        (remark,) = host.remarks()
+    assert remark.found.startswith("1 at once")
+    assert host.run(["echo", "works"], deadline=SECONDS).stdout == "works\n"
+    host.close()
+
+
 def test_sessions_take_turns_where_no_further_connection_is_to_be_had(
     make_sshd: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
