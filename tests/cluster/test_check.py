@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller
+from tests.cluster.faulty_project import LIGHT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -121,8 +122,7 @@ def test_two_names_of_one_host_are_refused_with_both_names(controller: Controlle
 def test_a_run_goes_on_without_a_dead_host_where_min_hosts_are_left(controller: Controller, testbed: TestBed) -> None:
     dead, alive = _dead_address(testbed), testbed.hosts[1].address
     controller.configure_cluster(HOSTS=[dead, alive], MIN_HOSTS=1)
-    short: dict[str, object] = {"config": "config_CPUx1x2", "overrides": {"sizes": "8", "iterations": 1}}
-    controller.configure_test({"ONE": {**short, "nnodes": 1}, "BOTH": short}, **PROCESS)
+    controller.configure_test({"ONE": {**LIGHT, "nnodes": 1}, "BOTH": LIGHT}, **PROCESS)
     answer = controller.call()
     assert answer.exit_code == 1, answer.output
     record = answer.run_record()
@@ -144,6 +144,7 @@ def test_few_sessions_and_a_start_file_that_prints_are_said_and_a_round_runs(
     start.write_text("echo Welcome to the cluster\n")
     few.stop_sshd()
     few.start_sshd()
+    controller.configure_test({"LIGHT": LIGHT})
     try:
         answer = controller.call("check")
         assert answer.exit_code == 0, answer.output

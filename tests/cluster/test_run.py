@@ -13,9 +13,9 @@ from run_benchmarks.results.rank_logs import read_rank_log
 from tests.cluster import seed
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, wait_until
+from tests.cluster.faulty_project import LONG
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
 SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 
 
