@@ -1,4 +1,4 @@
-"""A healthy cluster raises no alarm: 5 runs of the pattern pairs on three real hosts, 20 in make nightly.
+"""A healthy cluster raises no alarm: 3 runs of the pattern pairs on three real hosts, 21 in make nightly.
 
 Each round starts its processes and opens its connections anew, as a run does, and is judged by itself.
 """
@@ -16,7 +16,7 @@ from tests.cluster.pairs import four_healthy_hosts, measure, view_of
 from tests.tiers import samples
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
-CALLS, ROUNDS = samples(1, 4), 5
+CALLS, ROUNDS = samples(1, 7), 3
 # With as many repeats three hosts suffice to name one (docs/network-benchmarks.md): silence means something.
 HOSTS, REPEATS = 3, 5
 
