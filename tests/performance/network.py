@@ -56,7 +56,7 @@ class Effort:
 
 # As many pairs as a minute and a half allow.
 FULL = Effort(large_pairs=1200, control_pairs=300, larger_pairs=110, timer_blocks=30, small_operations=1000)
-SMOKE = Effort(large_pairs=8, control_pairs=8, larger_pairs=8, timer_blocks=2, small_operations=10)
+SMOKE = Effort(large_pairs=2, control_pairs=2, larger_pairs=2, timer_blocks=1, small_operations=10)
 
 
 def measure(*, smoke: bool = False) -> list[Row]:
