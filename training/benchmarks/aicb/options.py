@@ -8,7 +8,15 @@ from typing import Any
 from training.benchmarks.aicb import presets
 from training.benchmarks.aicb.dialects.framework import presets as models
 from training.benchmarks.aicb.ops import AICB_TYPES
-from training.benchmarks.aicb.parameters import DEFAULTS, FRAMES, TRAINING, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
+from training.benchmarks.aicb.parameters import (
+    DEEPSPEED_DEFAULTS,
+    DEFAULTS,
+    FRAMES,
+    TRAINING,
+    WORKLOAD_PHASES,
+    ZERO_STAGES,
+    WorkloadArgs,
+)
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -135,6 +143,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("multi_latent_attention", truth, "attention of DeepSeek-V3"),
         Option("reshard_after_forward", truth, "FSDP2: parameters are gathered again in the backward pass"),
         Option("replicate", whole, "FSDP2: copies of each shard (hybrid sharding)"),
+        Option("overlap_comm", truth, "ZeRO: gradients are reduced during the backward pass, also by ZeRO 1"),
+        Option("max_reuse_distance", whole, "ZeRO 3: parameters used again within so many elements stay gathered"),
+        Option("sub_group_size", whole, "ZeRO 3: elements of a rank's shards that are stepped at once"),
     )),
     ("mixture of experts and DeepSeek", (
         Option("moe_enable", truth, "mixture of experts"),
@@ -216,6 +227,8 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
     Raises:
         ValueError: this frame has no such preset.
     """
+    if dialect == "framework" and given.get("frame") == "DeepSpeed":
+        given = {**DEEPSPEED_DEFAULTS, **given}
     if model_size is None:
         return WorkloadArgs(**given)
     if dialect == "framework":

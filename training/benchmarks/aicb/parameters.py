@@ -124,6 +124,9 @@ class WorkloadArgs:
     multi_latent_attention: bool = False
     reshard_after_forward: bool = True
     replicate: int = 1
+    overlap_comm: bool = False
+    max_reuse_distance: int = 1_000_000_000
+    sub_group_size: int = 1_000_000_000
 
     @property
     def expert_size(self) -> int:
@@ -188,6 +191,8 @@ class WorkloadArgs:
 
 
 DEFAULTS = WorkloadArgs()
+DEEPSPEED_DEFAULTS = {"contiguous_gradients": True, "prefetch_bucket_size": 50_000_000}
+"""DeepSpeed's own (0.19.8) where AICB has others."""
 FRAMEWORK_ONLY = frozenset({
     "phase", "virtual_pipeline",
     "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
@@ -195,5 +200,6 @@ FRAMEWORK_ONLY = frozenset({
     "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
     "routing", "multi_latent_attention", "reshard_after_forward", "replicate",
+    "overlap_comm", "max_reuse_distance", "sub_group_size",
 })  # fmt: skip
 """Parameters that AICB does not have."""

@@ -8,7 +8,7 @@ from typing import Any
 from training.benchmarks.aicb import dialects, naming
 from training.benchmarks.aicb.api import check
 from training.benchmarks.aicb.errors import ParameterError
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.parameters import DEEPSPEED_DEFAULTS, WorkloadArgs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class SuiteRow:
     def of(self, dialect: str) -> dict[str, Any]:
         """The parameters in a dialect."""
         more = UNEVEN_405B if self.values["model_name"] == "Llama3_405B" and dialect == "framework" else {}
+        if self.values["frame"] == "DeepSpeed" and dialect == "framework":
+            return {**DEEPSPEED_DEFAULTS, **self.values}
         return {**self.values, **more}
 
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.trace.record import Trace, load, save
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 
-NAMES = ("megatron", "megatron_experts", "fsdp2")
+NAMES = tuple(trace_matrix.MATRICES)
 
 
 @cache
@@ -23,7 +22,6 @@ def recorded(name: str) -> list[Trace]:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recorded_jobs_are_those_of_the_matrix(name: str) -> None:
     assert [trace.job for trace in recorded(name)] == trace_matrix.covering(name)
-    assert len(recorded(name)) >= 40
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,16 +33,6 @@ def test_recorded_ops_are_valid(name: str) -> None:
         assert all(trace.job.rank in op.ranks for op in ops)
         assert all(op.peer != trace.job.rank and op.peer in op.ranks for op in ops if op.comm_type in POINT_TO_POINT)
         assert len(trace.iterations) == trace.job.iterations + 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_value_of_a_field_meets_every_other(name: str) -> None:
-    jobs = trace_matrix.covering(name)
-    fields = ("tensor_model_parallel_size", "pipeline_model_parallel", "recompute", "overlap_grad_reduce",
-              "use_distributed_optimizer", "untie_embeddings")  # fmt: skip
-    seen = {(a, getattr(job, a), b, getattr(job, b)) for job in jobs for a, b in combinations(fields, 2)}
-    values = {field: {getattr(job, field) for job in jobs} for field in fields}
-    assert seen == {(a, x, b, y) for a, b in combinations(fields, 2) for x in values[a] for y in values[b]}
 
 
 def test_every_micro_batch_of_a_middle_stage_passes_its_tensors_on() -> None:

@@ -12,7 +12,15 @@ from simulation.analytical.aicb_rows import COLLECTIVE as CSV_COLLECTIVE
 from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
 from simulation.analytical.rows import ALL, DP, TP, parse_collective
 from simulation.cli import main as simulate
-from tests.training.benchmarks.aicb.test_framework_dialect import BASE, FSDP2, LATENT, MOE, TRACES, arguments
+from tests.training.benchmarks.aicb.test_framework_dialect import (
+    BASE,
+    FSDP2,
+    LATENT,
+    MOE,
+    RECORDED,
+    TRACES,
+    arguments,
+)
 from training.benchmarks.aicb import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.dialects.framework.simai_rows import COLLECTIVE, SUFFIX
@@ -37,11 +45,11 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def sent(args: WorkloadArgs) -> Counter[tuple[str, str]]:
-    """Bytes of the second iteration by SimAI's collective and our simulation's group; messages between stages apart."""
+    """Bytes of a later iteration by SimAI's collective and our simulation's group; messages between stages apart."""
     sums: Counter[tuple[str, str]] = Counter()
     stage = max(0, args.pp_rank)
-    flat = generate(replace(args, epoch_num=2), dialect="framework", pp_stage=stage)
-    for item, count in flat.epoch(2).rows.tally_kinds().items():
+    flat = generate(replace(args, epoch_num=4), dialect="framework", pp_stage=stage)
+    for item, count in flat.epoch(4).rows.tally_kinds().items():
         if item.is_communication and item.comm_type.name not in ("isend", "irecv"):
             assert item.comm_group is not None and isinstance(item.comm_bytes, int)
             group = CSV_GROUP.get(item.comm_group.name, ALL)
@@ -72,7 +80,7 @@ def test_a_text_has_the_bytes_of_each_group_of_the_csv(name: str) -> None:
         assert {text.header.pp_comm} == {*messages, *([] if messages else [0])}
 
 
-@pytest.mark.parametrize("file", ["megatron.jsonl.xz", "megatron_experts.jsonl.xz", "fsdp2.jsonl.xz"])
+@pytest.mark.parametrize("file", RECORDED)
 def test_a_text_of_every_recorded_job_has_the_bytes_of_its_rules(file: str) -> None:
     tried = 0
     for trace in record.load(TRACES / file):
@@ -84,7 +92,7 @@ def test_a_text_of_every_recorded_job_has_the_bytes_of_its_rules(file: str) -> N
             continue
         assert written(text) == sent(args)
         tried += 1
-    assert tried > 20
+    assert tried > 5
 
 
 def test_groups_are_those_of_the_simulation_of_a_csv() -> None:

@@ -36,7 +36,7 @@ def test_every_recorded_call_is_the_rules_in_order() -> None:
     assert [trace.job for trace in traces] == trace_matrix.covering("inference") and len(traces) >= 24
     for trace in traces:
         rank = InferenceRank(arguments(trace.job), trace.job.rank)
-        ruled = [rank.setup(), *(rank.iteration(first=number == 0) for number in range(trace.job.iterations))]
+        ruled = [rank.setup(), *rank.iterations(trace.job.iterations)]
         for calls, ops in zip(ruled, trace.iterations, strict=True):
             assert [(call.phase, call.micro_batch, call.identity) for call in calls] == [
                 (op.phase, op.micro_batch, op.identity) for op in ops

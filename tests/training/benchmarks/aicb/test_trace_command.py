@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb import cli
+from training.benchmarks.aicb import cli, refusals
 from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.trace import checks, command
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -48,7 +48,7 @@ def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, c
     words = "--world_size 8 --pp 3 --context_parallel_size 2 --num_experts 8 --moe_token_dispatcher flex"
     assert cli.main(["trace", *words.split(), "--routing", "odd", "--output", str(tmp_path / "x.csv")]) == 2
     said = capsys.readouterr().err
-    for part in ("Transformer Engine", "DeepEP", "tp * pp = 3", "routing 'odd'"):
+    for part in (refusals.context_parallelism(2), refusals.dispatcher("flex"), "tp * pp = 3", "routing 'odd'"):
         assert part in said
     assert not list(tmp_path.iterdir())
 
@@ -66,6 +66,9 @@ def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, c
         ({"frame": "FSDP2", "tensor_model_parallel_size": 2, "world_size": 2}, "data parallelism alone"),
         ({"frame": "DeepSpeed", "stage": 0}, "the stages 1, 2 and 3"),
         ({"frame": "FSDP2", "replicate": 2}, "no multiple of replicate"),
+        ({"frame": "DeepSpeed", "sub_group_size": 0}, "sub_group_size is 0; it is at least 1"),
+        ({"dtype": "float16"}, "dtype float16 is traced with frame DeepSpeed alone"),
+        ({"kv_channels": 0}, "kv_channels is 0; it is at least 1"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(changes: dict[str, object], part: str) -> None:
@@ -101,10 +104,13 @@ def test_stages_are_written_to_files_of_their_own(
     assert sum(item.is_communication for item in workload) == len(recorded.ops)
 
 
+@pytest.mark.parametrize(
+    ("frame", "package"), [("Megatron", "megatron-core"), ("FSDP2", "torch"), ("DeepSpeed", "deepspeed")]
+)
 def test_an_unknown_version_is_checked_before_anything_is_written(
-    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
+    frame: str, package: str, versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
 ) -> None:
-    versions["megatron-core"] = "0.99"
+    versions[package] = "0.99"
     known = {str(trace.job): trace for trace in load(command.SELF_CHECK)}
     asked: list[TraceJob] = []
 
@@ -112,11 +118,12 @@ def test_an_unknown_version_is_checked_before_anything_is_written(
         asked.extend(jobs)
         return [known.get(str(job), next(iter(known.values()))) for job in jobs]
 
-    words = ["trace", "--world_size", "8", "--hidden_size", "256", "--output", str(tmp_path / "x.csv")]
+    words = f"trace --frame {frame} --world_size 8 --hidden_size 256 --output {tmp_path / 'x.csv'}".split()
     monkeypatch.setattr(command, "run", same)
     assert cli.main(words) == 0
-    assert "megatron-core is 0.99" in capsys.readouterr().err
-    assert len(asked) == 4 + 1 and {job.frame for job in asked} == {"Megatron"}
+    assert f"{package} is 0.99" in capsys.readouterr().err
+    assert len(asked) == 4 + 1 and {job.frame for job in asked} == {frame}
+    assert len({str(job) for job in asked[:4]}) == 4 and all(str(job) in known for job in asked[:4])
     (tmp_path / "x.csv").unlink()
 
     def other(jobs: list[TraceJob]) -> list[Trace]:

@@ -99,7 +99,7 @@ def ruled(job: TraceJob) -> Trace:
     bare = not job.num_microbatches
     args = arguments(replace(job, num_microbatches=1) if bare else job)
     rank = (Fsdp2Rank if job.frame == "FSDP2" else MegatronRank)(args, job.rank)
-    made = [rank.setup(), *(rank.iteration(first=number == 0) for number in range(job.iterations))]
+    made = [rank.setup(), *rank.iterations(job.iterations)]
     issue, iterations = 0, []
     for calls in made:
         ops = []

@@ -1,11 +1,17 @@
-"""Traces recorded jobs again with the frameworks that make nightly installs."""
+"""Traces recorded and drawn jobs with the frameworks that make nightly installs."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.training.benchmarks.aicb import trace_depth, trace_matrix
+from tests.training.benchmarks.aicb.test_framework_dialect import arguments
+from training.benchmarks.aicb.dialects.framework.rows import rank_of
 from training.benchmarks.aicb.trace import command
 from training.benchmarks.aicb.trace.deep import deep_traces
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -15,6 +21,8 @@ PYTHON = Path(__file__).resolve().parents[4] / ".cache" / "trace" / "bin" / "pyt
 needs_frameworks = pytest.mark.skipif(
     not PYTHON.exists(), reason="no .cache/trace: make nightly installs requirements/trace.lock there"
 )
+DRAWN = 30
+"""Jobs of each matrix beyond the recorded ones."""
 
 
 def recorded(name: str) -> list[Trace]:
@@ -26,12 +34,51 @@ def differences(traces: list[Trace], python: str) -> list[str | None]:
     return [command.first_difference(before, now) for before, now in zip(traces, again, strict=True)]
 
 
-@pytest.mark.nightly
-@needs_frameworks
-@pytest.mark.parametrize("name", ["megatron", "megatron_experts", "inference"])
-def test_frameworks_send_what_was_recorded(name: str) -> None:
-    traces = recorded(name)[::7][:6]
-    assert differences(traces, str(PYTHON)) == [None] * len(traces)
+def ruled_differently(trace: Trace) -> dict[str, Any] | None:
+    """The job if the rules say something else than the trace, and where."""
+    rank = rank_of(arguments(trace.job), trace.job.rank)
+    ruled = [rank.setup(), *rank.iterations(trace.job.iterations)]
+    for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
+        said = [(call.phase, *call.identity) for call in calls]
+        sent = [(op.phase, *op.identity) for op in ops]
+        if said != sent:
+            place = next((at for at, pair in enumerate(zip(said, sent, strict=False)) if pair[0] != pair[1]), None)
+            return {**trace.job.to_dict(), "iteration": number, "call": place, "calls": (len(said), len(sent))}
+    return None
+
+
+@st.composite
+def beyond(draw: st.DrawFn, name: str) -> TraceJob:
+    """A job with values of the matrix's factors, and with numbers that are in no matrix."""
+    factors, job_of, _ = trace_matrix.MATRICES[name]
+    generator = random.Random(draw(st.integers(0, 2**32 - 1)))
+    job = None
+    while job is None:
+        job = job_of({factor: generator.choice(values) for factor, values in factors.items()})
+    groups = job.num_query_groups
+    heads = draw(st.sampled_from([8, 16] if groups else [4, 8, 16]))
+    job = replace(
+        job,
+        num_attention_heads=heads,
+        hidden_size=heads * draw(st.sampled_from([8, 16, 24])),
+        vocab_size=draw(st.integers(500, 5000)),
+        seq_length=draw(st.sampled_from([8, 64, 96])),
+        micro_batch=draw(st.integers(1, 3)),
+        iterations=max(job.iterations, draw(st.integers(1, 4))),
+    )
+    if job.frame == "Megatron":
+        return replace(job, bucket_size=None if job.bucket_size is None else draw(st.integers(1_000, 1_000_000)))
+    world = draw(st.integers(2, 40)) * job.replicate
+    job = replace(job, world_size=world, rank=draw(st.integers(0, world - 1)), num_layers=draw(st.integers(1, 5)),
+                  num_microbatches=draw(st.integers(1, 6)))  # fmt: skip
+    if job.frame == "FSDP2":
+        return job
+    sizes = st.one_of(st.integers(0, 5_000), st.integers(0, 1_000_000))
+    return replace(
+        job, reduce_bucket_size=1 + draw(sizes), param_persistence_threshold=draw(sizes),
+        model_persistence_threshold=draw(sizes), prefetch_bucket_size=draw(sizes), max_live_parameters=draw(sizes),
+        max_reuse_distance=draw(sizes), sub_group_size=1 + draw(sizes),
+    )  # fmt: skip
 
 
 @pytest.mark.nightly
@@ -48,11 +95,37 @@ def test_what_is_inferred_from_shallow_jobs_is_traced_at_the_full_depth(name: st
 
 @pytest.mark.nightly
 @needs_frameworks
+@pytest.mark.parametrize("name", trace_matrix.MATRICES)
+def test_frameworks_send_what_was_recorded(name: str) -> None:
+    traces = recorded(name)[:: len(recorded(name)) // 6][:6]
+    assert differences(traces, str(PYTHON)) == [None] * 6
+
+
+@pytest.mark.nightly
+@needs_frameworks
+@pytest.mark.parametrize("name", [name for name in trace_matrix.MATRICES if name != "inference"])
+def test_rules_say_what_frameworks_send_beyond_the_matrix(name: str) -> None:
+    drawn: list[list[TraceJob]] = []
+
+    # All in one example: a framework is imported once, and a difference is shown as it is.
+    @settings(max_examples=1, phases=[Phase.generate], deadline=None, database=None)
+    @given(st.lists(beyond(name), min_size=DRAWN, max_size=DRAWN, unique=True))
+    def draw(jobs: list[TraceJob]) -> None:
+        drawn.append(jobs)
+
+    draw()
+    traces = command.run(drawn[0], str(PYTHON))
+    assert [found for trace in traces if (found := ruled_differently(trace))] == []
+
+
+@pytest.mark.nightly
+@needs_frameworks
 def test_groups_of_other_ranks_change_no_trace() -> None:
     job = TraceJob(
         rank=2055, world_size=4096, tensor_model_parallel_size=8, pipeline_model_parallel=4, num_layers=4,
         num_microbatches=4, hidden_size=256, enable_sequence_parallel=True, use_distributed_optimizer=True,
         num_experts=8, expert_model_parallel_size=4,
     )  # fmt: skip
-    every, own = command.run([job, replace(job, own_groups=True)], str(PYTHON))
+    every, own, larger = command.run([job, replace(job, own_groups=True), replace(job, world_size=32768)], str(PYTHON))
     assert every.ops == own.ops and len(every.ops) > 50
+    assert ruled_differently(every) is None and ruled_differently(larger) is None

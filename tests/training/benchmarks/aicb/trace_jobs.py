@@ -1,6 +1,8 @@
-"""Lists the factors of the oracle's jobs, by framework, and makes a job of a choice of their values."""
+"""Lists the factors of the oracle's jobs with their values, says which a framework has, and makes a job of a choice."""
 
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -8,28 +10,94 @@ from training.benchmarks.aicb.trace.job import TraceJob
 Choice = Mapping[str, Any]
 Factors = Mapping[str, tuple[Any, ...]]
 
-MEGATRON: Factors = {
+VALUES: Factors = {
     "tp": (1, 2, 4),
     "pp": (1, 2, 4),
     "vpp": (1, 2),
-    "dp": (1, 2, 4),
+    "dp": (1, 2, 4, 8),
+    "ep": (1, 2, 4),
+    "expert_tp": (None, 1),
+    "world": (1, 2, 6, 8, 64, 4096),
+    "replicate": (1, 2),
+    "layers": (1, 3),
+    "micro_batches": (1, 2, 5),
+    "stage": ("first", "middle", "last"),
+    "last_rank": (False, True),
     "sp": (False, True),
     "distributed_optimizer": (False, True),
     "overlap": ("none", "gradients", "parameters"),
+    "dtype": ("bfloat16", "float16"),
+    "fp32_gradients": (False, True),
+    "clip": (0.0, 1.0),
     "untied": (False, True),
-    "vocab": (32000, 50257),
+    "vocab": (2000, 2501, 4000, 5027, 32000, 50257),
     "query_groups": (None, 2, 4),
     "recompute": ("none", "selective", "full"),
-    "stage": ("first", "middle", "last"),
-    "micro_batches": (1, 2),
     "position": ("rope", "learned_absolute"),
     "norm": ("RMSNorm", "LayerNorm"),
     "bias": (False, True),
     "swiglu": (False, True),
     "uneven": (False, True),
     "qk_layernorm": (False, True),
-    "fp32_gradients": (True, False),
+    "kv_channels": (None, 48),
+    "dispatcher": ("allgather", "alltoall"),
+    "routing": ("balanced", "zipf:1.2"),
+    "topk": (1, 2, 3),
+    "shared_expert": (None, 384),
+    "first_dense": (0, 1),
+    "aux_loss": (False, True),
+    "expert_bias": (False, True),
+    "latent": (False, True),
+    "reshard": (False, True),
+    "bucket": (20_000, 100_000, 500_000_000),
+    "comm_overlap": (False, True),
+    "contiguous": (False, True),
+    "persistent": (0, 100, 100_000),
+    "model_persistent": (5_000, sys.maxsize),
+    "prefetch": (0, 50_000, 50_000_000),
+    "live": (150_000, 1_000_000_000),
+    "reuse": (0, 150_000, 1_000_000_000),
+    "sub_group": (20_000, 1_000_000_000),
+    "zero": (1, 2, 3),
 }
+"""Every factor, with all values that a framework gets."""
+
+
+def _factors(names: str, **fewer: tuple[Any, ...]) -> Factors:
+    """The factors of a matrix; `fewer`: those of which it gets some values, or them in another order."""
+    chosen = {name: fewer.pop(name, VALUES[name]) for name in names.split()}
+    odd = [name for name, values in chosen.items() if not set(values) <= set(VALUES[name])]
+    if odd or fewer:
+        raise ValueError(f"no factor or value of a factor: {[*odd, *fewer]}")
+    return chosen
+
+
+MEGATRON = _factors(
+    "tp pp vpp dp sp distributed_optimizer overlap untied vocab query_groups recompute stage micro_batches position "
+    "norm bias swiglu uneven qk_layernorm fp32_gradients",
+    dp=(1, 2, 4), vocab=(32000, 50257), micro_batches=(1, 2), fp32_gradients=(True, False),
+)  # fmt: skip
+_EXPERTS = (
+    "tp pp vpp dp ep expert_tp distributed_optimizer overlap dispatcher routing topk stage untied recompute "
+    "query_groups shared_expert first_dense aux_loss expert_bias latent swiglu"
+)
+_FEWER: dict[str, tuple[Any, ...]] = {"recompute": ("none", "full"), "query_groups": (None, 4)}
+EXPERTS = _factors(_EXPERTS, **_FEWER)
+WIDTHS = _factors(f"{_EXPERTS} vocab kv_channels", **_FEWER, vocab=(32000, 50257))
+FSDP2 = _factors(
+    "world replicate layers micro_batches untied vocab query_groups recompute reshard fp32_gradients bias swiglu clip "
+    "last_rank",
+    world=(2, 8, 4096), micro_batches=(1, 2), vocab=(4000, 5027), query_groups=(None, 2), recompute=("none", "full"),
+)  # fmt: skip
+_ZERO = (
+    "zero world layers micro_batches dtype untied vocab query_groups recompute bucket comm_overlap contiguous bias "
+    "swiglu clip last_rank"
+)
+_SMALL: dict[str, tuple[Any, ...]] = {
+    "world": (1, 2, 6, 64), "vocab": (2000, 2501), "query_groups": (None, 2), "recompute": ("none", "full"),
+}  # fmt: skip
+ZERO = _factors(_ZERO, zero=(1, 2), **_SMALL)
+ZERO3 = _factors(f"{_ZERO} persistent model_persistent prefetch live reuse sub_group", zero=(3,), **_SMALL)
 
 
 def megatron(choice: Choice) -> TraceJob | None:
@@ -83,31 +151,6 @@ def megatron(choice: Choice) -> TraceJob | None:
         # Small enough that a stage has several buckets.
         bucket_size=300_000 if overlap != "none" else None,
     )
-
-
-EXPERTS: Factors = {
-    "tp": (1, 2, 4),
-    "pp": (1, 2, 4),
-    "vpp": (1, 2),
-    "dp": (1, 2, 4, 8),
-    "ep": (1, 2, 4),
-    "expert_tp": (None, 1),
-    "distributed_optimizer": (False, True),
-    "overlap": ("none", "gradients", "parameters"),
-    "dispatcher": ("allgather", "alltoall"),
-    "routing": ("balanced", "zipf:1.2"),
-    "topk": (1, 2, 3),
-    "stage": ("first", "middle", "last"),
-    "untied": (False, True),
-    "recompute": ("none", "full"),
-    "query_groups": (None, 4),
-    "shared_expert": (None, 384),
-    "first_dense": (0, 1),
-    "aux_loss": (False, True),
-    "expert_bias": (False, True),
-    "latent": (False, True),
-    "swiglu": (False, True),
-}
 
 
 def megatron_experts(choice: Choice) -> TraceJob | None:
@@ -172,40 +215,12 @@ def megatron_experts(choice: Choice) -> TraceJob | None:
     )
 
 
-FSDP2: Factors = {
-    "world": (2, 8, 4096),
-    "replicate": (1, 2),
-    "layers": (1, 3),
-    "micro_batches": (1, 2),
-    "untied": (False, True),
-    "vocab": (4000, 5027),
-    "query_groups": (None, 2),
-    "recompute": ("none", "full"),
-    "reshard": (False, True),
-    "fp32_gradients": (False, True),
-    "bias": (False, True),
-    "swiglu": (False, True),
-    "clip": (0.0, 1.0),
-    "last_rank": (False, True),
-}
-ZERO: Factors = {
-    "stage": (1, 2, 3),
-    "world": (2, 8, 64),
-    "layers": (1, 3),
-    "micro_batches": (1, 2),
-    "untied": (False, True),
-    "vocab": (2000, 2501),
-    "query_groups": (None, 2),
-    "recompute": ("none", "full"),
-    "bucket": (100_000, 500_000_000),
-    "persistent": (0, 100_000),
-    "prefetch": (50_000, 50_000_000),
-    "overlap": (False, True),
-    "contiguous": (False, True),
-    "swiglu": (False, True),
-    "clip": (0.0, 1.0),
-    "last_rank": (False, True),
-}
+def megatron_widths(choice: Choice) -> TraceJob | None:
+    """As `megatron_experts`, with a vocabulary and heads of their own widths."""
+    job = megatron_experts(choice)
+    if job is None or (choice["latent"] and choice["kv_channels"]):
+        return None
+    return replace(job, vocab_size=choice["vocab"], kv_channels=choice["kv_channels"])
 
 
 def fsdp2(choice: Choice) -> TraceJob | None:
@@ -213,17 +228,26 @@ def fsdp2(choice: Choice) -> TraceJob | None:
     if choice["world"] == choice["replicate"]:
         return None
     return _sharded(choice, "FSDP2", reshard_after_forward=choice["reshard"], replicate=choice["replicate"],
-                    grad_reduce_in_fp32=choice["fp32_gradients"], add_bias_linear=choice["bias"])  # fmt: skip
+                    grad_reduce_in_fp32=choice["fp32_gradients"])  # fmt: skip
 
 
-def zero(choice: Choice) -> TraceJob | None:
-    """The job with ZeRO of a choice, None where a factor says nothing in its stage."""
-    if choice["stage"] != 3 and (choice["persistent"] or choice["prefetch"] == 50_000):
-        return None
-    return _sharded(choice, "DeepSpeed", stage=choice["stage"], reduce_bucket_size=choice["bucket"], iterations=3,
-                    allgather_bucket_size=choice["bucket"], param_persistence_threshold=choice["persistent"],
-                    prefetch_bucket_size=choice["prefetch"], overlap_comm=choice["overlap"],
-                    contiguous_gradients=choice["contiguous"])  # fmt: skip
+def zero(choice: Choice) -> TraceJob:
+    """The job with ZeRO 1 or 2 of a choice."""
+    return _zero(choice)
+
+
+def zero3(choice: Choice) -> TraceJob:
+    """The job with ZeRO 3 of a choice."""
+    return _zero(choice, param_persistence_threshold=choice["persistent"], prefetch_bucket_size=choice["prefetch"],
+                 model_persistence_threshold=choice["model_persistent"],
+                 max_live_parameters=choice["live"], max_reuse_distance=choice["reuse"],
+                 sub_group_size=choice["sub_group"])  # fmt: skip
+
+
+def _zero(choice: Choice, **more: Any) -> TraceJob:
+    return _sharded(choice, "DeepSpeed", stage=choice["zero"], iterations=3, dtype=choice["dtype"],
+                    reduce_bucket_size=choice["bucket"], overlap_comm=choice["comm_overlap"],
+                    contiguous_gradients=choice["contiguous"], **more)  # fmt: skip
 
 
 def _sharded(choice: Choice, frame: str, **more: Any) -> TraceJob:
@@ -240,6 +264,7 @@ def _sharded(choice: Choice, frame: str, **more: Any) -> TraceJob:
         vocab_size=choice["vocab"],
         untie_embeddings=choice["untied"],
         recompute=choice["recompute"],
+        add_bias_linear=choice["bias"],
         swiglu=choice["swiglu"],
         clip_grad=choice["clip"],
         **more,

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,16 @@ from tests.training.benchmarks.aicb.trace_jobs import (
     EXPERTS,
     FSDP2,
     MEGATRON,
+    WIDTHS,
     ZERO,
+    ZERO3,
     Choice,
     fsdp2,
     megatron,
     megatron_experts,
+    megatron_widths,
     zero,
+    zero3,
 )
 from training.benchmarks.aicb.trace.command import SELF_CHECK
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -37,8 +42,10 @@ CANDIDATES = 6000
 MATRICES = {
     "megatron": (MEGATRON, megatron, 60),
     "megatron_experts": (EXPERTS, megatron_experts, 40),
+    "megatron_widths": (WIDTHS, megatron_widths, 0),
     "fsdp2": (FSDP2, fsdp2, 40),
     "deepspeed": (ZERO, zero, 40),
+    "deepspeed_3": (ZERO3, zero3, 40),
     "inference": (INFERENCE, inference, 24),
 }
 
@@ -48,6 +55,7 @@ def pairs(choice: Choice) -> set[tuple[Any, ...]]:
     return {(a, choice[a], b, choice[b]) for a, b in combinations(sorted(choice), 2)}
 
 
+@cache
 def covering(name: str) -> list[TraceJob]:
     """Jobs in which every possible pair of values occurs, at least as many as the matrix wants."""
     factors, job_of, least = MATRICES[name]
@@ -84,7 +92,7 @@ def recorded(python: str, jobs: list[TraceJob]) -> Iterator[Trace]:
 def write_self_check() -> None:
     """Write the four recorded traces of each frame that a run with unknown versions is checked against."""
     chosen: list[Trace] = []
-    for names in (("megatron", "megatron_experts"), ("fsdp2",), ("deepspeed",)):
+    for names in (("megatron", "megatron_experts"), ("fsdp2",), ("deepspeed", "deepspeed_3")):
         for name in names:
             found = sorted(load(FOLDER / f"{name}.jsonl.xz"), key=lambda trace: (len(trace.ops), str(trace.job)))
             chosen += found[len(found) // 4 : len(found) // 4 + 4 // len(names)]

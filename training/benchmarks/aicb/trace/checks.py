@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from training.benchmarks.aicb import refusals
 from training.benchmarks.aicb.parameters import TRAINING, WORKLOAD_PHASES
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.routing import routing
@@ -12,12 +13,18 @@ CHOICES = {
     "recompute": ("none", "selective", "full"),
     "position_embedding": ("rope", "learned_absolute", "none"),
     "normalization": ("RMSNorm", "LayerNorm"),
+    "dtype": ("bfloat16", "float16"),
 }
 POSITIVE = (
     "world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "virtual_pipeline", "micro_batch",
     "expert_model_parallel_size", "context_parallel_size", "num_microbatches", "iterations", "hidden_size",
     "num_layers", "seq_length", "num_attention_heads", "vocab_size", "replicate",
 )  # fmt: skip
+ZERO_LEAST = {
+    "reduce_bucket_size": 1, "allgather_bucket_size": 1, "param_persistence_threshold": 0,
+    "model_persistence_threshold": 0, "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0,
+    "sub_group_size": 1,
+}  # fmt: skip
 
 
 def problems(job: TraceJob) -> list[str]:
@@ -31,12 +38,13 @@ def problems(job: TraceJob) -> list[str]:
     if not 0 <= job.rank < job.world_size:
         found.append(f"rank {job.rank} is none of the ranks 0 to {job.world_size - 1}")
     if job.context_parallel_size > 1:
-        found.append(
-            f"context_parallel_size {job.context_parallel_size}: Megatron-core refuses context parallelism without "
-            "Transformer Engine, whose kernels hold the ring; it cannot be traced here, only 1 can"
-        )
-    if job.hidden_size % job.num_attention_heads:
+        found.append(refusals.context_parallelism(job.context_parallel_size))
+    if job.kv_channels is not None and job.kv_channels < 1:
+        found.append(f"kv_channels is {job.kv_channels}; it is at least 1")
+    if job.hidden_size % job.num_attention_heads and (job.kv_channels is None or job.frame != "Megatron"):
         found.append(f"hidden_size {job.hidden_size} is no multiple of num_attention_heads {job.num_attention_heads}")
+    if job.dtype != "bfloat16" and job.frame != "DeepSpeed":
+        found.append(f"dtype {job.dtype} is traced with frame DeepSpeed alone, others with bfloat16")
     found += _megatron(job) if job.frame == "Megatron" else _sharded(job)
     return found
 
@@ -61,10 +69,8 @@ def _megatron(job: TraceJob) -> Iterator[str]:
         yield f"world_size {job.world_size} is no multiple of expert tp * ep * pp = {job.expert_tp * ep * pp}"
     if tp > 1 and not job.enable_sequence_parallel and job.phase == TRAINING:
         yield "experts with tensor parallelism need enable_sequence_parallel"
-    if job.moe_token_dispatcher not in ("allgather", "alltoall"):
-        reason = ": DeepEP sends from its own GPU kernels, not by collectives that can be seen"
-        flex = reason if job.moe_token_dispatcher == "flex" else ""
-        yield f"moe_token_dispatcher {job.moe_token_dispatcher!r} is none of allgather, alltoall{flex}"
+    if job.moe_token_dispatcher not in refusals.DISPATCHERS:
+        yield refusals.dispatcher(job.moe_token_dispatcher)
     try:
         routing(
             job.routing, tokens=job.tokens_per_rank, topk=job.moe_router_topk, experts=job.num_experts, ep=ep,
@@ -93,3 +99,7 @@ def _sharded(job: TraceJob) -> Iterator[str]:
         yield f"world_size {job.world_size} is no multiple of replicate {job.replicate}"
     if job.frame == "DeepSpeed" and job.stage not in (1, 2, 3):
         yield f"stage is {job.stage}; ZeRO has the stages 1, 2 and 3"
+    if job.frame == "DeepSpeed":
+        for name, least in ZERO_LEAST.items():
+            if getattr(job, name) < least:
+                yield f"{name} is {getattr(job, name)}; it is at least {least}"

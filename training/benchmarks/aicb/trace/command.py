@@ -77,8 +77,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(frame="Megatron")
     frame = next(action for action in parser._actions if action.dest == "frame")
     frame.choices = checks.FRAMES
-    # What is refused is refused with its reason.
-    next(action for action in parser._actions if action.dest == "moe_token_dispatcher").choices = None
     frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
     own.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write; a file for each stage")
     who = own.add_mutually_exclusive_group()

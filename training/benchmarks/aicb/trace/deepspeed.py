@@ -16,6 +16,7 @@ from training.benchmarks.aicb.traced_op import Ranks
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     """Train `job.iterations` iterations of the job's rank under the recorder. Returns its groups."""
     shims.deepspeed()
+    shims.values_received(recorder)
     # Tensors are real here, and ZeRO sends parameters and gradients, which are as large for one token.
     tokens = tokens_of(replace(job, micro_batch=1, seq_length=1))
     with recorder:
@@ -56,14 +57,24 @@ def config(job: TraceJob) -> dict[str, object]:
         zero |= {
             "stage3_prefetch_bucket_size": job.prefetch_bucket_size,
             "stage3_param_persistence_threshold": job.param_persistence_threshold,
+            "stage3_model_persistence_threshold": job.model_persistence_threshold,
             "stage3_max_live_parameters": job.max_live_parameters,
+            "stage3_max_reuse_distance": job.max_reuse_distance,
+            "sub_group_size": job.sub_group_size,
         }
     return {
         "train_micro_batch_size_per_gpu": job.micro_batch,
         "gradient_accumulation_steps": job.num_microbatches,
         "gradient_clipping": job.clip_grad,
-        "bf16": {"enabled": True},
+        **_precision(job),
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 10**9,
     }
+
+
+def _precision(job: TraceJob) -> dict[str, object]:
+    """With fp16 the first loss is not scaled up: gradients would overflow and the step be skipped."""
+    if job.dtype == "float16":
+        return {"fp16": {"enabled": True, "initial_scale_power": 0}}
+    return {"bf16": {"enabled": True}}

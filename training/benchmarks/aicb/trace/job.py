@@ -1,5 +1,6 @@
 """Describes a job to trace: the parameters that change what Megatron, FSDP2 or DeepSpeed sends."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -30,6 +31,7 @@ class TraceJob:
     micro_batch: int = 1
     num_microbatches: int = 1
     iterations: int = 1
+    dtype: str = "bfloat16"
     own_groups: bool = False
 
     hidden_size: int = 1024
@@ -40,6 +42,7 @@ class TraceJob:
     seq_length: int = 2048
     num_attention_heads: int = 16
     num_query_groups: int | None = None
+    kv_channels: int | None = None
     vocab_size: int = 32000
     make_vocab_size_divisible_by: int = 128
     max_position_embeddings: int = 4096
@@ -82,7 +85,10 @@ class TraceJob:
     allgather_bucket_size: int = 500_000_000
     prefetch_bucket_size: int = 50_000_000
     param_persistence_threshold: int = 100_000
+    model_persistence_threshold: int = sys.maxsize
     max_live_parameters: int = 1_000_000_000
+    max_reuse_distance: int = 1_000_000_000
+    sub_group_size: int = 1_000_000_000
     overlap_comm: bool = False
     contiguous_gradients: bool = True
     reshard_after_forward: bool = True

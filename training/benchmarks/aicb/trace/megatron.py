@@ -18,6 +18,7 @@ from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.megatron_model import model_chunk, transformer_config
 from training.benchmarks.aicb.trace.recorder import Recorder
 from training.benchmarks.aicb.trace.routing import routing
+from training.benchmarks.aicb.trace.stand_ins import OnMeta
 from training.benchmarks.aicb.traced_op import Ranks
 
 
@@ -37,7 +38,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     if job.num_experts:
         _route(job)
     _follow_steps(recorder)
-    with shims.OnMeta(), recorder:
+    with OnMeta(), recorder:
         if job.phase != TRAINING:
             inference.steps(job, recorder)
             return named_groups()

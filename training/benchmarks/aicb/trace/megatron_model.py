@@ -30,6 +30,7 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         ffn_hidden_size=job.ffn_size,
         num_attention_heads=job.num_attention_heads,
         num_query_groups=job.num_query_groups,
+        kv_channels=job.kv_channels,
         tensor_model_parallel_size=job.tensor_model_parallel_size,
         pipeline_model_parallel_size=job.pipeline_model_parallel,
         virtual_pipeline_model_parallel_size=job.virtual_pipeline if job.virtual_pipeline > 1 else None,

@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 FUNCTIONAL = "_c10d_functional"
 NAMESPACES = ("c10d", FUNCTIONAL)
+RECEIVED = ("output", "outputs", "output_tensor", "output_tensors")
+"""Arguments of c10d's operators that they write and do not read."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     """While active, every `c10d` operator is recorded and answered by a finished work; all others run.
 
     phase, micro_batch: set by `during`; modules: the stack of the modules whose forward pass runs; behind: the module
-    whose backward pass runs.
+    whose backward pass runs. zeroes: fill with zeros what real tensors would have received.
     """
 
     def __init__(self) -> None:
@@ -54,6 +56,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self.micro_batch: int | None = None
         self.modules: list[str] = []
         self.behind = ""
+        self.zeroes = False
         self.directions: dict[int, str] = {}
         self._issued = 0
         self._works: dict[int, tuple[FakeWork, RecordedOp]] = {}
@@ -67,6 +70,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         op = self._recorded(func._schema.name.rpartition("::")[2], given)
         self.iterations[-1].append(op)
+        if self.zeroes:
+            _receive_zeros(given)
         if func.namespace == FUNCTIONAL:
             # DTensor's collectives return a tensor, which is waited for where it is used.
             op.wait = op.issue + 1
@@ -155,6 +160,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
                     tensor.register_hook(behind)  # type: ignore[no-untyped-call]
 
         return leave
+
+
+def _receive_zeros(given: dict[str, Any]) -> None:
+    """Fill the tensors that a collective would have written."""
+    found = [given[name] for name in RECEIVED if name in given]
+    while found:
+        each = found.pop()
+        if isinstance(each, torch.Tensor):
+            each.zero_()
+        else:
+            found += each
 
 
 def _numbered(name: str, model: torch.nn.Module) -> str:

@@ -7,32 +7,19 @@ answered here. Versions: torch 2.13 (CPU build), megatron-core 0.16.1, deepspeed
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
-from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 
+from training.benchmarks.aicb.trace.recorder import Recorder
 from training.benchmarks.aicb.trace.routing import Routing
 from training.benchmarks.aicb.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
 MANY_RANKS = 16384
 """Worlds beyond this create only the groups that hold the traced rank."""
-
-
-class OnMeta(TorchFunctionMode):
-    """New tensors have no data, also where a device is written out: megatron-core 0.16.1 makes device="cuda" ones."""
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        named = dict(kwargs or {})
-        device = named.get("device")
-        if func in _device_constructors() and (device is None or torch.device(device).type == "cuda"):
-            named["device"] = DEVICE
-        return func(*args, **named)
 
 
 def without_cuda() -> None:
@@ -288,3 +275,26 @@ def deepspeed() -> None:
     import_module("torch._dynamo")
     backend: Any = sys.modules["deepspeed.comm.torch"]
     backend.build_shm_op = lambda: None
+    _lists_of_rank_0()
+    _half_precision_on_cpus()
+
+
+def _lists_of_rank_0() -> None:
+    """ZeRO 3 (deepspeed 0.19.8) compares lists with those that rank 0 broadcasts; a fake broadcast brings nothing, so
+    ranks other than 0 would stop. The comparing module believes to be rank 0 and sends its own, of the same bytes.
+    """
+    utils: Any = sys.modules["deepspeed.runtime.zero.utils"]
+    utils.dist = SimpleNamespace(**{**vars(utils.dist), "get_rank": lambda: 0})
+
+
+def _half_precision_on_cpus() -> None:
+    """DeepSpeed 0.19.8 refuses fp16 where oneDNN has no kernels for it; torch (2.13) computes it without them."""
+    accelerator: Any = sys.modules["deepspeed.accelerator"].get_accelerator()
+    accelerator.is_fp16_supported = lambda: True
+
+
+def values_received(recorder: Recorder) -> None:
+    """A fake collective leaves garbage where it should write, sometimes NaN, and DeepSpeed (0.19.8) skips a step whose
+    gradients have one: on real tensors it brings zeros.
+    """
+    recorder.zeroes = True

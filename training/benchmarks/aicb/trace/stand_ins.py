@@ -1,12 +1,28 @@
 """Stands in for classes that need a GPU or Transformer Engine; `shims` says why and puts them in their places."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 DEVICE = "meta"
 """Where the tensors of a traced process live: shapes without data."""
+
+
+class OnMeta(TorchFunctionMode):
+    """New tensors have no data, also where a device is written out: megatron-core 0.16.1 makes device="cuda" ones."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        device = named.get("device")
+        if func in _device_constructors() and (device is None or torch.device(device).type == "cuda"):
+            named["device"] = DEVICE
+        return func(*args, **named)
 
 
 class Inert:

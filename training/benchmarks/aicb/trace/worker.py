@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -38,6 +39,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # As many jobs run as there are processors: each has one.
+    torch.set_num_threads(1)
     jobs = [TraceJob.from_dict(json.loads(line)) for line in sys.stdin]
     if any(job.frame == "Megatron" for job in jobs):
         shims.before_imports()

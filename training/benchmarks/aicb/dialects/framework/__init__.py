@@ -1,4 +1,4 @@
-"""The dialect `framework`: what Megatron-core 0.16.1 itself sends, held to recorded traces of it call by call.
+"""The dialect `framework`: what Megatron-core, FSDP2 or DeepSpeed itself sends, held to recorded traces call by call.
 
 The loss over data-parallel ranks and the distribution of tokens are the training script's, not Megatron-core's, and
 have no rows.

@@ -10,8 +10,9 @@ from training.benchmarks.aicb.modules import shifted_module
 from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.traced_op import Ranks
 
-BFLOAT16, FLOAT32, INT64, BOOL = "bfloat16", "float32", "int64", "bool"
-SIZES = {BFLOAT16: 2, FLOAT32: 4, INT64: 8, BOOL: 1}
+BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
+INT64, BOOL, UINT8 = "int64", "bool", "uint8"
+SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1}
 """Bytes of an element."""
 
 

@@ -5,21 +5,23 @@ reduced to the owners of their shards in the backward pass of the last micro-bat
 divided by its first dimension, rounded up, so that some ranks hold padding.
 """
 
+from collections.abc import Iterable
 from math import prod
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import BFLOAT16, FLOAT32, SIZES, Call
+from training.benchmarks.aicb.dialects.framework.decoder import Weight, ends, layer
+from training.benchmarks.aicb.dialects.framework.turns import Turns
 from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.traced_op import Ranks
 
-Shape = tuple[int, ...]
 ROOT = -1
 """The number of the unit that holds what is in no layer."""
 
 
 class Fsdp2Rank:
-    """One rank; `setup` and `iteration` are its calls. With `replicate` r the shards have r copies each."""
+    """One rank; `setup` and `iterations` are its calls. With `replicate` r the shards have r copies each."""
 
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
         self.args = args
@@ -28,22 +30,25 @@ class Fsdp2Rank:
         self.shard = Ranks(first, 1, self.count)
         self.copies = Ranks(rank % self.count, self.count if args.replicate > 1 else 1, args.replicate)
         self.gradient = FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16
-        self.layer = self._padded(_layer(args))
-        self.root = self._padded(_root(args))
+        self.layer = self._padded(layer(args, 0).every_weight())
+        self.root = self._padded(dict.fromkeys(weight for part in ends(args) for weight in part.weights))
 
     def setup(self) -> Block[Call]:
         """Nothing: parameters begin as shards."""
         return Block()
 
-    def iteration(self, *, first: bool) -> Block[Call]:
-        """One iteration; all are alike."""
+    def iterations(self, count: int) -> Turns:
+        """All are alike."""
+        return Turns(cycle=(self._iteration(),), times=count)
+
+    def _iteration(self) -> Block[Call]:
         count = self.args.global_batch // (self.args.world_size * self.args.micro_batch)
         plain = Block[Call]([*self._forward(0), *self._backward(0, last=False)], count - 1, (0, 1))
         return Block([plain, *self._forward(count - 1), *self._backward(count - 1, last=True)])
 
-    def _padded(self, shapes: list[Shape]) -> int:
+    def _padded(self, weights: Iterable[Weight]) -> int:
         """Elements of the buffer that a unit is gathered in."""
-        return sum(-(-shape[0] // self.count) * self.count * prod(shape[1:]) for shape in shapes)
+        return sum(-(-each.shape[0] // self.count) * self.count * prod(each.shape[1:]) for each in weights)
 
     def _forward(self, micro_batch: int) -> list[Call]:
         units = [ROOT, *range(self.args.num_layers)]
@@ -83,19 +88,3 @@ class Fsdp2Rank:
 
 def _name(unit: int) -> str:
     return "" if unit == ROOT else f"layers.{unit}"
-
-
-def _layer(args: WorkloadArgs) -> list[Shape]:
-    """Parameters of a layer of LLaMA, in PyTorch's (out, in)."""
-    hidden, width = args.hidden_size, args.hidden_size // args.framework_heads * args.framework_heads
-    groups = args.hidden_size // args.framework_heads * (args.num_query_groups or args.framework_heads)
-    matrices = [(width, hidden), (groups, hidden), (groups, hidden), (hidden, width)]
-    matrices += [(args.ffn_size, hidden)] * (2 if args.swiglu else 1) + [(hidden, args.ffn_size)]
-    biases = [(shape[0],) for shape in matrices] if args.add_bias_linear else []
-    return [(hidden,), (hidden,), *matrices, *biases]
-
-
-def _root(args: WorkloadArgs) -> list[Shape]:
-    """Embedding, last norm, and the head unless it is the embedding."""
-    words = (args.vocab_size, args.hidden_size)
-    return [words, (args.hidden_size,), *([words] if args.untie_embeddings else [])]

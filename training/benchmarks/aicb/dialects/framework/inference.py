@@ -12,6 +12,7 @@ from training.benchmarks.aicb.dialects.framework.calls import Call
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
 from training.benchmarks.aicb.dialects.framework.schedule import NEXT_MICRO_BATCH
+from training.benchmarks.aicb.dialects.framework.turns import Turns
 from training.benchmarks.aicb.parameters import DECODE, TRAINING, WorkloadArgs
 
 TRAINING_ONLY = frozenset({
@@ -27,8 +28,11 @@ class InferenceRank(MegatronRank):
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
         super().__init__(one_pass(args), rank)
 
-    def iteration(self, *, first: bool) -> Block[Call]:
-        """One step; all are alike."""
+    def iterations(self, count: int) -> Turns:
+        """Steps; all are alike."""
+        return Turns(cycle=(self._step_forward(),), times=count)
+
+    def _step_forward(self) -> Block[Call]:
         exchange = StageExchange(self.args, self.place, unbatched=False)
         step = [
             exchange(RECV_PREV, when=not self.place.first),

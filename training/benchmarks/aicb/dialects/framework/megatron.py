@@ -10,12 +10,13 @@ from training.benchmarks.aicb.dialects.framework.schedule import (
     one_forward_one_backward,
     without_pipeline,
 )
+from training.benchmarks.aicb.dialects.framework.turns import Turns
 from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 
 class MegatronRank:
-    """One rank. `setup` and `iteration` are its calls; the first iteration differs where communication overlaps."""
+    """One rank. `setup` and `iterations` are its calls; the first iteration differs where communication overlaps."""
 
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
         self.args = args
@@ -30,8 +31,14 @@ class MegatronRank:
         """Tied word vectors are made equal on the first and the last stage."""
         return Block([self._tied("init", BFLOAT16)] if self._holds_tied() else [])
 
-    def iteration(self, *, first: bool) -> Block[Call]:
-        """One iteration. With overlap the first learns in which order gradients come and gathers nothing."""
+    def iterations(self, count: int) -> Turns:
+        """With overlap the first learns in which order gradients come and gathers nothing."""
+        differs = self.args.overlap_grad_reduce or self.args.overlap_param_gather
+        head = (self._iteration(first=True),) if differs and count else ()
+        more = count - len(head)
+        return Turns(head, (self._iteration(first=not differs),) if more else (), more)
+
+    def _iteration(self, *, first: bool) -> Block[Call]:
         self.first = first
         return Block([self._passes(), *self._gradients(), *self._step()])
 

@@ -5,28 +5,28 @@ from training.benchmarks.aicb.dialects.framework.calls import Call
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.inference import InferenceRank
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
+from training.benchmarks.aicb.dialects.framework.zero import Zero12Rank
+from training.benchmarks.aicb.dialects.framework.zero3 import Zero3Rank
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, LogItem
-from training.benchmarks.aicb.parameters import TRAINING, WorkloadArgs
+from training.benchmarks.aicb.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
 
 GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
 
 def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
-    """The set-up and `epoch_num` iterations of a rank, each closed by an epoch end.
-
-    Only with overlapping communication does the first iteration differ from the others.
-    """
+    """The set-up and `epoch_num` iterations of a rank, each closed by an epoch end."""
     made = rank_of(args, rank)
-    parts = [_epoch(made.setup()), _epoch(made.iteration(first=True))]
-    if args.epoch_num > 1:
-        differs = type(made) is MegatronRank and (args.overlap_grad_reduce or args.overlap_param_gather)
-        again = _epoch(made.iteration(first=False)) if differs else parts[1]
-        parts.append(again.times(args.epoch_num - 1))
-    return Block(parts)
+    turns = made.iterations(args.epoch_num)
+    return Block([
+        _epoch(made.setup()), *map(_epoch, turns.head), Block(map(_epoch, turns.cycle), turns.times),
+        *map(_epoch, turns.tail),
+    ])  # fmt: skip
 
 
-def rank_of(args: WorkloadArgs, rank: int) -> Fsdp2Rank | MegatronRank:
-    """What the rank of a job sends: its `setup()` and each `iteration()`."""
+def rank_of(args: WorkloadArgs, rank: int) -> MegatronRank | Fsdp2Rank | Zero12Rank | Zero3Rank:
+    """What the rank of a job sends: its `setup()` and its `iterations(count)`."""
+    if args.frame == "DeepSpeed":
+        return Zero3Rank(args, rank) if args.stage == ZERO_STAGES[-1] else Zero12Rank(args, rank)
     if args.frame == "FSDP2":
         return Fsdp2Rank(args, rank)
     return MegatronRank(args, rank) if args.phase == TRAINING else InferenceRank(args, rank)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from training.benchmarks.aicb import rules
+from training.benchmarks.aicb import refusals, rules
 from training.benchmarks.aicb.dialects.base import RuleViolation
 from training.benchmarks.aicb.dialects.framework.inference import TRAINING_ONLY, refused
 from training.benchmarks.aicb.dialects.framework.model import stage_layers
+from training.benchmarks.aicb.dialects.framework.sharding import EFFECTIVE, sharded
 from training.benchmarks.aicb.dialects.framework.simai_rules import simai_text
 from training.benchmarks.aicb.dialects.framework.widths import experts, latent, widths
 from training.benchmarks.aicb.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
@@ -14,21 +15,12 @@ CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
-    "moe_token_dispatcher": ("allgather", "alltoall"),
 }
-FLEX = (
-    ", which DeepEP sends from GPU kernels and nobody can trace without (--dialect aicb has an all_to_all of its own)"
-)
-NOT_SHARDED = {
-    "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
-    "expert_model_parallel_size": 1, "moe_enable": False, "multi_latent_attention": False,
-    "enable_sequence_parallel": False,
-}  # fmt: skip
-FRAMES_KNOWN = ("Megatron", "FSDP2")
+FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
 _ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
          "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
-         "prefetch_bucket_size"}  # fmt: skip
+         "prefetch_bucket_size", "overlap_comm", "max_reuse_distance", "sub_group_size"}  # fmt: skip
 _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
             "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
             "recompute_activations", "n_dense_layers", "n_shared_expert"}  # fmt: skip
@@ -40,6 +32,7 @@ _MEGATRON = {
     "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
     "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
 }  # fmt: skip
+_FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32"}
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 
@@ -49,7 +42,9 @@ def without_effect(args: WorkloadArgs) -> set[str]:
     idle = _COLLECTIVE | _ZERO | _KERNELS
     if args.frame == "FSDP2":
         return idle | _MEGATRON | _EXPERTS | _LATENT
-    idle |= {"reshard_after_forward", "replicate"}
+    if args.frame == "DeepSpeed":
+        return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
+    idle |= _FSDP2 - {"grad_reduce_in_fp32"}
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
     if args.phase != TRAINING:
@@ -69,8 +64,8 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
     if rules.blocked(args):
         return []
     texts = [*_known(args, target), *refused(args)]
-    if not texts and args.frame == "FSDP2":
-        texts += [*_choices(args), *_sharded(args)]
+    if not texts and args.frame != "Megatron":
+        texts += [*_choices(args), *sharded(args)]
     elif not texts:
         texts += [*_choices(args), *_parallel(args), *_stages(args)]
         texts += latent(args) if args.multi_latent_attention else widths(args)
@@ -98,23 +93,24 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
     for name, allowed in CHOICES.items():
         value = getattr(args, name)
         if value not in allowed:
-            yield f"{name} is {value!r}{FLEX if value == 'flex' else ''}; allowed: {', '.join(allowed)}"
+            yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
     for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
                  "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
                  "moe_shared_expert_size"):  # fmt: skip
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"{name} is {value}; it must be at least 1, nearest: 1"
-    if args.dtype != "bfloat16":
-        yield f"dtype is {args.dtype!r}; only bfloat16 has been traced, nearest: bfloat16"
+    if args.moe_token_dispatcher not in refusals.DISPATCHERS:
+        yield f"{refusals.dispatcher(args.moe_token_dispatcher)} (--dialect aicb has an all_to_all of its own)"
+    dtypes = ("bfloat16", "float16") if args.frame == "DeepSpeed" else ("bfloat16",)
+    if args.dtype not in dtypes:
+        yield f"dtype is {args.dtype!r}; only {' and '.join(dtypes)} has been traced, nearest: bfloat16"
 
 
 def _parallel(args: WorkloadArgs) -> Iterator[str]:
     if args.context_parallel_size > 1:
-        yield (
-            f"context_parallel_size is {args.context_parallel_size}: Megatron-core leaves the exchange to Transformer "
-            "Engine, which cannot be traced without a GPU; nearest: 1, or --dialect aicb --force, which splits nothing"
-        )
+        nearest = "or --dialect aicb --force, which splits nothing"
+        yield f"{refusals.context_parallelism(args.context_parallel_size)}, {nearest}"
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
     if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
@@ -123,20 +119,6 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
         yield (
             f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"
         )
-
-
-def _sharded(args: WorkloadArgs) -> Iterator[str]:
-    """Broken rules of FSDP2, which knows data-parallel ranks alone."""
-    for name, one in NOT_SHARDED.items():
-        if getattr(args, name) != one:
-            yield f"{name} is {getattr(args, name)}, but frame FSDP2 has data-parallel ranks alone; nearest: {one}"
-    if args.replicate < 1 or args.world_size % args.replicate or args.world_size == args.replicate > 1:
-        yield (
-            f"replicate {args.replicate} must divide world_size {args.world_size} and leave two ranks or more to shard "
-            f"over; nearest: {rules.divisor_near(args.world_size, max(1, args.replicate))}"
-        )
-    if args.hidden_size % args.framework_heads:
-        yield f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {args.framework_heads}"
 
 
 def _stages(args: WorkloadArgs) -> Iterator[str]:

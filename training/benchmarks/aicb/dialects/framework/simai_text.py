@@ -7,10 +7,10 @@ are the header's. What ends an iteration stands at the beginning and in reverse,
 from training.benchmarks.aicb.aiob import CompFile
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.dialects.framework.calls import Call
-from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.inference import InferenceRank, one_pass
 from training.benchmarks.aicb.dialects.framework.megatron import MegatronRank
 from training.benchmarks.aicb.dialects.framework.pipeline import message_size
+from training.benchmarks.aicb.dialects.framework.rows import rank_of
 from training.benchmarks.aicb.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
 from training.benchmarks.aicb.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
 from training.benchmarks.aicb.modules import split_module
@@ -21,16 +21,20 @@ from training.benchmarks.aicb.simai import INFERENCE, Phase, SimaiHeader, SimaiW
 MESSAGES = (CommType.isend, CommType.irecv)
 LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})
 LAYER_PHASES = ("forward", "backward")
+ENOUGH = 5
+"""Iterations after which every frame has nothing more to learn."""
 
 
 def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) -> SimaiWorkload:
     """One iteration as all but the first are, of the layers that `rank` holds. measured: None for 1 ns a module."""
-    if args.frame == "FSDP2":
-        rows = sharded_rows(Fsdp2Rank(args, rank).iteration(first=False))
-    elif args.phase == TRAINING:
-        rows = _megatron(args, MegatronRank(args, rank), ModuleTimes(args, measured))
+    made = rank_of(args, rank)
+    iteration = made.iterations(ENOUGH).steady
+    if isinstance(made, InferenceRank):
+        rows = _forward(args, made)
+    elif isinstance(made, MegatronRank):
+        rows = _megatron(args, made, iteration, ModuleTimes(args, measured))
     else:
-        rows = _forward(args, InferenceRank(args, rank))
+        rows = sharded_rows(iteration)
     header = SimaiHeader(
         tp=args.tensor_model_parallel_size,
         ep=args.expert_model_parallel_size,
@@ -56,8 +60,8 @@ def _sharded_row(call: Call) -> WorkItem:
     return WorkItem(f"{call.phase}_{name}", Phase(compute), Phase(compute), phase(call, compute))
 
 
-def _megatron(args: WorkloadArgs, rank: MegatronRank, times: ModuleTimes) -> Block[WorkItem]:
-    once = [single(call, f"{call.phase}_{call.group}") for call in rank.iteration(first=False).map(_once)]
+def _megatron(args: WorkloadArgs, rank: MegatronRank, iteration: Block[Call], times: ModuleTimes) -> Block[WorkItem]:
+    once = [single(call, f"{call.phase}_{call.group}") for call in iteration.map(_once)]
     optimizer = WorkItem("optimizer", STILL, Phase(times.optimizer()), STILL)
     layers = [
         Block(layer_rows(forward, backward, times), count)
