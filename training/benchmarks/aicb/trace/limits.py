@@ -8,6 +8,7 @@ of ZeRO against the whole model in one call.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.parameters import TRAINING
 from training.benchmarks.aicb.trace.depth import DepthError, Inferred, depth_of, is_divided, placed
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -22,6 +23,7 @@ REUSE = 1_000_000_000
 """DeepSpeed 0.19.8's stage3_max_reuse_distance in elements."""
 ENDS = ("gradients", "step")
 """Phases that follow the passes of an iteration."""
+SCATTER = CommType.reduce_scatter_tensor
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -120,7 +122,8 @@ def _sharded(job: TraceJob, inferred: Inferred) -> Iterator[str]:
             # Norms or numbers of all parameters, or those that stay whole: each counts and is padded by itself.
             continue
         size = op.bytes // BYTES[op.dtype]
-        if job.stage == 3 and size <= job.reduce_bucket_size >= whole + layer:
+        if job.stage == 3 and (op.comm_type is not SCATTER or job.reduce_bucket_size >= whole + layer):
+            # What is gathered depends on the windows alone, which `before` has looked at.
             continue
         limit = job.allgather_bucket_size if op.phase == "step" else job.reduce_bucket_size
         if size not in (whole, padded) or padded > limit:
