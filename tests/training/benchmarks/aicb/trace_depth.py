@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.training.benchmarks.aicb.trace_matrix import FOLDER, recorded
+from training.benchmarks.aicb.trace import limits
 from training.benchmarks.aicb.trace.deep import wanted_jobs
-from training.benchmarks.aicb.trace.depth import is_divided
+from training.benchmarks.aicb.trace.depth import DepthError
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import save
 
@@ -67,6 +68,7 @@ REFUSED = {
     ),
     "too many dense layers": (replace(INFERRED["experts"], moe_first_dense_layers=2), "first 2 layers are dense"),
     "layers that no stage has": (replace(INFERRED["interleaved"], num_layers=30), "not divided evenly"),
+    "parts of owners": (replace(INFERRED["zero1"], reduce_bucket_size=10_000), "the parts that owners have"),
     "a window of some layers": (
         replace(INFERRED["zero3 of short windows"], prefetch_bucket_size=200_000), "prefetch_bucket_size 200000",
     ),
@@ -74,12 +76,21 @@ REFUSED = {
 """Jobs whose trace cannot be inferred, and a part of the reason."""
 
 
+def _is_traced(job: TraceJob) -> bool:
+    """Whether a job is refused only after it has been traced."""
+    try:
+        limits.before(job, SHALLOW)
+    except DepthError:
+        return False
+    return True
+
+
 def main() -> None:
     """Record the jobs."""
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="of an environment with requirements/trace.lock")
     given = parser.parse_args()
-    jobs = [job for job, _ in REFUSED.values() if job.moe_first_dense_layers < SHALLOW[0] and is_divided(job)]
+    jobs = [job for job, _ in REFUSED.values() if _is_traced(job)]
     wanted = [each for job in [*INFERRED.values(), *jobs] for each in wanted_jobs(job, SHALLOW)]
     unique = {str(job): job for job in [*INFERRED.values(), *wanted]}
     save(recorded(given.python, list(unique.values())), FILE)

@@ -52,9 +52,20 @@ def before(job: TraceJob, depths: tuple[int, int]) -> None:
             f"layers_traced {depths[0]},{depths[1]}: the first {job.moe_first_dense_layers} layers are dense, so the "
             f"smaller depth is at least {job.moe_first_dense_layers + 1}"
         )
-    if job.frame != "DeepSpeed" or job.stage != 3:
-        return
+    if job.frame == "DeepSpeed":
+        _zero(job, depths)
+
+
+def _zero(job: TraceJob, depths: tuple[int, int]) -> None:
     layer, whole = elements(job)
+    if job.stage != 3:
+        largest = job.hidden_size * max(job.hidden_size, job.ffn_size, job.vocab_size)
+        if job.contiguous_gradients and largest > job.reduce_bucket_size:
+            raise DepthError(
+                f"layers_traced: a parameter of {largest} elements is more than reduce_bucket_size "
+                f"{job.reduce_bucket_size}, so it is reduced in the parts that owners have of the whole depth"
+            )
+        return
     windows = {
         "prefetch_bucket_size": job.prefetch_bucket_size,
         "max_live_parameters": job.max_live_parameters,
