@@ -211,9 +211,16 @@ def test_measured_times_are_found_in_the_database() -> None:
 
 
 def test_mistakes_are_told_at_once_and_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--tp 8 --world_size 8 --num_attention_heads 12 --device gpu --iterations 0 --context_parallel_size 2"
+    words = "--tp 8 --world_size 8 --num_attention_heads 12 --device gpu --iterations 0 --dtype int8"
+    words += " --context_parallel_size 2"
     assert main(["aiob", *words.split(), "--output", str(tmp_path / "times.txt")]) == 2
     error = capsys.readouterr().err
-    for complaint in ("device is 'gpu'", "iterations is 0", "context_parallel_size", "num_attention_heads 12 must be"):
+    for complaint in (
+        "device is 'gpu'",
+        "iterations is 0",
+        "dtype is 'int8'",
+        "context_parallel_size",
+        "num_attention_heads 12 must be",
+    ):
         assert complaint in error
     assert list(tmp_path.iterdir()) == []

@@ -48,7 +48,7 @@ def _setting(args: WorkloadArgs, attention: str = "sdpa") -> Setting:
 
 
 def _job(args: WorkloadArgs, **settings: Any) -> AiobJob:
-    return AiobJob(args=args, iterations=3, warm_up=6, threads=1, **{"precision": "fp32", **settings})
+    return AiobJob(args=args, iterations=3, warm_up=6, seconds=1000, threads=1, **{"precision": "fp32", **settings})
 
 
 def _operations(call: Callable[[], None]) -> int:

@@ -1,5 +1,6 @@
 """The database of compute times: look-up in three ways, error bars, merging, and files that are not to be trusted."""
 
+import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -208,9 +209,10 @@ def test_files_that_are_no_database_of_ours_are_refused_and_nothing_is_written(
     (tmp_path / "cut.db").write_bytes(good.read_bytes()[:5000])
     (tmp_path / "text.db").write_text("hello")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    bad = [
-        tmp_path / name for name in ("other.db", "view.db", "trigger.db", "cut.db", "text.db", "table.csv", "none.db")
-    ]
+    os.mkfifo(tmp_path / "pipe.db")
+    os.mkfifo(tmp_path / "pipe.csv")
+    names = ("other.db", "view.db", "trigger.db", "cut.db", "text.db", "table.csv", "none.db", "pipe.db", "pipe.csv")
+    bad = [tmp_path / name for name in names]
     assert main(["compute", "merge", str(out), str(good), *map(str, bad)]) == 2
     errors = capsys.readouterr().err
     for path in bad:

@@ -35,9 +35,10 @@ def load(path: Path) -> list[ComputeTime]:
     Raises:
         ComputeDataError: the file is neither, or a row of it is wrong.
     """
-    if path.suffix.lower() == ".csv":
+    table = path.suffix.lower() == ".csv"
+    _check_file(path, table=table)
+    if table:
         return read_table(path)
-    _check_file(path)
     # immutable: SQLite looks for no journal beside the file and writes none.
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     try:
@@ -54,14 +55,17 @@ def load(path: Path) -> list[ComputeTime]:
     return checked(path, rows)
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, *, table: bool) -> None:
+    if path.exists() and not path.is_file():
+        # Opening a pipe would wait for a writer.
+        raise ComputeDataError(f"{path}: is no regular file")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
     except OSError as error:
         raise ComputeDataError(f"{path}: {error.strerror}") from None
-    if magic != _MAGIC:
+    if magic != _MAGIC and not table:
         raise ComputeDataError(f"{path}: is no SQLite database, and its name does not end in .csv")
     if size > LARGEST_FILE:
         raise ComputeDataError(f"{path}: has {size} bytes; at most {LARGEST_FILE} are read")

@@ -41,6 +41,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
         args = options.resolve(given, model_size, "csv", dialect)
     except ValueError as error:
         raise ParameterError([str(error)]) from None
+    own["precision"] = own["precision"] or next((each for each, name in PRECISIONS.items() if name == args.dtype), None)
     found = problems(args, own)
     if found:
         raise ParameterError(found)
@@ -77,7 +78,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
     own.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
-    own.add_argument("--precision", default="bf16", choices=PRECISIONS, help="type of the operands (default: bf16)")
+    own.add_argument("--precision", choices=PRECISIONS, help="type of the operands (default: that of --dtype)")
     own.add_argument(
         "--attention", default="auto", choices=ATTENTIONS, help="kernel of the core (default: the first that works)"
     )
@@ -97,6 +98,8 @@ def problems(args: WorkloadArgs, own: dict[str, Any]) -> list[str]:
             found.append(f"{name} is {own[name]}; it must be from {low} to 999999")
     if own["device"] not in ("auto", "cpu", "cuda") and not own["device"].removeprefix("cuda:").isdigit():
         found.append(f"device is {own['device']!r}; allowed: auto, cpu, cuda, cuda:N")
+    if own["precision"] is None:
+        found.append(f"dtype is {args.dtype!r}; allowed: {', '.join(PRECISIONS.values())}")
     if args.frame == "collective_test":
         return [*found, "frame collective_test has no layer to measure"]
     if args.context_parallel_size > 1:
