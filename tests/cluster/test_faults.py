@@ -13,13 +13,11 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.faulty_project import CONFIG, project
+from tests.cluster.faulty_project import CONFIG, LIGHT, LONG, project
 from tests.cluster.host import SSHD
 from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-LONG: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 1_000_000, "warmup_iterations": 0}}
-SHORT: dict[str, object] = {"overrides": {"sizes": "8..1M x8", "iterations": 5}}
 LINK_LIMIT = 5.0
 
 
@@ -45,7 +43,7 @@ def ended(controller: Controller, seconds: float) -> Answer:
 def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, testbed: TestBed) -> None:
     controller = Controller(tmp_path, testbed, project(tmp_path / "project", {}))
     hangs: dict[str, object] = {"model": "faulty", "config": CONFIG, "overrides": {"fault": "hang", "rank": 2}}
-    configure(controller, {"HANGS": {**hangs, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}, "NEXT": SHORT})
+    configure(controller, {"HANGS": {**hangs, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}, "NEXT": LIGHT})
     answer = ended(controller, 180)
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     case = answer.folder / "HANGS"
@@ -82,8 +80,8 @@ def test_a_run_outlives_a_lost_link_and_a_restarted_sshd(controller: Controller,
 def test_a_dead_host_is_named_the_rest_is_kept_and_cases_that_fit_go_on(
     controller: Controller, testbed: TestBed
 ) -> None:
-    one: dict[str, object] = {**SHORT, "config": "config_CPUx1x2", "nnodes": 1}
-    configure(controller, {"LONG": LONG, "TWO": SHORT, "ONE": one})
+    one: dict[str, object] = {**LIGHT, "nnodes": 1}
+    configure(controller, {"LONG": LONG, "TWO": LIGHT, "ONE": one})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3))
     dead = testbed.hosts[0]  # the master: other cases have to do without the first host
@@ -112,7 +110,7 @@ def _case_folder(controller: Controller) -> Path:
 
 
 def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Controller, testbed: TestBed) -> None:
-    one: dict[str, object] = {**SHORT, "config": "config_CPUx1x2", "nnodes": 1}
+    one: dict[str, object] = {**LIGHT, "nnodes": 1}
     controller.configure_test({"LONG": LONG, "ONE": one})
     process = controller.start()
     wait_until("work of rank 3", lambda: in_training(3))
