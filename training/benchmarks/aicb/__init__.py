@@ -17,6 +17,7 @@ from training.benchmarks.aicb.model import Linear, MockedModel, MockedParam, Sta
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.simai import SimaiWorkload, WorkItem
+from training.benchmarks.aicb.trainer import WorkloadTrainer as Trainer
 from training.benchmarks.aicb.workload import Total, Workload
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "SimaiWorkload",
     "Stack",
     "Total",
+    "Trainer",
     "WorkItem",
     "Workload",
     "WorkloadArgs",

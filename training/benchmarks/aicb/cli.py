@@ -11,7 +11,7 @@ from typing import Any
 
 from training.benchmarks.aicb import csvfile, dialects
 from training.benchmarks.aicb.api import generate, simai
-from training.benchmarks.aicb.errors import AicbError
+from training.benchmarks.aicb.errors import AicbError, notes_on_stderr
 from training.benchmarks.aicb.workload import Workload
 
 PROGRAM = "python -m training.benchmarks.aicb"
@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: unknown command {words[0]!r}{hint}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        return command(words[1:])
+        with notes_on_stderr():
+            return command(words[1:])
     except AicbError as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)

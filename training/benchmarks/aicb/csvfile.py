@@ -5,6 +5,8 @@ form, known by its header, is that of `fullcsv`: what real frameworks do, and re
 """
 
 import json
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,14 +14,17 @@ from pathlib import Path
 from training.benchmarks.aicb import fullcsv
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.conversion import aicb_rows
-from training.benchmarks.aicb.errors import WorkloadFileError
+from training.benchmarks.aicb.errors import WorkloadFileError, WorkloadNote
 from training.benchmarks.aicb.files import encode_once, write_whole
-from training.benchmarks.aicb.ops import HEADER, CommType, LogItem
+from training.benchmarks.aicb.ops import COLUMNS, HEADER, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
 AICB, FULL = FORMS = ("aicb", "full")
-RANKS_LINE = "[rank"
-"""How the first line of the physical workloads that AICB ships begins: a list of ranks, before the header."""
+RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")
+"""How the first line of some workloads that AICB ships begins: a list of ranks, before the header."""
+GROUP_SIZE = COLUMNS.index("comm_group_size")
+OLD_HEADER = ",".join((*COLUMNS[:GROUP_SIZE], *COLUMNS[GROUP_SIZE + 1 :]))
+"""The header of AICB's workloads before the groups had a size."""
 
 
 def args_path(path: Path) -> Path:
@@ -81,11 +86,14 @@ def load(path: Path) -> tuple[Block[LogItem], WorkloadArgs | None]:
 def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
     numbered = enumerate(lines, start=1)
     first = next(numbered, (1, ""))
-    if first[1].startswith(RANKS_LINE):
+    if RANKS_LINE.match(first[1]):
         first = next(numbered, (2, ""))
     if first[1].rstrip("\r\n") == fullcsv.FULL_HEADER:
         return _read_full(path, numbered)
-    if first[1].rstrip("\r\n") != HEADER:
+    is_old = first[1].rstrip("\r\n") == OLD_HEADER
+    if is_old:
+        warnings.warn(WorkloadNote(f"{path} has no column comm_group_size: it is None in every row"), stacklevel=2)
+    elif first[1].rstrip("\r\n") != HEADER:
         raise WorkloadFileError(path, first[0], f"is not the header of a workload ({HEADER})")
     known: dict[str, LogItem] = {}
     epochs: list[tuple[tuple[LogItem, ...], int]] = []
@@ -94,7 +102,8 @@ def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
         item = known.get(line)
         if item is None:
             try:
-                item = known[line] = LogItem.from_csv(line.rstrip("\r\n"))
+                text = line.rstrip("\r\n")
+                item = known[line] = LogItem.from_csv(_with_size(text) if is_old else text)
             except ValueError as error:
                 raise WorkloadFileError(path, number, str(error)) from None
         current.append(item)
@@ -102,6 +111,18 @@ def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
             _append(epochs, tuple(current))
             current = []
     return Block([*(Block(rows, repeat) for rows, repeat in epochs), *current])
+
+
+def _with_size(line: str) -> str:
+    """A row of an old workload with the column that it lacks.
+
+    Raises:
+        ValueError: it has another number of columns.
+    """
+    cells = line.split(",")
+    if len(cells) != len(COLUMNS) - 1:
+        raise ValueError(f"{len(cells)} columns where {len(COLUMNS) - 1} are expected")
+    return ",".join((*cells[:GROUP_SIZE], "None", *cells[GROUP_SIZE:]))
 
 
 def _read_full(path: Path, numbered: "Iterable[tuple[int, str]]") -> Block[LogItem]:

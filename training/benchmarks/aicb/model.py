@@ -5,12 +5,16 @@ DeepSpeed is complete with that. For Megatron, where the layers themselves commu
 `backward`.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from math import prod
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.ops import LogItem
 from training.benchmarks.aicb.parameters import ELEMENT_BYTES
+
+DEEPEST = 50
+"""Lists within one another that a model may have; more is a list that holds itself."""
 
 
 class MockedParam:
@@ -43,16 +47,21 @@ class MockedParam:
 
 
 class MockedModel:
-    """A module: its attributes that are parameters, modules or lists of them are its parts, in order of assignment."""
+    """A module: its attributes that are parameters or modules are its parts, in order of assignment.
+
+    Lists, tuples and dicts of them are walked, within one another too.
+    """
 
     name: str = ""
 
     def parts(self) -> "Iterator[MockedParam | MockedModel]":
-        """Parameters and modules held directly, in the order in which they were assigned."""
-        for value in vars(self).values():
-            for part in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(part, MockedParam | MockedModel):
-                    yield part
+        """Parameters and modules held directly, in the order in which they were assigned.
+
+        Raises:
+            TypeError: a parameter or module is in an object that is no list, tuple or dict; the attribute is named.
+        """
+        for name, value in vars(self).items():
+            yield from _held(value, f"{type(self).__name__}.{name}")
 
     def child_modules(self) -> "list[MockedModel]":
         return [part for part in self.parts() if isinstance(part, MockedModel)]
@@ -78,6 +87,29 @@ class MockedModel:
     def backward(self) -> Block[LogItem]:
         """Rows of the backward pass: the rows of the parts in reverse order."""
         return Block([child.backward() for child in reversed(self.child_modules())])
+
+
+def _held(value: object, where: str, depth: int = 0) -> Iterator[MockedParam | MockedModel]:
+    """The parts in an attribute's value; `where` is its name."""
+    if isinstance(value, MockedParam | MockedModel):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        if depth == DEEPEST:
+            raise TypeError(f"{where} has more than {DEEPEST} lists within one another")
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _held(each, where, depth + 1)
+    elif _hides_a_part(value):
+        raise TypeError(
+            f"{where} is a {type(value).__name__} that holds parameters; allowed: a MockedParam, a MockedModel, and "
+            "lists, tuples and dicts of them"
+        )
+
+
+def _hides_a_part(value: object) -> bool:
+    inside = value if isinstance(value, set | frozenset | deque) else getattr(value, "__dict__", {}).values()
+    if isinstance(value, type):
+        return False
+    return any(isinstance(each, MockedParam | MockedModel) for each in inside)
 
 
 class Linear(MockedModel):

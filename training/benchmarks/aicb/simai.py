@@ -5,6 +5,7 @@ groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` n
 suffixes are those of `python -m simulation analytical`, which costs them; SimAI takes such a row for free.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from training.benchmarks.aicb.blocks import Block
-from training.benchmarks.aicb.errors import WorkloadFileError
+from training.benchmarks.aicb.errors import WorkloadFileError, WorkloadNote
 from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.parameters import WorkloadArgs
 
@@ -78,18 +79,23 @@ def _collective(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimaiHeader:
-    """The first line. vpp: virtual stages of a stage, in AICB its layers; pp_comm: bytes, in AICB sometimes a float."""
+    """The first line. vpp: virtual stages of a stage, in AICB its layers; pp_comm: bytes, in AICB sometimes a float.
+
+    A text of before AICB had expert and pipeline parallelism says tp alone: the others are None.
+    """
 
     tp: int
-    ep: int
-    pp: int
-    vpp: int
-    ga: int
-    all_gpus: int
-    pp_comm: int | float = 0
+    ep: int | None
+    pp: int | None
+    vpp: int | None
+    ga: int | None
+    all_gpus: int | None
+    pp_comm: int | float | None = 0
     mode: int | None = None
 
     def to_text(self) -> str:
+        if self.pp is None:
+            return f"{POLICY} model_parallel_NPU_group: {self.tp} checkpoints: 0 checkpoint_initiates: 0"
         if self.mode is not None:
             return (
                 f"{POLICY} model_parallel_NPU_group: {self.tp} ep: {self.ep} pp: {self.pp} all_gpus: {self.all_gpus} "
@@ -114,6 +120,8 @@ class SimaiHeader:
         pairs = dict(zip(words[1::2], words[2::2], strict=False))
         keys = ("model_parallel_NPU_group:", "ep:", "pp:", "vpp:", "ga:", "all_gpus:")
         missing = [key for key in (*keys, "pp_comm:") if key not in pairs]
+        if missing == [*keys[1:], "pp_comm:"]:
+            return cls(int(pairs[keys[0]]), None, None, None, None, None, None)
         if missing:
             raise ValueError(f"lacks {', '.join(missing)}")
         pp_comm = pairs["pp_comm:"]
@@ -158,7 +166,7 @@ class SimaiWorkload:
         """Reads a SimAI workload.
 
         Raises:
-            WorkloadFileError: the file is malformed, or its row count differs from line 2.
+            WorkloadFileError: the file is malformed, or its row count differs from line 2 (noted only in old texts).
         """
         path = Path(path)
         try:
@@ -171,6 +179,9 @@ class SimaiWorkload:
             header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
         except ValueError as error:
             raise WorkloadFileError(path, 1, str(error)) from None
+        if header is not None and header.pp is None:
+            said = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
+            warnings.warn(WorkloadNote(f"{path}: {said}"), stacklevel=2)
         parse = cache(WorkItem.from_text)
         rows = []
         for number, line in enumerate(rest, start=3):
@@ -179,5 +190,9 @@ class SimaiWorkload:
             except ValueError as error:
                 raise WorkloadFileError(path, number, str(error)) from None
         if count.strip() != str(len(rows)):
-            raise WorkloadFileError(path, 2, f"says {count.strip()!r} rows, but {len(rows)} follow")
+            said = f"says {count.strip()!r} rows, but {len(rows)} follow"
+            if header is None or header.pp is not None:
+                raise WorkloadFileError(path, 2, said)
+            # AICB ships a text of that form with another number: the rows that are there are what it has.
+            warnings.warn(WorkloadNote(f"{path}, line 2: {said}; these are taken"), stacklevel=2)
         return cls(header, Block(rows))

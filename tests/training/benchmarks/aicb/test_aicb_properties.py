@@ -235,9 +235,9 @@ def test_simai_text_of_zero_carries_the_bytes_of_the_csv(args: WorkloadArgs) -> 
     del found["NONE"]
     assert +found == +expected
     assert text.header is not None
-    assert (
-        min(text.header.tp, text.header.ep, text.header.pp, text.header.vpp, text.header.ga, text.header.all_gpus) > 0
-    )
+    header = text.header
+    said = (header.tp, header.ep, header.pp, header.vpp, header.ga, header.all_gpus)
+    assert all(each is not None and each > 0 for each in said)
 
 
 BREAKAGES: dict[str, dict[str, object]] = {
