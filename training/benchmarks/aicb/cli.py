@@ -38,7 +38,7 @@ Each command has its own --help. Examples:
 
   {PROGRAM} generate -m 13 --world_size 128 --tp 8 --sp
   {PROGRAM} generate -m llama3_405b --world_size 16384 --output llama.csv
-  {PROGRAM} generate --dialect aicb --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
+  {PROGRAM} generate --frame DeepSpeed -m 7 --zero_stage 3 --world_size 64 --output zero3.csv
   {PROGRAM} simai -m 7 --world_size 4096 --global_batch 8192 --aiob_enable --comp_filepath times.txt
   {PROGRAM} suite --world_size 128
   {PROGRAM} diff aicb.csv framework.csv

@@ -18,9 +18,11 @@ from training.benchmarks.aicb.trace import record
 
 PAGE = Path(__file__).parents[4] / "docs" / "fidelity.md"
 JOBS = (
-    ("megatron.jsonl.xz", (0, 5, 8, 20, 34, 46)),
-    ("megatron_experts.jsonl.xz", (10, 12, 15, 24)),
+    ("megatron.jsonl.xz", (0, 5, 8, 34)),
+    ("megatron_experts.jsonl.xz", (10, 12, 15)),
     ("fsdp2.jsonl.xz", (26, 28)),
+    ("deepspeed.jsonl.xz", (3, 14)),
+    ("deepspeed_3.jsonl.xz", (34,)),
 )
 """Files of traces and the numbers of the jobs in them."""
 HEAD = """# Fidelity

@@ -63,10 +63,8 @@ def test_every_recorded_call_is_the_rules_in_order(traces: list[record.Trace]) -
         rank = rank_of(arguments(trace.job), trace.job.rank)
         ruled = [rank.setup(), *rank.iterations(len(trace.iterations) - 1)]
         for number, (calls, ops) in enumerate(zip(ruled, trace.iterations, strict=True)):
-            assert [(call.phase, call.identity) for call in calls] == [(op.phase, op.identity) for op in ops], (
-                number,
-                trace.job,
-            )
+            said = [(call.phase, call.group, call.identity) for call in calls]
+            assert said == [(op.phase, op.group, op.identity) for op in ops], (number, trace.job)
 
 
 def test_recorded_groups_are_the_placements(traces: list[record.Trace]) -> None:

@@ -8,14 +8,15 @@ import pytest
 from tests.training.benchmarks.aicb.test_framework_dialect import arguments
 from training.benchmarks.aicb import ParameterError, WorkloadArgs, options
 from training.benchmarks.aicb.dialects.framework import presets
+from training.benchmarks.aicb.parameters import DEEPSPEED_DEFAULTS
 from training.benchmarks.aicb.trace import command
 
 
-@pytest.mark.parametrize("name", [name for name, values in presets.MODELS.items() if "kv_channels" not in values])
+@pytest.mark.parametrize("name", presets.NAMES)
 def test_trace_takes_a_model_for_what_generate_takes_it(name: str) -> None:
     ruled = options.resolve({}, name, "csv", "framework")
     traced = replace(arguments(command.job_of({"model_size": name})), model_name=name, global_batch=ruled.global_batch)
-    assert traced == replace(ruled, ffn_hidden_size=ruled.ffn_size)
+    assert traced.to_dict() == {**ruled.to_dict(), "ffn_hidden_size": ruled.ffn_size, **DEEPSPEED_DEFAULTS}
 
 
 def test_trace_refuses_what_it_has_no_place_for() -> None:
@@ -39,4 +40,6 @@ def test_trace_takes_options_for_what_generate_takes_them() -> None:
     }
     job = command.job_of(dict(given))
     assert (job.ffn_size, job.q_lora_rank, job.qk_head_dim) == (640, 1536, 32)
-    assert arguments(job) == replace(WorkloadArgs(**given), ffn_hidden_size=640, num_attention_heads=2)
+    given |= {"ffn_hidden_size": 640, "num_attention_heads": 2, **DEEPSPEED_DEFAULTS}
+    ruled = WorkloadArgs(**given)
+    assert arguments(job) == ruled

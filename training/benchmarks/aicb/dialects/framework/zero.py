@@ -52,8 +52,8 @@ class ZeroRank:
         return [self.from_first(UINT8, each.numel * SIZES[BFLOAT16], "init") for each in self.weights]
 
     def overflow(self) -> Call:
-        """Whether any rank has a gradient that is no number."""
-        return self.call(CommType.all_reduce, UINT8, 1, "step")
+        """Whether any rank has a gradient that is no number; in every stage over the data-parallel group."""
+        return Call(CommType.all_reduce, "dp", self.ranks, UINT8, SIZES[UINT8], "step")
 
 
 class GradientBucket:
