@@ -54,6 +54,7 @@ class AicbOutcome(DefaultOutcome):
         )
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in _sentences(measured.metrics)]
         blocks += _classes("operations of the iterations on rank 0", measured, None)
+        blocks += _critical_path(measured.metrics.get("critical_path"))
         if rows:
             blocks.append(Table(title="iterations of rank 0", columns=("iteration", "ms"), rows=rows))
         return blocks
@@ -75,6 +76,18 @@ def _sentences(metrics: Mapping[str, Any]) -> list[str]:
             f" {hidden:.4g} ms are hidden behind other work."
         )
     return found
+
+
+def _critical_path(found: object) -> list[Block]:
+    """What the critical path consists of; nothing for a value of another form."""
+    parts = found.get("parts") if isinstance(found, dict) else None
+    rows = tuple(
+        (TableCell(value=str(part.get("what"))[:80]), TableCell(value=part["ms"]), TableCell(value=part["percent"]))
+        for part in (parts if isinstance(parts, list) else [])
+        if isinstance(part, dict) and is_measured(part.get("ms")) and is_measured(part.get("percent"))
+    )
+    title = "critical path of the median iteration over all ranks"
+    return [Table(title=title, columns=("what", "ms", "%"), rows=rows)] if rows else []
 
 
 def _classes(title: str, measured: MeasuredRound, most: int | None) -> list[Block]:

@@ -18,6 +18,7 @@ from training.benchmarks.aicb.pytorch.checking import DataCheck
 from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.iterating import executed
+from training.benchmarks.aicb.pytorch.path_report import gathered_path
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.source import StageWorkload, stage_workload
 from training.benchmarks.aicb.pytorch.stream import stream_of
@@ -49,6 +50,7 @@ def main() -> None:
             _print(log, run.config, folder)
         everyone = run.group.gathered({"times": times, "wrong": wrong, "error_ns": offset.error_ns})
         found = summary(log, run.config, [each["times"] for each in everyone], assembled.places.bytes)
+        found |= gathered_path(log, assembled, [each["times"] for each in everyone], run.group)
         mistakes = _mistakes([each["wrong"] for each in everyone])
         found |= {
             "correct": "not_checked" if wrong is None else "fail" if mistakes else "pass",

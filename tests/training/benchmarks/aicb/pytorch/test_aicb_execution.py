@@ -218,6 +218,11 @@ def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
     assert isinstance(value, dict)
     assert value["correct"] == "pass" and value["iterations"] == 5 and value["timing"] == "stream"
     assert isinstance(value["classes"], list) and value["classes"]
+    path = value["critical_path"]
+    assert isinstance(path, dict) and isinstance(path["parts"], list)
+    parts: Any = path["parts"]
+    assert "program" in {part["what"] for part in parts}
+    assert abs(sum(part["percent"] for part in parts) - 100) < 1e-6
     assert "comm op: CommType.isend | comm group: CommGroup.pp_group" in log
     found = oplog.read_folder(tmp_path)
     assert [each.facts.stage for each in found] == [0, 1]
@@ -233,6 +238,17 @@ class Waiting:
 
     def __init__(self, position: int | None) -> None:
         self.waits_for = position
+
+
+def test_a_wrong_element_is_exit_code_1(tmp_path: Path) -> None:
+    spoilt = "tests.training.benchmarks.aicb.pytorch.spoilt_workload"
+    options = ["--vendor", "cpu", "--set", "frame=collective_test", "--set", "iter_num=1", "--set", "begin_size=4096"]
+    code, _ = run(tmp_path, ["--nproc_per_node", "2"], [spoilt, *options, "--set", "end_size=4096"])
+    log = (tmp_path / "rank0.out.log").read_text()
+    assert code == 1, log[-2000:]
+    finished = [line for line in log.splitlines() if "FINISHED" in line]
+    assert len(finished) == 1 and '"correct": "fail"' in finished[0]
+    assert "aicb: wrong data was received: rank 0: all_reduce dp, 4096 bytes: 1 of 2048 elements" in log
 
 
 @pytest.mark.nightly

@@ -156,12 +156,13 @@ def test_the_report_shows_classes_iterations_and_the_scale() -> None:
     metrics = {
         **{"scale": "1/64", "timing": "stream", "exposed_ms": 1.0, "hidden_ms": 2.0},
         "classes": [row | {"p50_ms": 0.5, "p99_ms": 0.6, "busbw_GBps": 0.1}, {"type": "hostile"}, 7],
+        "critical_path": {"iteration": 1, "parts": [{"what": "program", "ms": 1.0, "percent": 100.0}, {"ms": "x"}]},
     }
     steps: list[dict[str, object]] = [{"step": 1, "iteration_ms": 4.0}, {"step": "x"}]
     measured = MeasuredRound(number=1, metrics=metrics, steps=steps, hosts={0: "a"})
     case = MeasuredCase(name="tiny", config={"units": "GiB", "frame": "Megatron"}, nnodes=1, nproc=2)
     blocks = OUTCOME.report(case, measured)
     tables = [block for block in blocks if isinstance(block, Table)]
-    assert [len(table.rows) for table in tables] == [1, 1]
+    assert [len(table.rows) for table in tables] == [1, 1, 1]
     assert any("1/64" in getattr(block, "text", "") for block in blocks)
     assert OUTCOME.conditions(case) == {"frame": "Megatron", "nnodes": 1, "nproc": 2}
