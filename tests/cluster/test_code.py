@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from run_benchmarks.inspection.code_folder import bring
@@ -11,8 +14,16 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller, ssh_host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-SHORT: dict[str, object] = {"overrides": {"sizes": "1M", "iterations": 5}}
+SHORT: dict[str, object] = {"nproc": 1, "overrides": {"sizes": "1M", "iterations": 5}}
 UNITS, CACHE = "training/benchmarks/driver/protocol/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
+
+
+@pytest.fixture
+def controller(tmp_path: Path, testbed: TestBed) -> Iterator[Controller]:
+    """run.py of this repository, whose code the test itself brings to the hosts."""
+    made = Controller(tmp_path, testbed)
+    yield made
+    made.end()
 
 
 def test_code_that_was_edited_on_a_host(controller: Controller, testbed: TestBed) -> None:

@@ -13,7 +13,7 @@ from run_benchmarks.results.records import RoundRecord, RunRecord
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller
 from tests.cluster.faulty.hostile import CLIPBOARD
-from tests.cluster.faulty_project import CONFIG, project
+from tests.cluster.faulty_project import CONFIG, LIGHT, project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 HOSTILE = {"fault": "hostile", "rank": 0, "lines": 0}
@@ -26,9 +26,9 @@ def answer(testbed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("malicious")
     controller = Controller(folder, testbed, project(folder / "project", {}))
     cases: dict[str, dict[str, object]] = {
-        "HOSTILE": {"model": "faulty", "config": CONFIG, "overrides": HOSTILE},
-        "ODD": {"model": "faulty", "config": CONFIG, "overrides": ODD},
-        "SOUND": {"model": "faulty", "config": CONFIG},
+        "HOSTILE": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": HOSTILE},
+        "ODD": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": ODD},
+        "SOUND": LIGHT,
     }
     controller.configure_test(cases, MAX_COLLECT_BYTES="128M", **PROCESS)
     try:
