@@ -33,6 +33,8 @@ KINDS: dict[Kind, str] = {
 }
 STANDS_OUT: dict[Kind, float] = {"late": 4, "collective": 5, "slow": 5}
 """How many times the noise of its run a finding has to be."""
+CPU_STANDS_OUT: dict[Kind, float] = {"late": 2, "collective": 5, "slow": 5}
+"""The same on a backend of the CPU, where the floor keeps most of the scheduler's noise out."""
 CPU_FLOOR_MS: dict[Kind, float] = {"late": 12, "collective": 1000, "slow": 1000}
 """The least ms of a finding on a backend of the CPU: three time slices; what no scheduler explains."""
 FLOOR_MS: dict[Kind, float] = {"late": 0.05, "collective": 0.1, "slow": 0.1}
@@ -156,8 +158,8 @@ def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cp
     sample = chosen[np.unique(cell, return_index=True)[1]]
     owner = index_of(merged.team[sample] if kind == "collective" else merged.rank[sample], merged.op_class[sample])
     noises = _noise(sums, owner, merged.iteration[sample])
-    floor = (CPU_FLOOR_MS if cpu else FLOOR_MS)[kind]
-    thresholds = np.maximum(floor, STANDS_OUT[kind] * noises)
+    floor, times = (CPU_FLOOR_MS[kind], CPU_STANDS_OUT[kind]) if cpu else (FLOOR_MS[kind], STANDS_OUT[kind])
+    thresholds = np.maximum(floor, times * noises)
     wanted = set(np.flatnonzero(sums > thresholds).tolist())
     for each in slowest:
         mine = np.flatnonzero((merged.iteration[sample] == each) & (sums > 0))
