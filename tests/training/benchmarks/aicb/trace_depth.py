@@ -69,6 +69,12 @@ REFUSED = {
     "too many dense layers": (replace(INFERRED["experts"], moe_first_dense_layers=2), "first 2 layers are dense"),
     "layers that no stage has": (replace(INFERRED["interleaved"], num_layers=30), "not divided evenly"),
     "parts of owners": (replace(INFERRED["zero1"], reduce_bucket_size=10_000), "the parts that owners have"),
+    "small parameters of some layers": (
+        replace(INFERRED["zero3 of short windows"], model_persistence_threshold=1000), "may hold the small weights",
+    ),
+    "groups of the optimizer": (
+        replace(INFERRED["zero3 of one window"], sub_group_size=40_000), "world_size . sub_group_size 320000",
+    ),
     "a window of some layers": (
         replace(INFERRED["zero3 of short windows"], prefetch_bucket_size=200_000), "prefetch_bucket_size 200000",
     ),

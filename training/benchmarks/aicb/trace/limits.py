@@ -19,8 +19,6 @@ LEAST_BUCKET, BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Elements: Megatron-core 0.16.1 closes a bucket at the larger of the first and the second times the ranks."""
 ALIGNED = 2
 """Elements for each rank that DeepSpeed 0.19.8 pads the flattened parameters of ZeRO 1 and 2 to multiples of."""
-REUSE = 1_000_000_000
-"""DeepSpeed 0.19.8's stage3_max_reuse_distance in elements."""
 ENDS = ("gradients", "step")
 """Phases that follow the passes of an iteration."""
 SCATTER = CommType.reduce_scatter_tensor
@@ -66,17 +64,22 @@ def _zero(job: TraceJob, depths: tuple[int, int]) -> None:
                 f"{job.reduce_bucket_size}, so it is reduced in the parts that owners have of the whole depth"
             )
         return
-    windows = {
-        "prefetch_bucket_size": job.prefetch_bucket_size,
-        "max_live_parameters": job.max_live_parameters,
-        "DeepSpeed's stage3_max_reuse_distance": REUSE,
-    }
     found = [
         f"layers_traced {depths[0]},{depths[1]}: {name} {size} reaches over {-(-size // layer)} layers of {layer} "
         f"elements, more than the smaller depth shows and fewer than the model has; trace at least {size // layer + 2}"
-        for name, size in windows.items()
-        if (depths[0] - 1) * layer < size < 2 * whole
+        for name, size, reach in (
+            ("prefetch_bucket_size", job.prefetch_bucket_size, 2 * whole),
+            ("max_live_parameters", job.max_live_parameters, 2 * whole),
+            ("max_reuse_distance", job.max_reuse_distance, 2 * whole),
+            ("world_size * sub_group_size", job.world_size * job.sub_group_size, whole + layer),
+        )
+        if (depths[0] - 1) * layer < size < reach
     ]
+    if job.model_persistence_threshold < whole:
+        found.append(
+            f"layers_traced: model_persistence_threshold {job.model_persistence_threshold} may hold the small weights"
+            f" of a few layers and not of {job.num_layers}; {whole} holds them all"
+        )
     if found:
         raise DepthError("\n".join(found))
 
