@@ -55,14 +55,14 @@ class Measured:
         return "\n".join(lines) + "\n"
 
     def layer(self) -> dict[str, Any]:
-        """The whole layer beside the sum of its parts, in ns. agrees: both passes together within AGREEMENT."""
+        """The whole layer beside the sum of its parts, medians in ns. agrees: both passes within AGREEMENT."""
         found: dict[str, Any] = {}
         whole = parts = 0.0
         for direction in ("forward", "backward"):
             samples = [self.samples(direction, part) for part in self.parts if part.layer]
-            summed = sum(each.average for each in samples if each is not None)
+            summed = sum(each.p50 for each in samples if each is not None)
             measured = Samples(**self.record["layer"][direction])
-            whole, parts = whole + measured.average, parts + summed
+            whole, parts = whole + measured.p50, parts + summed
             found[direction] = {**measured.to_dict(), "sum_of_parts": summed}
         return {**found, "whole_ns": whole, "parts_ns": parts, "agrees": abs(parts / whole - 1) <= AGREEMENT}
 
@@ -150,7 +150,7 @@ class Measured:
         layer = self.layer()
         cells = [_cells(Samples(**self.record["layer"][way])) for way in ("forward", "backward")]
         yield f"{'whole layer':<22} {cells[0]}   {cells[1]}"
-        sums = [f"{layer[way]['sum_of_parts'] / 1000:>17.1f}{'':>18}" for way in ("forward", "backward")]
+        sums = [f"{layer[way]['sum_of_parts'] / 1000:>26.1f}{'':>9}" for way in ("forward", "backward")]
         yield f"{'sum of its parts':<22} {sums[0]}  {sums[1]}".rstrip()
 
 

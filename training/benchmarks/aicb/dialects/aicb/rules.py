@@ -150,7 +150,7 @@ def _simai(args: WorkloadArgs) -> Iterator[RuleViolation]:
         return
     if args.aiob_enable and args.comp_filepath is None:
         yield RuleViolation(
-            "aiob_enable measures on a GPU, which is not done here; give a --comp_filepath with measured times",
+            "aiob_enable measures on a GPU, which is not done here; give a file of the command aiob as --comp_filepath",
             forceable=False,
         )
     if args.frame == "DeepSeek" and not args.moe_enable:
