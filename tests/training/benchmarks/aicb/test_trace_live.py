@@ -21,6 +21,7 @@ PYTHON = Path(__file__).resolve().parents[4] / ".cache" / "trace" / "bin" / "pyt
 needs_frameworks = pytest.mark.skipif(
     not PYTHON.exists(), reason="no .cache/trace: make nightly installs requirements/trace.lock there"
 )
+pytestmark = pytest.mark.timeout(3600)  # A job costs seconds of CPU time, and the machine has other work.
 DRAWN = 30
 """Jobs of each matrix beyond the recorded ones."""
 
