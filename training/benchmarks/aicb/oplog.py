@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 
+WAITED = -1
+"""The exposed time of an operation that the program waited for from its issue to its completion, while recording."""
+
+
 class OpRecorder:
     """Room for `capacity` operations, allocated and touched at once; recording only writes numbers by index."""
 
@@ -73,7 +77,7 @@ class OpRecorder:
         self.capacity = capacity
         self.count = 0
         self.op, self.iteration, self.issue_ns, self.done_ns, self.exposed_ns = (
-            array("q", bytes(8 * capacity)) for _ in COLUMNS
+            array("q", b"\xff" * (8 * capacity)) for _ in COLUMNS
         )
 
     def record(self, op: int, iteration: int, issue_ns: int, done_ns: int) -> None:
@@ -87,7 +91,6 @@ class OpRecorder:
         self.iteration[slot] = iteration
         self.issue_ns[slot] = issue_ns
         self.done_ns[slot] = done_ns
-        self.exposed_ns[slot] = done_ns - issue_ns
         self.count = slot + 1
 
     def issued(self, op: int, iteration: int, issue_ns: int) -> int:
@@ -117,6 +120,7 @@ class OpRecorder:
         """
         columns = [np.frombuffer(getattr(self, name), np.int64)[: self.count].copy() for name in COLUMNS]
         finished = columns[3] >= columns[2]
+        columns[4] = np.where(columns[4] == WAITED, columns[3] - columns[2], columns[4])
         found = OpLog(facts, workload, *(column[finished] for column in columns))
         if wrong := problems(found):
             raise ValueError("; ".join(wrong))
