@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import torch
 
 from training.benchmarks.aicb.oplog import OpRecorder
@@ -9,6 +10,7 @@ from training.benchmarks.aicb.ops import LogItem
 from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
+from training.benchmarks.aicb.pytorch.stream import Stream
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
@@ -21,8 +23,8 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
     count = len(epochs) - 1 if config.iterations is None or len(epochs) == 1 else config.iterations
     numbers = [0, *(1 + each % (len(epochs) - 1) for each in range(count))]
     is_cuda = run.group.device.type == "cuda"
-    if is_cuda and config.timing != "each":
-        raise UnusableSettingsError(f"timing = {config.timing!r} needs backend gloo; over nccl there is 'each'")
+    if is_cuda and (refusal := unsupported_on_cuda(config.timing, assembled.stream)):
+        raise UnusableSettingsError(refusal)
     wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda else None
     maker = StepMaker(assembled, wait)
     steps = {number: maker.epoch(number) for number in dict.fromkeys(numbers)}
@@ -46,6 +48,15 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
         runner.close()
     logger.log(Event.TRAIN_END)
     return recorder, times
+
+
+def unsupported_on_cuda(timing: str, stream: Stream) -> str | None:
+    """Why the stream cannot be timed over NCCL, in words; None if it can: each call must end before the next begins."""
+    if timing != "each":
+        return f"timing = {timing!r} needs backend gloo; over nccl there is 'each'"
+    if any((epoch.until > np.arange(len(epoch.until))).any() for epoch in stream.epochs):
+        return "batches of sends and receives need backend gloo; over nccl set dialect = 'aicb', whose calls are single"
+    return None
 
 
 class Progress:

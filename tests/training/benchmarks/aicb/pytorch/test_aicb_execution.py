@@ -20,7 +20,7 @@ from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.clocks import ClockOffset, joined
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
-from training.benchmarks.aicb.pytorch.iterating import Progress
+from training.benchmarks.aicb.pytorch.iterating import Progress, unsupported_on_cuda
 from training.benchmarks.aicb.pytorch.source import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.ranks import Ranks
@@ -285,6 +285,15 @@ def test_the_operation_in_which_a_rank_waits_has_a_name(monkeypatch: pytest.Monk
     finally:
         pulse.describe(None)
     assert pulse._described(0) == "all_gather_into_tensor"
+
+
+def test_what_cannot_be_timed_over_nccl_is_refused() -> None:
+    row = LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64, overlap=1)
+    of = StageWorkload(Workload([row, row, EPOCH_END]), RankGroups(world_size=4), 0, 0, "x", "")
+    single, apart = (stream_of(of, Caller(of, 0, 4, Fraction(1)), blocking=blocking) for blocking in (True, False))
+    assert unsupported_on_cuda("each", single) is None
+    assert "batches of sends and receives" in str(unsupported_on_cuda("each", apart))
+    assert "timing = 'stream'" in str(unsupported_on_cuda("stream", single))
 
 
 def test_a_clock_that_drifts_has_a_larger_error() -> None:
