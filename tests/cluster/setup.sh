@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of programs that the cluster tests need and this machine lacks. Starts nothing itself.
+# Installs the Debian packages of programs that the tests need and this machine lacks. Starts nothing itself.
 # Without root or apt-get it changes nothing: the tests say themselves what they lack.
 set -euo pipefail
 
@@ -16,6 +16,7 @@ declare -A package=(
     [ps]=procps
     [fish]=fish # login shells of other kinds
     [tcsh]=tcsh
+    [chromium]=chromium # opens the pages that the product writes
     [clush]=clustershell # what tests/performance compares with
     [parallel-ssh]=pssh
 )
