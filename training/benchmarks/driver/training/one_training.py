@@ -76,6 +76,8 @@ class OneTraining(RankComparison):
     def losses(self, loss: Tensor) -> list[float]:
         """The loss of each data-parallel rank, `loss` being this rank's, 0-d; all ranks call it."""
         own = loss.detach().float().reshape(1)
+        if len(self._places) == 1:
+            return own.tolist()
         every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(every, own)
         of_rank = {place["dp"]: value for place, value in zip(self._places, torch.cat(every).tolist(), strict=True)}

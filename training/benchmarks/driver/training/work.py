@@ -9,21 +9,42 @@ from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.settings import TrainingConfig
 
+_COUNTED_AT = 16  # batches that are kept before they are counted
+
 
 class Work:
-    """Tokens and operations per sample of the batches so far; those of the settings where all samples are alike."""
+    """Tokens and operations per sample of the batches so far; those of the settings where all samples are alike.
+
+    Batches are counted some at a time: between two steps each call of torch costs ten times what it costs after
+    another one.
+    """
 
     def __init__(self, benchmark: TrainingBenchmark[Any], config: TrainingConfig, device: torch.device) -> None:
         self._benchmark = benchmark
         self._config = config
         self._samples = self._tokens = 0
+        self._are_alike = False
+        self._kept: list[Batch] = []
         # What only the device knows: tokens and operations.
         self._on_device = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(2)]
 
     def add(self, batch: Batch) -> None:
         """Count a batch of tensors of shape (samples, ...), without waiting for the device."""
+        if self._are_alike:
+            return
+        self._kept.append(batch)
+        if len(self._kept) >= _COUNTED_AT:
+            self._count_kept()
+
+    def _count_kept(self) -> None:
+        for batch in self._kept:
+            self._count(batch)
+        self._kept.clear()
+
+    def _count(self, batch: Batch) -> None:
         found = self._benchmark.work_of(self._config, batch)
         if found is None:
+            self._are_alike = True
             return
         tokens, operations = found
         self._samples += len(next(iter(batch.values())))
@@ -37,6 +58,7 @@ class Work:
         """Tokens and floating-point operations of a sample, forward and backward; with `over_ranks`, for which all
         ranks call this, the means over all ranks. Waits for the device.
         """
+        self._count_kept()
         tokens, operations = self._on_device
         sums = torch.stack([torch.full_like(tokens, self._samples), tokens + self._tokens, operations])
         if over_ranks:
