@@ -8,13 +8,12 @@ hides microseconds: there the operation is a function that does nothing, and wha
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
@@ -22,24 +21,16 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
 
     from training.benchmarks.aicb.pytorch.execution import EpochSteps
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = (1 << 20, 16 << 20)
 ROUNDS, OPERATIONS, EMPTY_OPERATIONS = 25, 40, 20_000
 SMOKE_ROUNDS, SMOKE_OPERATIONS, SMOKE_EMPTY = 2, 3, 100
 GOAL_RATIO, GOAL_US = 1.02, 3.0
 _MARK = "execution-performance "
-SMOKE_OPTION = "--smoke"
 
 
 def measure(*, smoke: bool = False) -> list[Row]:
     """All figures, from one run of two ranks."""
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.performance.execution"]
-    argv += [SMOKE_OPTION] * smoke
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
-    if result.returncode or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}: {result.stderr[-2000:]}")
-    found = json.loads(lines[0].removeprefix(_MARK))
+    found = measured_by_ranks("tests.performance.execution", _MARK, ranks=2, smoke=smoke, timeout_s=300)
     rows = [
         Row(
             what=f"executor of workloads: an epoch of all_reduce of {size >> 20} MiB, 2 gloo ranks",

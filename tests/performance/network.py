@@ -15,14 +15,13 @@ itself, which reads the clock first and last; the difference of two medians woul
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
@@ -33,14 +32,12 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     from training.benchmarks.driver.workload.team import Team
     from training.benchmarks.network.pytorch.reductions import AllReduce
 
-ROOT = Path(__file__).resolve().parents[2]
 LARGE, LARGER, SMALL = 1 << 20, 16 << 20, 4 << 10
 ITERATIONS = 20
 # One warm-up iteration that is checked and one that is not, as the shipped cases have both.
 WARMUP = 2
 GOAL_RATIO, GOAL_US = 1.01, 5.0
 _MARK = "network-performance "
-SMOKE_OPTION = "--smoke"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +58,7 @@ SMOKE = Effort(large_pairs=2, control_pairs=2, larger_pairs=2, timer_blocks=1, s
 
 def measure(*, smoke: bool = False) -> list[Row]:
     """All figures, from one run of two ranks."""
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.performance.network"]
-    argv += [SMOKE_OPTION] * smoke
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
-    if result.returncode or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}: {result.stderr[-2000:]}")
-    found = json.loads(lines[0].removeprefix(_MARK))
+    found = measured_by_ranks("tests.performance.network", _MARK, ranks=2, smoke=smoke, timeout_s=300)
     control, added_us, small_us, timer_us = (found[key] for key in ("control", "added_us", "small_us", "timer_us"))
     large_us = found["large"]["first_us"]
     return [

@@ -17,7 +17,6 @@ import itertools
 import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
@@ -61,7 +61,6 @@ CASES = {
 CONTROL = "BERT, 2 layers of 64"
 CHECK, CHECKED, CHECK_STEPS = "check", "LLaMA, 4 layers of 256", 2
 BUILDS, TURN = 32, 5
-SMOKE_OPTION = "--smoke"  # one building, one pair of the control's case
 GOAL = 1.02
 CONFIDENCE = 0.95
 _MARK = "training-performance "
@@ -73,13 +72,9 @@ def measure(*, smoke: bool = False) -> list[Row]:
 
 
 def _measure(ranks: int, *, smoke: bool) -> list[Row]:
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    argv += ["-m", "tests.performance.training", *[SMOKE_OPTION] * smoke]
-    result = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800, check=False)
-    lines = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
-    if result.returncode or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}")
-    found: dict[str, dict[str, float]] = json.loads(lines[0].removeprefix(_MARK))
+    found: dict[str, dict[str, float]] = measured_by_ranks(
+        "tests.performance.training", _MARK, ranks=ranks, smoke=smoke, timeout_s=1800
+    )
     place = "1 rank" if ranks == 1 else f"{ranks} ranks, DDP over gloo"
     control, check = found.pop("control"), found.pop(CHECK)
     rows = [
