@@ -31,3 +31,15 @@ def run_measured(argv: list[str], cwd: Path) -> tuple[float, float, int, str]:
     answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     figures = json.loads(answer.stderr)
     return figures["seconds"], figures["kilobytes"] * 1024 / MEGABYTE, figures["exit_code"], answer.stdout
+
+
+def run_sound(argv: list[str], cwd: Path) -> tuple[float, float, str]:
+    """Wall seconds, peak resident megabytes (1e6 bytes), and stdout with stderr, of a command that has to succeed.
+
+    Raises:
+        RuntimeError: it ends with another exit code than 0.
+    """
+    seconds, megabytes, exit_code, said = run_measured(argv, cwd)
+    if exit_code:
+        raise RuntimeError(f"{' '.join(argv)} ended with {exit_code}:\n{said}")
+    return seconds, megabytes, said
