@@ -171,8 +171,9 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
     import torch.distributed as dist
     from torch.utils.benchmark import Timer
 
-    from training.benchmarks.driver.workload.statistics import MICROSECONDS, slowest_rank
+    from training.benchmarks.driver.workload.statistics import MICROSECONDS
     from training.benchmarks.driver.workload.statistics import statistics as times_of
+    from training.benchmarks.driver.workload.team import slowest_rank
     from training.benchmarks.network.pytorch import timing
 
     def harness_p50() -> float:

@@ -1,13 +1,9 @@
-"""Describes measured times: percentiles over iterations, and the slowest rank's of each iteration."""
+"""Describes measured times: percentiles over iterations. Needs no torch."""
 
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
-
-from training.benchmarks.driver.workload.team import Team
 
 MICROSECONDS = 1e6
 
@@ -48,19 +44,3 @@ def statistics(times_us: NDArray[np.float64]) -> TimeStatistics:
         mean=mean,
         cv=float(times_us.std()) / mean,
     )
-
-
-def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64]:
-    """The longest time among the ranks for each iteration; `times_s`, seconds, and the result have shape
-    (iterations,).
-    """
-    times = torch.from_numpy(times_s).to(team.device)
-    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=team.handle)
-    return times.cpu().numpy()
-
-
-def of_every_rank(count: torch.Tensor, team: Team) -> list[int]:
-    """Each rank's `count`, shape (1,), int64 on its device, on every rank."""
-    counts = [torch.zeros_like(count) for _ in team.ranks]
-    dist.all_gather(counts, count, group=team.handle)
-    return [int(each) for each in counts]

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 
@@ -62,3 +64,19 @@ def renamed(name: str, former: str) -> Callable[..., object]:
     """
     found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
     return found
+
+
+def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64]:
+    """The longest time among the ranks for each iteration; `times_s`, seconds, and the result have shape
+    (iterations,).
+    """
+    times = torch.from_numpy(times_s).to(team.device)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX, group=team.handle)
+    return times.cpu().numpy()
+
+
+def of_every_rank(count: torch.Tensor, team: Team) -> list[int]:
+    """Each rank's `count`, shape (1,), int64 on its device, on every rank."""
+    counts = [torch.zeros_like(count) for _ in team.ranks]
+    dist.all_gather(counts, count, group=team.handle)
+    return [int(each) for each in counts]

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.statistics import MICROSECONDS, slowest_rank
-from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.statistics import MICROSECONDS
+from training.benchmarks.driver.workload.team import Team, slowest_rank
 from training.benchmarks.network.pytorch.compute import MatrixProducts
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.lineup import line_up

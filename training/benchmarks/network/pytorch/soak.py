@@ -13,8 +13,8 @@ from training.benchmarks.driver.protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.statistics import MICROSECONDS, of_every_rank, slowest_rank, statistics
-from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.statistics import MICROSECONDS, statistics
+from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config

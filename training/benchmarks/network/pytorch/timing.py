@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from training.benchmarks.driver.workload.statistics import (
     MICROSECONDS,
     TimeStatistics,
-    of_every_rank,
-    slowest_rank,
     statistics,
 )
-from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.network.pytorch.collectives import Collective
 from training.benchmarks.network.stalls import STALL_FACTOR, STALL_US
 
