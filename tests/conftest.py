@@ -35,6 +35,7 @@ TORCH_PATHS = (
         for room, names in {
             "commands": ("nohup", "run_reference", "stopping", "verification"),
             "rounds": ("collecting", "time_limit"),
+            "results": ("observations",),
             "session": ("degraded", "interrupted_measurement", "session"),
         }.items()
         for name in names
