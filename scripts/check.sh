@@ -44,11 +44,10 @@ images() { # what the cluster tests' hosts are made of; takes minutes on a bare 
         "$bin/python" -m tests.cluster engine
 }
 
-finished() { # finished PID FILE: wait for a background command and print what it wrote
-    wait "$1"
-    local code=$?
-    cat "$2"
-    return $code
+images_made() { # waits for their making, prints what it wrote and how long it took
+    wait "$being_made"
+    cat "$making/log"
+    [ "$(cat "$making/code" 2>/dev/null)" = 0 ]
 }
 
 tests() { # tests NAME MARKERS OPTIONS...: a file stays on one worker, what its tests share is made once
@@ -67,24 +66,25 @@ collection() { # of all tests: what is wrong, or how many there are
     "$bin/python" -m pytest --collect-only -q | tail -n 3 | cut -c 1-200
 }
 
-compile_meanwhile() { # while images are made, so that no worker has to compile tests and product again
-    if [ -n "${being_made:-}" ] && kill -0 "$being_made" 2>/dev/null; then
-        step "collection" collection
-    fi
-}
-
 files_marked() { # files_marked MARKER: whose tests have it; to collect all others takes as long as some tests
     grep -rlE --include='test_*.py' "pytest\.mark\.$1\b" tests
 }
 
-make_images_meanwhile() { # sets being_made and written, or lacking where this machine cannot have hosts
+make_images_meanwhile() { # sets being_made and making, or lacking where this machine cannot have hosts
     lacking=$("$bin/python" -m tests.cluster needs) || return
-    written=$(mktemp)
+    making=$(mktemp -d)
     set -m # a process group of its own, which a Ctrl-C here can be passed on to
-    images >"$written" 2>&1 &
+    {
+        images >"$making/log" 2>&1
+        code=$?
+        echo "made in $SECONDS s" >>"$making/log"
+        echo $code >"$making/code.new"
+        mv "$making/code.new" "$making/code"
+    } &
     being_made=$!
+    echo $being_made >"$making/pid"
     set +m
-    trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -f "$written"' EXIT
+    trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -rf "$making"' EXIT
 }
 
 is_whole=
@@ -101,20 +101,19 @@ if [ "$what" = nightly ]; then
     export CLUSTERDYNO_NIGHTLY=1
 fi
 if [ -n "$is_whole" ]; then
-    compile_meanwhile
-    if [ -n "${being_made:-}" ]; then
-        step "images" finished "$being_made" "$written"
-    else
-        echo
-        echo "== the cluster tests will be skipped: they need $lacking"
-    fi
+    # So that no worker has to compile tests and product again, and what cannot be collected is said at once.
+    [ -n "${making:-}" ] && [ ! -f "$making/code" ] && step "collection" collection
+    [ -n "${making:-}" ] || printf '\n== the cluster tests will be skipped: they need %s\n' "$lacking"
     # Four workers on two cores: tests of faults wait most of their time, those of workloads compute.
     # Budgets are for the samples of make test; nightly draws many more.
     budgets=--check-budgets
     [ "$what" = test ] || budgets=
-    measured_tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"}
+    wait_for_images=${making:+--wait-for-images=$making}
+    measured_tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"} ${wait_for_images:+"$wait_for_images"}
+    # Those of its tests that need hosts have waited for them.
+    [ -z "${making:-}" ] || step "images" images_made
     mapfile -t lonely < <(files_marked alone)
-    tests "tests, one by one" "alone and not nightly" -n 0 "${lonely[@]}"
+    tests "tests, one by one" "alone and not nightly" -n 0 ${wait_for_images:+"$wait_for_images"} "${lonely[@]}"
 fi
 if [ "$what" = nightly ]; then
     step "paddle" paddle

@@ -1,9 +1,10 @@
 """Seconds that each test file may take, the order that follows from them, and what took longer.
 
 A pytest plugin of tests/conftest.py. The files with the largest budgets begin, so that no worker is left with a long
-one at the end. `--check-budgets` (make test has it) names each file that took longer than its budget, and fails the
-session, with the file's name, where one took more than FACTOR times its budget and SLACK seconds: a machine that is
-slow or busy passes, a file that has grown out of all proportion does not.
+one at the end; before them some without hosts, beside which the hosts' images are made (tests/beside.py).
+`--check-budgets` (make test has it) names each file that took longer than its budget, and fails the session, with the
+file's name, where one took more than FACTOR times its budget and SLACK seconds: a machine that is slow or busy passes,
+a file that has grown out of all proportion does not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import needs_hosts
+
 FILE = Path(__file__).with_name("budgets.toml")
 FACTOR = 5.0
 SLACK = 60.0
+# Budgets of the files that begin: two minutes of four workers.
+BEFORE_HOSTS = 480.0
 OPTION = "--check-budgets"
 
 
@@ -38,8 +43,16 @@ class Budgets:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """The files with the largest budgets first; a file's tests keep their order."""
-        items.sort(key=lambda item: -self.of(_file(item.nodeid)))
+        """Largest budgets first: BEFORE_HOSTS seconds of files without hosts, then all; tests keep their order."""
+        with_hosts = {_file(item.nodeid) for item in items if needs_hosts(item)}
+        files = sorted(dict.fromkeys(_file(item.nodeid) for item in items), key=self.of, reverse=True)
+        before, seconds = set[str](), 0.0
+        for file in files:
+            if file not in with_hosts and seconds < BEFORE_HOSTS:
+                before.add(file)
+                seconds += self.of(file)
+        place = {file: (file not in before, -self.of(file)) for file in files}
+        items.sort(key=lambda item: place[_file(item.nodeid)])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the seconds of setup, call and teardown."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import budgets, tiers
+from tests import beside, budgets, tiers
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
@@ -61,12 +61,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         budgets.OPTION, action="store_true", help="name the files that take longer than tests/budgets.toml"
     )
+    parser.addoption(beside.OPTION, type=Path, metavar="DIR", help="where it says how the making of images goes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the budgets, keep torch out where that is asked for, and mend inherited signals."""
     plugin = budgets.Budgets(budgets.read(), checks=config.getoption(budgets.OPTION))
     config.pluginmanager.register(plugin, "budgets")
+    if (making := config.getoption(beside.OPTION)) is not None:
+        config.pluginmanager.register(beside.Images(making), "images")
     if config.getoption(NO_TORCH_OPTION):
         sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
     tiers.load_profile()

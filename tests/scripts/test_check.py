@@ -1,4 +1,4 @@
-"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it.
+"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it; images are made beside tests.
 
 A shell cannot catch a signal that was ignored when it began: tests/conftest.py sees to that under nohup.
 """
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,64 @@ def test_the_tests_pass_where_signals_are_ignored(tmp_path: Path) -> None:
     command = ["env", "--ignore-signal=INT,HUP", *tests, f"--basetemp={tmp_path / 'inner'}"]
     result = subprocess.run(command, cwd=CHECK.parents[1], capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+# Stands for the Python of the virtual environment: what makes images waits or fails, a session of tests waits for them.
+PYTHON = """#!/bin/sh
+case "$*" in
+*needs | *collect-only* | -c*) ;;
+*base-image) {images} ;;
+*-m\\ pytest*)
+    echo "a session of $*"
+    case "$*" in *--wait-for-images=*) ;; *) exit 9 ;; esac
+    made=$(echo "$*" | sed 's/.*--wait-for-images=\\([^ ]*\\).*/\\1/')
+    echo "$made" >{folder}/made
+    [ -f $made/pid ] || exit 8
+    while [ ! -f $made/code ]; do sleep 0.05; done
+    exit $(cat $made/code)
+    ;;
+esac
+"""
+
+
+def whole(folder: Path, images: str) -> list[str]:
+    """The command line of make test with programs that do nothing, and `images` in the place of the base image."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name in ("ruff", "mypy", "lint-imports", "python"):
+        text = PYTHON.format(images=images, folder=folder) if name == "python" else "#!/bin/sh\n"
+        (bin_folder / name).write_text(text)
+        (bin_folder / name).chmod(0o755)
+    return ["bash", str(CHECK), str(folder), "test"]
+
+
+@pytest.mark.parametrize(("images", "exit_code"), [("sleep 0.5", 0), ("echo 'no mirror'; exit 3", 1)])
+def test_images_are_made_beside_the_tests(images: str, exit_code: int, tmp_path: Path) -> None:
+    result = subprocess.run(whole(tmp_path, images), capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == exit_code, result.stdout
+    assert result.stdout.count("a session of") == 2, result.stdout
+    begin, _, summary = result.stdout.partition("== images")
+    assert "made in" in summary and "made in" not in begin, "their log stands behind the tests that ran beside them"
+    assert ("no mirror" in summary) is bool(exit_code)
+    assert f"{'FAILED' if exit_code else 'ok    '} images" in summary
+    assert not Path((tmp_path / "made").read_text().strip()).exists()
+
+
+def test_images_that_are_being_made_end_at_a_ctrl_c(tmp_path: Path) -> None:
+    command = whole(tmp_path, f"echo $$ >{tmp_path}/pid; exec sleep 60")
+    check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert check.stdout is not None
+        while not check.stdout.readline().startswith("a session of"):
+            pass
+        while not (tmp_path / "made").exists() or not (tmp_path / "pid").exists():
+            time.sleep(0.05)
+        os.killpg(check.pid, signal.SIGINT)
+        check.communicate(timeout=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(check.pid, signal.SIGKILL)
+    assert check.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert not Path((tmp_path / "made").read_text().strip()).exists()
