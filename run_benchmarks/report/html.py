@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ def _harmless(value: object) -> object:
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
-    """Write the page into the run's folder and return its path."""
+@functools.cache
+def _template() -> jinja2.Template:
+    """The page's template; to compile it takes longer than to fill it."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -40,8 +42,13 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     environment.globals["round_folder"] = round_folder
     environment.globals["report_blocks"] = report_blocks
     environment.globals["block_kind"] = lambda block: type(block).__name__
+    return environment.get_template(TEMPLATE)
+
+
+def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
+    """Write the page into the run's folder and return its path."""
     path = result_dir / "report.html"
-    template = environment.get_template(TEMPLATE)
+    template = _template()
     try:
         page = template.render(run=run, rounds=_by_case(run, rounds))
         page.encode("utf-8")
