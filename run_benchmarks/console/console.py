@@ -6,6 +6,7 @@ All output passes here, where control sequences are removed: much of it came fro
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
@@ -63,6 +64,13 @@ def outliving() -> Iterator[None]:
                 except OSError:  # buffered output would fail again at exit, and change the exit code
                     with contextlib.suppress(OSError):
                         os.dup2(null.fileno(), stream.fileno())
+
+
+def accept_any_text() -> None:
+    """Make the console take what its encoding (GBK, Latin-1) cannot express, as escapes: it may be a host's text."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class _Formatter(logging.Formatter):

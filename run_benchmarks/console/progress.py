@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.live import Live
 from rich.text import Text
@@ -61,11 +61,11 @@ class LiveProgress:
         if record.event is Event.TRAIN_START:
             self._phase, self._stepping_since = "running", time.monotonic()
         total = value.get("total_steps")
-        if isinstance(total, int):
+        if _is_count(total):
             self._total = total
         if record.event is Event.STEP_END:
-            step = next((value[key] for key in STEP_KEYS if isinstance(value.get(key), int)), self._step + 1)
-            self._step = int(str(step))
+            counts = (value.get(key) for key in STEP_KEYS)
+            self._step = next((count for count in counts if _is_count(count)), self._step + 1)
             self._values = {key: value[key] for key in SHOWN if isinstance(value.get(key), int | float)}
 
     def tick(self) -> None:
@@ -91,6 +91,10 @@ class LiveProgress:
 
     def _render(self) -> Text:
         return Text(self.line())
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _clock(seconds: float) -> str:

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.errors import ClusterDynoError, HostError
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 MAX_PARALLEL = 64
+SHOWN = 300  # characters of an unexpected error
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,13 @@ def for_each(
     *,
     concurrency: int = MAX_PARALLEL,
     on_done: Callable[[str], None] | None = None,
+    reads_hosts: bool = False,
 ) -> FleetResult[ResultT]:
     """Call `action` on every value in parallel threads and wait for all.
 
-    ClusterDynoErrors are kept per key; any other exception is a defect and is raised after all calls have ended.
+    ClusterDynoErrors are kept per key; any other exception is a defect and is raised after all calls have ended. With
+    `reads_hosts` the keys are hosts, and such an exception is that host's error: it is of what the host sent. An
+    OSError is raised even then: it is of the head node.
     """
     if not items:
         return FleetResult({}, {})
@@ -51,6 +55,11 @@ def for_each(
                 results[key] = future.result()
             except ClusterDynoError as error:
                 errors[key] = error
+            except Exception as error:
+                if not reads_hosts or isinstance(error, OSError):
+                    raise
+                errors[key] = HostError(key, f"cannot be handled: {type(error).__name__}: {str(error)[:SHOWN]}")
+                errors[key].__cause__ = error
             if on_done is not None:
                 on_done(key)
     return FleetResult(_ordered(results, items), _ordered(errors, items))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -76,13 +76,14 @@ def pull(
     *,
     deadline: float,
     limits: CollectLimits | None = None,
+    reserved: Collection[str] = (),
     warn: Callable[[str], None] = lambda _: None,
 ) -> Pulled:
     """Bring every file below `source`, except lock files, into `destination` (made, mode 0750) and verify it.
 
     The stream is unpacked as it arrives, beside the destination; it replaces what is in the place of a file or of its
-    folders. Links, devices and the like are left out; `warn` receives each of them, and what a limit cut. `deadline` is
-    in seconds.
+    folders. Links, devices and the like are left out, and the names `reserved` for files of the head node; `warn`
+    receives each of them, and what a limit cut. `deadline` is in seconds.
 
     Raises:
         CollectError: files are missing or differ (the message names them; the valid ones stay); the transfer broke off,
@@ -92,7 +93,7 @@ def pull(
     try:
         limits = limits or CollectLimits()
         argv = ["sh", "-c", PULL, "sh", source, str(-(-limits.max_bytes // 1024))]
-        with Reception(destination, limits) as reception:
+        with Reception(destination, limits, reserved) as reception:
             listing, exit_code, broken = reception.receive(host, argv, deadline)
             return _settle(host.name, source, reception, listing, exit_code, broken, warn)
     except OSError as error:

@@ -41,8 +41,12 @@ def check_hosts(
     on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
     """Connect to all hosts at once and examine each; nothing on them is changed except our own folders."""
-    result = for_each(hosts, lambda host: _examine(host, settings, plan, vendor, runtime), on_done=on_done)
-    reports = {name: result.succeeded[name] for name in hosts}
+    result = for_each(
+        hosts, lambda host: _examine(host, settings, plan, vendor, runtime), on_done=on_done, reads_hosts=True
+    )
+    reports = {name: result.succeeded.get(name) or HostReport(host=name) for name in hosts}
+    for name, error in result.failed.items():
+        reports[name].add("facts", str(error), "answers that can be read", "log in and look")
     note_shared_machines(reports)
     note_space(reports, settings, max((image.unpacked_bytes for image in vendor.images.values()), default=0))
     return reports

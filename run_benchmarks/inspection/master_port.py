@@ -66,7 +66,7 @@ def claimed_port(host: str, answer: list[str], port_from: int) -> int:
     """
     for line in answer:
         word, _, port = line.partition(" ")
-        if word == "port" and port.isdecimal():
+        if word == "port" and port in map(str, candidates(port_from)):
             return int(port)
     raise TaskError(host, f"no free master port from {port_from} on")
 

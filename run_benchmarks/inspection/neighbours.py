@@ -14,6 +14,7 @@ from run_benchmarks.runtimes.base import Runtime
 
 SECONDS = 10.0
 SHOWN_CHARACTERS = 300
+TIME_DIGITS = 12  # of epoch seconds
 # Arguments: our run, the folder of claims for users without a home, the host time (s) from which claims count. Brackets
 # keep the pattern from matching this script's own command line. One grep reads all command lines.
 SCRIPT = (
@@ -53,11 +54,11 @@ def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -
     since = str(1 << 62 if since_s is None else since_s)
     words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since]
     lines = host.run(words, deadline=SECONDS, check=False).stdout.splitlines()
-    times = [line.split()[1] for line in lines if line.startswith("now ")]
+    times = [line[4:] for line in lines if line.startswith("now ") and line[4:].isdecimal()]
     processes = [line.split(" ", 3)[1:] for line in lines if line.startswith("process ") and line.count(" ") >= 3]
     claims = [line.split()[1:3] for line in lines if line.startswith("claim ") and len(line.split()) == 3]
     return HostActivity(
-        host_s=int(times[0]) if times and times[0].isdecimal() else 0,
+        host_s=int(times[0][:TIME_DIGITS]) if times else 0,
         running=(
             *runtime.running_of_others(host, plan.key),
             *(f"process {pid} of {user}: {words[:SHOWN_CHARACTERS]}" for pid, user, words in processes),

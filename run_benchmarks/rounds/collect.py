@@ -41,11 +41,20 @@ def collect_node(
     """
     secrets = secret_values(node.workload.environment, node.workload.argv, config)
     outcome.output = mask_output(outcome.output, secrets)
-    write_text(outcome.folder / f"start_{framework}_task.log", _launch_log(node, outcome, master_port))
+    launch_log = f"start_{framework}_task.log"
+    write_text(outcome.folder / launch_log, _launch_log(node, outcome, master_port))
     outcome.incomplete = True
     files: dict[str, str] = {}
     try:
-        pulled = pull(host, node.log_dir_host, outcome.folder, deadline=COLLECT_SECONDS, limits=limits, warn=warn)
+        pulled = pull(
+            host,
+            node.log_dir_host,
+            outcome.folder,
+            deadline=COLLECT_SECONDS,
+            limits=limits,
+            reserved=(launch_log,),
+            warn=warn,
+        )
         files, outcome.incomplete = pulled.files, pulled.incomplete
     except CollectError as error:
         files, outcome.left_behind = error.files, error.missing

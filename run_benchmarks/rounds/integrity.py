@@ -38,7 +38,7 @@ class Neighbourhood:
 
     def look_before(self, nodes: Mapping[str, RunningNode]) -> None:
         """Look at every host; a host that does not answer is reported elsewhere."""
-        result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime))
+        result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime), reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
 
@@ -46,7 +46,9 @@ class Neighbourhood:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
         there = {name: node for name, node in nodes.items() if name in self._before and name not in left}
         since = {name: found.host_s for name, found in self._before.items()}
-        result = for_each(there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]))
+        result = for_each(
+            there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]), reads_hosts=True
+        )
         self._after, self._after_ms = result.succeeded, _now_ms()
         self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
 

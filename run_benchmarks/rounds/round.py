@@ -120,7 +120,7 @@ class RoundRunner:
         restore(self._nodes, collecting.nodes)
         self._ended_early, self._phases = collecting.early_end, dict(collecting.phase_seconds)
         with self._phase("attach"):
-            for host, error in for_each(self._nodes, self._attach_node).failed.items():
+            for host, error in for_each(self._nodes, self._attach_node, reads_hosts=True).failed.items():
                 node = self._nodes[host]
                 node.silent = node.answers()
                 node.outcome.error = node.outcome.error or str(error)
@@ -137,7 +137,7 @@ class RoundRunner:
 
     def _attach(self) -> bool:
         """Find the tasks by their names; returns whether every node's workload was started and exists."""
-        return all(for_each(self._nodes, self._attach_node).raise_first().values())
+        return all(for_each(self._nodes, self._attach_node, reads_hosts=True).raise_first().values())
 
     def _attach_node(self, node: RunningNode) -> bool:
         node.host.connect()
@@ -197,7 +197,7 @@ class RoundRunner:
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
         """Run an action on every node in parallel; the first error in node order is raised after all have ended."""
-        for_each(self._nodes, action).raise_first()
+        for_each(self._nodes, action, reads_hosts=True).raise_first()
 
     def _prepare(self) -> None:
         seconds, case = self._context.interruption.seconds_left(PREPARE_SECONDS), self._case.case_file
@@ -251,7 +251,7 @@ class RoundRunner:
             )
             note_changed_code(node, self._context, is_resumed=self._resumed)
 
-        for host, error in for_each(self._nodes, collect).failed.items():
+        for host, error in for_each(self._nodes, collect, reads_hosts=True).failed.items():
             node = self._nodes[host]
             node.outcome.error = node.outcome.error or f"not collected: {error}"
             node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")

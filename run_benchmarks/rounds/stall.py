@@ -108,7 +108,7 @@ class StallWatch:
     def _watch(self) -> None:
         while not self._end.wait(self._poll):
             running = {host: node for host, node in self._nodes.items() if not node.done}
-            asked = for_each(running, self._look)
+            asked = for_each(running, self._look, reads_hosts=True)
             with self._lock:
                 for host, node in running.items():
                     self._compare(node, asked.succeeded.get(host))

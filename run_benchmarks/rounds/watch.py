@@ -96,6 +96,8 @@ class Watch:
             node.outcome.error = str(error)
         except ClusterDynoError as error:
             node.outcome.error = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever its runtime answers is this round's verdict
+            node.outcome.error = f"{node.plan.host}: cannot be waited for: {type(error).__name__}: {error}"
         finally:
             self._ended.put(node)
 
@@ -187,7 +189,7 @@ class Watch:
     def _take_stacks(self) -> None:
         """Make the ranks write their stacks; failures are reported and delay nothing."""
         running = {host: node for host, node in self._nodes.items() if node.workload and not node.done}
-        asked = for_each(running, lambda node: node.workload.trace() if node.workload else None)
+        asked = for_each(running, lambda node: node.workload.trace() if node.workload else None, reads_hosts=True)
         for host, error in asked.failed.items():
             running[host].warnings.append(f"{host}: no stacks: {error}")
         if asked.succeeded:
@@ -215,7 +217,7 @@ def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
         node.outcome.stopped = node.outcome.error is None
         node.workload.stop(STOP_GRACE_SECONDS)
 
-    result = for_each(running, stop)
+    result = for_each(running, stop, reads_hosts=True)
     for host, error in result.failed.items():
         nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
 

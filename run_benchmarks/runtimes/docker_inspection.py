@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from docker import APIClient
 
@@ -59,14 +59,25 @@ def _look_at_images(found: Readiness, client: APIClient) -> None:
 def running_of_others(host: Host, key: str) -> tuple[str, ...]:
     """Running containers of other runs of ClusterDyno, of any user. An engine that does not answer is reported
     elsewhere.
+
+    Raises:
+        TaskError: its answer cannot be read.
     """
-    with contextlib.suppress(ClusterDynoError, *NO_ANSWER):
+    try:
         found = host.docker().containers(filters={"label": f"{LABEL}.run"})
-        others = [each for each in found if each["Labels"].get(f"{LABEL}.run") != key]
-        return tuple(
-            f"container {each['Names'][0].lstrip('/')} of run {each['Labels'][f'{LABEL}.run']}" for each in others
-        )
-    return ()
+    except (ClusterDynoError, *NO_ANSWER):
+        return ()
+
+    def others() -> tuple[str, ...]:
+        runs = {_name(each): each["Labels"][f"{LABEL}.run"] for each in found}
+        return tuple(f"container {name} of run {run}" for name, run in runs.items() if run != key)
+
+    return call(host, "listing the containers of other runs", others)
+
+
+def _name(container: Mapping[str, Any]) -> str:
+    """Its name; its id where the engine gives none, as for one that it is removing."""
+    return str((container.get("Names") or [container["Id"]])[0]).lstrip("/")
 
 
 def remove_containers(host: Host, key: str) -> list[str]:
@@ -77,7 +88,12 @@ def remove_containers(host: Host, key: str) -> list[str]:
     """
     client = host.docker()
     label = f"{LABEL}.run={key}"
-    found = call(host, "listing containers", lambda: client.containers(all=True, filters={"label": label}))
-    for container in found:
-        call(host, "removing a container", partial(client.remove_container, container["Id"], force=True, v=True))
-    return [container["Names"][0].lstrip("/") for container in found]
+
+    def ours() -> dict[str, str]:
+        found = client.containers(all=True, filters={"label": label})
+        return {str(container["Id"]): _name(container) for container in found}
+
+    names = call(host, "listing containers", ours)
+    for container in names:
+        call(host, "removing a container", partial(client.remove_container, container, force=True, v=True))
+    return list(names.values())

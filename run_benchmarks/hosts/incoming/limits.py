@@ -10,6 +10,7 @@ MAX_COLLECT_FILES = 20_000
 MAX_NAME_BYTES = 1024  # of a whole path: with the result folder before it, it stays below the kernel's 4096
 MAX_PART_BYTES = 255
 MAX_DEPTH = 32
+PATH_MAX = 4096  # of the kernel: no program on a host opens a longer path
 OVERHEAD_BYTES = 64 << 20  # what an archive may hold in addition to the contents of its files
 OVERHEAD_BYTES_PER_FILE = 4096
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from run_benchmarks.hosts.incoming.limits import MAX_DEPTH, MAX_NAME_BYTES, MAX_PART_BYTES
+from run_benchmarks.hosts.incoming.limits import MAX_DEPTH, MAX_NAME_BYTES, MAX_PART_BYTES, PATH_MAX
 
 
 class UnfitNameError(ValueError):
@@ -31,6 +31,11 @@ def parts_of(name: str) -> tuple[str, ...]:
     if len(parts) > MAX_DEPTH:
         raise UnfitNameError(f"it lies deeper than {MAX_DEPTH} folders")
     return parts
+
+
+def named(name: str) -> str:
+    """The name by which a member that is not taken is remembered, at most as long as a path that a host can open."""
+    return name.removeprefix("./")[:PATH_MAX]
 
 
 def as_listed(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -22,9 +22,9 @@ class Reception:
         enough: a limit was reached; the host's command was ended then.
     """
 
-    def __init__(self, destination: Path, limits: CollectLimits) -> None:
+    def __init__(self, destination: Path, limits: CollectLimits, reserved: Collection[str] = ()) -> None:
         self._destination, self._limits = destination, limits
-        self._staging = Staging(destination.parent, limits)
+        self._staging = Staging(destination.parent, limits, reserved)
         self._stream = TarStream(self._staging)
         self._bytes = 0
         self._stop = threading.Event()

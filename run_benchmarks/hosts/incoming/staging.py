@@ -8,11 +8,11 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from run_benchmarks.hosts.incoming.limits import CollectLimits
-from run_benchmarks.hosts.incoming.names import UnfitNameError, parts_of
+from run_benchmarks.hosts.incoming.names import UnfitNameError, named, parts_of
 
 FOLDER_MODE, FILE_MODE, OWNER_MODE = 0o750, 0o750, 0o600
 AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,17 +32,19 @@ OF_THE_NAME = {
 class Staging:
     """A Sink that writes below a fresh folder of `parent`; `close` removes what was not moved out of it.
 
+    `reserved`: names in that folder that no member gets, neither as a file nor as a folder.
+
     Attributes:
         digests: sha256 by name of the complete files.
         cut: the file of which a limit left only the beginning, if any.
         left_out: the reason, by name, why members were not taken.
     """
 
-    def __init__(self, parent: Path, limits: CollectLimits) -> None:
+    def __init__(self, parent: Path, limits: CollectLimits, reserved: Collection[str] = ()) -> None:
         self.digests: dict[str, str] = {}
         self.cut: set[str] = set()
         self.left_out: dict[str, str] = {}
-        self._limits = limits
+        self._limits, self._reserved = limits, frozenset(reserved)
         self._bytes = self._members = 0
         self._path = tempfile.mkdtemp(dir=parent, prefix=".incoming-")
         self._root = os.open(self._path, AS_FOLDER)
@@ -53,11 +55,13 @@ class Staging:
     def begin_file(self, name: str, mode: int) -> None:
         """See Sink. A file that cannot be made under its name is skipped together with its bytes."""
         self._count()
-        self._name = name.removeprefix("./")
+        self._name = named(name)
         try:
             parts = parts_of(name)
             if not parts:
                 raise UnfitNameError("it has no name")
+            if parts[0] in self._reserved:
+                raise UnfitNameError("the head node itself writes a file of its name")
             self._name = "/".join(parts)
             with self._folder(parts[:-1]) as folder:
                 self._file = os.open(parts[-1], AS_NEW_FILE, 0o600, dir_fd=folder)
@@ -107,12 +111,12 @@ class Staging:
         try:
             parts_of(name)
         except UnfitNameError as error:
-            self.left_out.setdefault(name.removeprefix("./"), str(error))
+            self.left_out.setdefault(named(name), str(error))
 
     def leave_out(self, name: str, why: str) -> None:
         """See Sink."""
         self._count()
-        self.left_out.setdefault(name.removeprefix("./"), why)
+        self.left_out.setdefault(named(name), why)
 
     def _count(self) -> None:
         """Count a member, or a folder that one needs, towards the limit."""

@@ -107,3 +107,29 @@ def test_text_is_harmless_can_be_encoded_and_stays_as_it_is_where_it_was(text: s
 def test_an_ordinary_text_stays() -> None:
     text = "[PerfLog]\tλ → 10 µs, 表, 👍🏽, é\n  second line"
     assert printable(text) == text and printable("a\r\nb") == "a\nb"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
+def test_text_that_the_console_cannot_encode_ends_no_run(encoding: str) -> None:
+    """A head node with another locale: what a host says comes as escapes, as far as its letters are not there."""
+    writer = """
+import sys
+from run_benchmarks.console.console import LOG, accept_any_text, complain, print_table, say, start_logging
+accept_any_text()
+start_logging("info", None)
+evil = sys.argv[1].encode("ascii").decode("unicode_escape")
+LOG.warning("%s", evil)
+print_table(evil, ("case",), [(evil,)])
+say(evil)
+complain(evil)
+"""
+    text = "\u4f60\u597d \U0001f600 \xfc"
+    answer = subprocess.run(
+        [sys.executable, "-c", writer, text.encode("unicode_escape").decode()],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+    )
+    assert answer.returncode == 0, answer.stderr
+    expected = text.encode(encoding, "backslashreplace")
+    assert answer.stdout.count(expected) == 4 and answer.stderr.count(expected) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
 
@@ -23,6 +24,15 @@ def test_the_line_follows_the_log_however_it_is_cut() -> None:
         assert progress.line().startswith(
             "ONE round 1/2 | finished | step 1 | busbw_GBps 0.15 | size_bytes 1024 | elapsed"
         )
+
+
+def test_a_step_that_is_no_number_is_counted() -> None:
+    lines = [line for line in perflog(0, {}).splitlines(keepends=True) if "STEP_END" in line]
+    for value in ('{"step": true}', '{"step": "7"}', '{"step": [1], "total_steps": false}'):
+        record = json.loads(lines[0].removeprefix("[PerfLog] ")) | {"value": json.loads(value)}
+        progress = LiveProgress("ONE", 1, 1)
+        progress.feed(f"[PerfLog] {json.dumps(record)}\n".encode())
+        assert progress.line().startswith("ONE round 1/1 | starting | step 1 | elapsed")
 
 
 def test_a_progress_bar_without_line_ends_is_not_kept() -> None:

@@ -72,3 +72,18 @@ def test_a_defect_of_ours_is_raised_after_all_have_ended() -> None:
     with pytest.raises(ZeroDivisionError):
         for_each({str(number): number for number in range(4)}, work)
     assert sorted(ended) == [1, 2, 3]
+
+
+def test_what_a_host_s_answer_breaks_at_is_its_error_and_a_full_disk_ours() -> None:
+    def work(error: Exception | None) -> int:
+        if error is not None:
+            raise error
+        return 1
+
+    asked = for_each({"node1": IndexError("no such word"), "node2": None}, work, reads_hosts=True)
+    assert asked.succeeded == {"node2": 1}
+    error = asked.failed["node1"]
+    assert isinstance(error, HostError) and error.host == "node1"
+    assert str(error) == "node1: cannot be handled: IndexError: no such word"
+    with pytest.raises(OSError, match="full"):
+        for_each({"node1": OSError("full"), "node2": None}, work, reads_hosts=True)

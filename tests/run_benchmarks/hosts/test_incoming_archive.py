@@ -201,6 +201,22 @@ def test_a_header_that_claims_a_terabyte_takes_no_memory(tmp_path: Path, bomb: s
         staging.close()
 
 
+def test_names_of_a_megabyte_are_not_remembered(tmp_path: Path) -> None:
+    """Each is within the bound of a header; of all members together they would be 20 GB."""
+    staging = Staging(tmp_path, CollectLimits())
+    tracemalloc.start()
+    try:
+        stream = TarStream(staging)
+        for number in range(32):
+            name = b"%06d" % number + b"n" * ((1 << 20) - 6)
+            for kind in (tarfile.SYMTYPE, tarfile.DIRTYPE, tarfile.REGTYPE):
+                stream.feed(header("x", tarfile.GNUTYPE_LONGNAME, len(name)) + name + header("x", kind, 0))
+        assert len(staging.left_out) == 32 and tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+        staging.close()
+
+
 def test_a_chain_of_20000_extended_headers_is_no_recursion(tmp_path: Path) -> None:
     names = 20_000 * (header("x", tarfile.GNUTYPE_LONGNAME, 5) + b"name\0".ljust(512, b"\0"))
     staging, trouble = unpack(names + archive([entry("a", content=b"a")]), tmp_path / "here")

@@ -57,6 +57,22 @@ def test_the_launch_log_is_there_also_where_the_files_are_not(outcome: NodeOutco
     assert "error:" not in log
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_host_does_not_replace_the_launch_log(outcome: NodeOutcome, tmp_path: Path, kind: str) -> None:
+    forged = tmp_path / "there" / "start_pytorch_task.log"
+    if kind == "folder":
+        forged.mkdir()
+        forged = forged / "deep"
+    forged.write_text("argv: harmless\n")
+    for _ in range(2):  # again, as a resumed run does
+        said: list[str] = []
+        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, warn=said.append)
+        name = forged.relative_to(tmp_path / "there").as_posix()
+        assert said == [f"node1: {name} is left out: the head node itself writes a file of its name"]
+        assert outcome.files.keys() == {"rank0.out.log"}
+        assert "argv: python3 --port 29501\n" in (outcome.folder / "start_pytorch_task.log").read_text()
+
+
 def test_secrets_of_the_task_are_masked_in_what_comes_and_the_rest_is_untouched(
     outcome: NodeOutcome, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from run_benchmarks.errors import LinkLostError
+from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.facts import MachineIdentity
 from run_benchmarks.inspection.findings import HostReport
@@ -186,6 +187,14 @@ def test_a_host_cannot_flood_the_record(plan: Plan, tmp_path: Path) -> None:
     more = [{"source": "accelerator_processes", "values": {"first": True, "foreign": foreign}}]
     remarks = found(plan, node(tmp_path, more=more)).remarks
     assert len(remarks) == MAX_REMARKS + 1 and remarks[-1].detail.startswith("950 more")
+
+
+@pytest.mark.parametrize("said", ["now ", "now", "now x y", f"now {'9' * 5000}", "process", "claim", "claim a\x85", ""])
+def test_a_host_s_answer_to_the_look_ends_nothing(plan: Plan, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    host = LocalHost("localhost")
+    answer = Completed(argv=(), stdout=f"{said}\n", stderr="", exit_code=0, seconds=0.1)
+    monkeypatch.setattr(host, "run", lambda *_, **__: answer)
+    assert look(host, plan, ProcessRuntime(), 5).host_s < 10**12
 
 
 def test_somebody_elses_torchrun_and_claims_are_seen(

@@ -148,3 +148,12 @@ def test_no_port_left_is_said(runs: Runs, free_from: int, monkeypatch: pytest.Mo
     assert first == free_from
     with pytest.raises(TaskError, match=f"no free master port from {free_from} on"):
         runs.port("two", free_from)
+
+
+@pytest.mark.parametrize(
+    "said", ["port 22", "port 99999999", f"port {'9' * 5000}", "port \u0669", "port 29500 ", "port"]
+)
+def test_a_port_that_was_not_offered_is_none(said: str) -> None:
+    with pytest.raises(TaskError, match="no free master port from 29500 on"):
+        master_port.claimed_port("node1", [said], 29500)
+    assert master_port.claimed_port("node1", [said, "port 29501"], 29500) == 29501

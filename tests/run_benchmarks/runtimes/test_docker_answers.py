@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.runtimes.docker import DockerRuntime, exit_code
+from run_benchmarks.runtimes.docker_inspection import remove_containers, running_of_others
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import Load
 
@@ -80,3 +82,31 @@ def test_what_is_no_exit_code(value: object) -> None:
     with pytest.raises(ValueError, match="is no exit code"):
         exit_code(value)
     assert exit_code(137) == 137
+
+
+LABELS = {"org.clusterdyno.run": "other"}
+LISTS: tuple[object, ...] = ([{"Names": None, "Labels": None, "Id": "1"}], [{"Labels": LABELS}], [None], {"a": 1}, [[]])
+
+
+@pytest.mark.parametrize("answer", LISTS, ids=str)
+def test_a_list_of_containers_that_is_none_is_an_error_of_the_host(
+    client: docker.APIClient, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "answer", json.dumps(answer).encode())
+    host = LocalHost("localhost")
+    monkeypatch.setattr(host, "docker", lambda: client)
+    with pytest.raises(TaskError, match="the engine's answer cannot be read"):
+        running_of_others(host, "ours")
+    if answer != LISTS[0]:
+        with pytest.raises(TaskError, match="the engine's answer cannot be read"):
+            remove_containers(host, "ours")
+
+
+def test_a_container_that_the_engine_is_removing_has_no_name(
+    client: docker.APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = [{"Id": "4f2a", "Names": None, "Labels": LABELS}, {"Id": "5", "Names": ["/n"], "Labels": LABELS}]
+    monkeypatch.setattr(Engine, "answer", json.dumps(going).encode())
+    host = LocalHost("localhost")
+    monkeypatch.setattr(host, "docker", lambda: client)
+    assert running_of_others(host, "ours") == ("container 4f2a of run other", "container n of run other")
