@@ -1,7 +1,7 @@
 """Finds disturbances in a monitor.jsonl: clock steps, throttling, other users. Needs the standard library alone."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +12,10 @@ from monitors.summary import MonitorSummary, read_records
 STEP_S = 0.1
 # Clocks that are lowered by a power limit, by the application or in idleness are normal for these devices.
 DISTURBING = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
+
+
+# A host may send anything: more steps, devices, processes than these are only counted; samples are thinned to so many.
+MAX_KEPT, MAX_SAMPLES = 10_000, 100_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +59,7 @@ class Disturbances:
     """All disturbances of one host in one round. Times are the host's epoch milliseconds.
 
     process_s: (time, seconds of all processes since boot over all cores), one per sample. used_bytes: memory in use on
-    each device at its first sample, with its time.
+    each device at its first sample, with its time. left_out: number of disturbances beyond MAX_KEPT of one kind.
     """
 
     clock_steps: list[ClockStep] = field(default_factory=list)
@@ -64,6 +68,9 @@ class Disturbances:
     used_bytes: dict[int, tuple[int, int]] = field(default_factory=dict)
     process_s: list[tuple[int, float]] = field(default_factory=list)
     cores: int = 0
+    left_out: int = 0
+    _every: int = 1
+    _seen: int = 0
     _last: tuple[int, float] | None = None
 
     def take(self, record: Mapping[str, Any]) -> None:
@@ -79,13 +86,15 @@ class Disturbances:
             return
         source = record["source"]
         if source == "cpu" and "process_s" in values:
-            self.process_s.append((moment, float(values["process_s"])))
+            self._take_process_seconds(moment, float(values["process_s"]))
             self.cores = int(values["cores"])
         elif source == "cpu_throttle":
             self._throttled(None, "heat", moment)
         elif source == "accelerator":
             for device in values["devices"]:
-                if device.get("memory_used_bytes") is not None:
+                if device.get("memory_used_bytes") is not None and self._has_room(
+                    self.used_bytes, int(device["index"])
+                ):
                     self.used_bytes.setdefault(int(device["index"]), (moment, int(device["memory_used_bytes"])))
                 for reason in DISTURBING.intersection(device.get("throttle_reasons") or ()):
                     self._throttled(int(device["index"]), reason, moment)
@@ -96,11 +105,30 @@ class Disturbances:
         """Find steps: slewed clocks stay together; only a step (or a suspended machine) separates them."""
         if self._last is not None:
             step = (moment - self._last[0]) / 1000 - (monotonic - self._last[1])
-            if abs(step) > STEP_S:
+            if abs(step) > STEP_S and self._has_room(self.clock_steps):
                 self.clock_steps.append(ClockStep(from_ms=self._last[0], to_ms=moment, seconds=round(step, 3)))
         self._last = (moment, monotonic)
 
+    def _take_process_seconds(self, moment: int, seconds: float) -> None:
+        """Keep every n-th sample, n being doubled whenever there are too many."""
+        self._seen += 1
+        if self._seen % self._every:
+            return
+        self.process_s.append((moment, seconds))
+        if len(self.process_s) >= MAX_SAMPLES:
+            del self.process_s[1::2]
+            self._every *= 2
+
+    def _has_room(self, kept: Collection[object], key: object = None) -> bool:
+        """Whether `kept` takes another one, or has `key` already; else it is counted as left out."""
+        if len(kept) < MAX_KEPT or key in kept:
+            return True
+        self.left_out += 1
+        return False
+
     def _throttled(self, device: int | None, reason: str, moment: int) -> None:
+        if not self._has_room(self.throttling, (device, reason)):
+            return
         known = self.throttling.setdefault(
             (device, reason), Throttling(device=device, reason=reason, from_ms=moment, to_ms=moment)
         )
@@ -113,7 +141,8 @@ class Disturbances:
             process = ForeignProcess(
                 device=device, pid=pid, memory_bytes=memory, from_ms=moment, to_ms=moment, is_before=is_first
             )
-            self.foreign.setdefault((device, pid), process).to_ms = moment
+            if self._has_room(self.foreign, (device, pid)):
+                self.foreign.setdefault((device, pid), process).to_ms = moment
 
 
 def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.loads) -> Disturbances:

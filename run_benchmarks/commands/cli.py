@@ -36,7 +36,7 @@ from run_benchmarks.commands.options import (
 from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.commands.trusting import trust_hosts
-from run_benchmarks.console.console import accept_any_text, complain, print_table, say
+from run_benchmarks.console.console import complain, guard_console, print_table, say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.session.preparation import connected, prepare
@@ -278,7 +278,7 @@ def verify(
 
 def main() -> None:
     """Entry point: a user's mistake is one readable screen and exit code 2."""
-    accept_any_text()
+    guard_console()
     try:
         app()
     except ConfigError as error:

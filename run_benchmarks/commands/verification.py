@@ -31,6 +31,7 @@ from run_benchmarks.results.seal import (
     config_digest,
     node_folder,
     sha256,
+    unlisted_files,
 )
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
@@ -86,6 +87,8 @@ def verify(folder: Path) -> Findings:
     for name in all_files(folder):
         if name not in known:
             findings.add(name, "added: neither seal.json nor a round.json lists it")
+    for name in unlisted_files(folder):
+        findings.add(name, "added: no seal lists a name that is not UTF-8")
     findings.files = len(known)
     if run is not None:
         _check_code(folder, run, findings)
@@ -281,6 +284,9 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
 
 
 def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
+    listed = sorted(rank for node in record.nodes for rank in node.ranks)
+    if listed != list(range(record.world_size)):
+        yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
     for rank in (rank for node in record.nodes for rank in node.ranks):
         if rank not in logs:
             yield f"rank {rank} has no log"

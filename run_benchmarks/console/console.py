@@ -10,6 +10,8 @@ import io
 import logging
 import os
 import sys
+import threading
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -64,13 +66,6 @@ def outliving() -> Iterator[None]:
                 except OSError:  # buffered output would fail again at exit, and change the exit code
                     with contextlib.suppress(OSError):
                         os.dup2(null.fileno(), stream.fileno())
-
-
-def accept_any_text() -> None:
-    """Make the console take what its encoding (GBK, Latin-1) cannot express, as escapes: it may be a host's text."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 class _Formatter(logging.Formatter):
@@ -130,6 +125,21 @@ def print_table(
     console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
     with outliving():
         console.print(table, markup=False)
+
+
+def guard_console() -> None:
+    """Make harmless what reaches the console in other ways, since it may be a host's text, for the whole process.
+
+    Letters that its encoding (GBK, Latin-1) lacks come as escapes; so do control sequences in the traceback of a defect
+    and in other libraries' warnings.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.excepthook = lambda kind, error, trace: complain("".join(traceback.format_exception(error)))
+    threading.excepthook = lambda args: complain("".join(traceback.format_exception(args.exc_value)))
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Formatter())
 
 
 def complain(message: str) -> None:

@@ -62,6 +62,14 @@ def all_files(folder: Path) -> Iterator[str]:
             yield name
 
 
+def unlisted_files(folder: Path) -> Iterator[str]:
+    """The files below the folder that no seal lists because their names are not UTF-8, in a form that is."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if not _is_text(name) and (path.is_symlink() or not path.is_dir()):
+            yield name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _is_text(name: str) -> bool:
     return os.fsencode(name) == name.encode(errors="replace")
 

@@ -79,17 +79,19 @@ def integrity(
         ]
         try:
             found = read_disturbances(node.outcome.folder / "monitor.jsonl", load=safe_json.load)
-            remarks += _bounded(host, [*_of_monitor(node, found), *_foreign_load(node, found, nodes, reports)])
+            seen = [*_of_monitor(node, found), *_foreign_load(node, found, nodes, reports)]
+            remarks += _bounded(host, seen, found.left_out)
         except Exception as error:  # noqa: BLE001 - a host may send anything
             unwatched.append(f"{host}: load, clock and throttling: no monitor record ({type(error).__name__})")
     return Integrity(remarks=remarks, unwatched=unwatched)
 
 
-def _bounded(host: str, remarks: list[Remark]) -> list[Remark]:
-    """At most MAX_REMARKS of them, and the number of further ones."""
-    if len(remarks) <= MAX_REMARKS:
+def _bounded(host: str, remarks: list[Remark], left_out: int) -> list[Remark]:
+    """At most MAX_REMARKS of them, and the number of further ones; `left_out` were only counted."""
+    beyond = max(0, len(remarks) - MAX_REMARKS) + left_out
+    if not beyond:
         return remarks
-    more = Remark(kind="more", host=host, detail=f"{len(remarks) - MAX_REMARKS} more, in its monitor.jsonl")
+    more = Remark(kind="more", host=host, detail=f"{beyond} more, in its monitor.jsonl")
     return [*remarks[:MAX_REMARKS], more]
 
 

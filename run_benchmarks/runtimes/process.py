@@ -16,6 +16,8 @@ from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 from training.benchmarks.driver.protocol import safe_json
 
+# Python looks first into the folder in which `-m` begins: at home, a login may have its own json.py or training.
+IN_FOLDER = ("sh", "-c", 'cd "$1" && shift && exec "$@"', "sh")
 SUPERVISE = ("-m", "training.benchmarks.driver.launch.supervise")
 START_SECONDS = 30.0
 # Blocks until the supervisor has ended: it holds the FIFO's writing end. The FIFO is first opened for both, so that
@@ -60,7 +62,7 @@ STOP = """
 for code in "$3"/*/; do
   for module in launch.supervise supervise; do
     [ -e "$code/training/benchmarks/driver/$(echo $module | tr . /).py" ] || continue
-    PYTHONPATH=$code exec "$2" -m training.benchmarks.driver.$module stop --grace 2 --state "$1"
+    cd "$code" && PYTHONPATH=$code exec "$2" -m training.benchmarks.driver.$module stop --grace 2 --state "$1"
   done
 done
 echo "no code in $3" >&2
@@ -152,6 +154,8 @@ class _Tree:
 
     def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
         argv = [
+            *IN_FOLDER,
+            self._node.workdir,
             "env",
             f"PYTHONPATH={self._node.workdir}",
             "PYTHONDONTWRITEBYTECODE=1",  # a cache beside the code would count as a changed file

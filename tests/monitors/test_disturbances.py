@@ -10,7 +10,7 @@ import pytest
 
 from monitors import loop, sink
 from monitors.accelerator import AcceleratorSampler
-from monitors.disturbances import process_seconds, read_disturbances
+from monitors.disturbances import MAX_KEPT, MAX_SAMPLES, Disturbances, process_seconds, read_disturbances
 from monitors.ending import Ending
 from monitors.foreign import EVERY_S, ForeignProcesses
 from monitors.host import CpuSampler, MemorySampler, ThrottleSampler
@@ -167,3 +167,23 @@ def test_a_driver_that_lists_no_processes_is_asked_no_more(
     assert looks.sample() is None
     assert sampler.processes() is None
     assert nvml.calls.count("nvmlDeviceGetComputeRunningProcesses") == 2
+
+
+def test_a_record_of_any_length_is_kept_in_bounded_memory() -> None:
+    """A host that steps its clock in each line, with a new device and process in each: beyond the bound they count."""
+    found, lines = Disturbances(), 3 * MAX_SAMPLES
+    for tick in range(lines):
+        cpu = {"process_s": 2.0 * tick, "cores": 4}
+        found.take({"t_ms": 1000 * tick, "monotonic_s": float(tick), "source": "cpu", "values": cpu})
+    assert len(found.process_s) < MAX_SAMPLES and found.left_out == 0
+    assert process_seconds(found.process_s, 1_000_000, 250_000_000) == pytest.approx(498_000.0)
+    found = Disturbances()
+    for number in range(2 * MAX_KEPT):
+        device = {"index": number, "memory_used_bytes": 1, "throttle_reasons": ["hw_slowdown"]}
+        foreign = {"first": True, "foreign": [{"device": number, "pid": 1, "memory_bytes": 1}]}
+        at = {"t_ms": 5000 * number, "monotonic_s": 0.0}
+        found.take({**at, "source": "accelerator", "values": {"devices": [device]}})
+        found.take({**at, "source": "accelerator_processes", "values": foreign})
+    kept = (found.clock_steps, found.throttling, found.foreign, found.used_bytes)
+    assert [len(each) for each in kept] == 4 * [MAX_KEPT]
+    assert found.left_out == (2 * MAX_KEPT - 1 - MAX_KEPT) + 3 * MAX_KEPT

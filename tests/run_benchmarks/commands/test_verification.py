@@ -29,7 +29,7 @@ from run_benchmarks.state.run_lock import controlling
 from tests.run_benchmarks.conftest import CLUSTER, TEST
 from tests.run_benchmarks.results.rounds import run_record
 
-RUN = "run20261121191924"
+RUN = "run20261121191931"  # its own: runs of one name and owner share their ports
 NODE = "ONE/round1/localhost_noderank0"
 Tamper = Callable[[Path], object]
 
@@ -122,6 +122,10 @@ def passes(folder: Path) -> None:
     replace(folder / NODE / "rank1.out.log", '"correct": "pass"', '"correct": "fail"')
 
 
+def no_nodes(folder: Path) -> None:
+    edit(folder / "ONE/round1/round.json", lambda record: record.update(nodes=[]))
+
+
 def another_step(folder: Path) -> None:
     edit(folder / "ONE/round2/round.json", lambda record: record["steps"].pop())
 
@@ -155,6 +159,7 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
     (another_config, "ONE/round1/round.json", "other settings than run.json"),
     (another_config_in_a_log, f"{NODE}/rank1.out.log", "ran with other settings than run.json has: iterations is 9"),
     (passes, "ONE/round1/round.json", "verdict pass does not follow from the logs: rank 1 says that it failed"),
+    (no_nodes, "ONE/round1/round.json", "verdict pass does not follow from the logs: its nodes have 0 ranks"),
     (another_step, "ONE/round2/round.json", "steps do not follow from the log of rank 0 (0, in the log 1)"),
     (failed_round, "run.json", "case ONE: its rounds are pass, pass, on disk pass, fail"),
     (failed_run, "run.json", "verdict pass does not follow from its cases"),
@@ -191,6 +196,7 @@ def test_what_was_tampered_with_is_named(
     [
         (lambda folder: (folder / NODE / "monitor.jsonl").unlink(), f"{NODE}/monitor.jsonl: missing"),
         (lambda folder: (folder / NODE / "extra.log").touch(), f"{NODE}/extra.log: added"),
+        (lambda folder: Path(os.fsdecode(os.fsencode(folder) + b"/\xff.log")).touch(), "\ufffd.log: added"),
         (lambda folder: (folder / "report.html").write_text("400 GB/s"), "report.html: changed"),
         (lambda folder: (folder / "seal.json").unlink(), "seal.json: missing"),
         (lambda folder: (folder / "run.json").write_text("[" * 100_000), "run.json: changed"),
@@ -200,7 +206,7 @@ def test_what_was_tampered_with_is_named(
         ),
         (linked, f"{NODE}/rank0.out.log: changed: leads out of its place"),
     ],
-    ids=["missing", "added", "report", "no seal", "nested", "unreadable", "link"],
+    ids=["missing", "added", "not UTF-8", "report", "no seal", "nested", "unreadable", "link"],
 )
 def test_files_that_changed_came_or_went_are_named(tamper: Tamper, line: str, folder: Path) -> None:
     tamper(folder)

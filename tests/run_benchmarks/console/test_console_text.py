@@ -114,8 +114,8 @@ def test_text_that_the_console_cannot_encode_ends_no_run(encoding: str) -> None:
     """A head node with another locale: what a host says comes as escapes, as far as its letters are not there."""
     writer = """
 import sys
-from run_benchmarks.console.console import LOG, accept_any_text, complain, print_table, say, start_logging
-accept_any_text()
+from run_benchmarks.console.console import LOG, guard_console, complain, print_table, say, start_logging
+guard_console()
 start_logging("info", None)
 evil = sys.argv[1].encode("ascii").decode("unicode_escape")
 LOG.warning("%s", evil)
@@ -133,3 +133,24 @@ complain(evil)
     assert answer.returncode == 0, answer.stderr
     expected = text.encode(encoding, "backslashreplace")
     assert answer.stdout.count(expected) == 4 and answer.stderr.count(expected) == 1
+
+
+def test_a_defect_s_traceback_and_other_libraries_warnings_are_harmless() -> None:
+    writer = """
+import logging, sys, threading
+from run_benchmarks.console.console import guard_console
+guard_console()
+evil = sys.argv[1].encode("ascii").decode("unicode_escape")
+logging.getLogger("urllib3").warning("headers %s", evil)
+def breaks():
+    raise ValueError(evil)
+thread = threading.Thread(target=breaks)
+thread.start()
+thread.join()
+breaks()
+"""
+    argv = [sys.executable, "-c", writer, EVIL.encode("unicode_escape").decode()]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    answer = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert answer.returncode == 1 and answer.stderr.count("FORGED") == 3 and answer.stderr.count("Traceback") == 2
+    assert not ORDERS.search(answer.stderr)

@@ -18,6 +18,7 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import NodePlan, Task
+from run_benchmarks.runtimes import process as process_runtime
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.settings.container_options import ContainerOptions
@@ -127,6 +128,19 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept(tasks: Tasks) -> None:
     assert f"[... {3_000_009 - MAX_OUTPUT_BYTES} bytes are left out here ...]" in output
 
 
+def test_modules_in_the_login_s_folder_are_not_run(
+    tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home with a json.py and a training of its own, in which a login begins."""
+    (tmp_path / "home" / "training").mkdir(parents=True)
+    for name in ("json.py", "training/__init__.py"):
+        (tmp_path / "home" / name).write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path / "home")
+    task = tasks.run("import json, training; print(training.__file__)")
+    assert task.wait(30) == 0
+    assert task.finish(GRACE).strip() == str(ROOT / "training/__init__.py")
+
+
 def test_facts_reach_the_task(tasks: Tasks) -> None:
     task = tasks.run("import os; print(os.environ['CLUSTERDYNO_SYS_DOCKER_VERSION'])")
     assert task.wait(20) == 0
@@ -148,7 +162,8 @@ def test_a_running_task_is_not_waited_for_longer_than_asked(tasks: Tasks) -> Non
 
 
 def test_what_cannot_be_started_ends_with_127(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working folder is gone: the supervisor says so as a shell would."""
+    """The working folder goes once the supervisor is loaded: it says so as a shell would."""
+    monkeypatch.setattr(process_runtime, "IN_FOLDER", ("sh", "-c", 'shift && exec "$@"', "sh"))
     monkeypatch.chdir(ROOT)
     task = tasks.make("-c", "pass")
     node = task._node.model_copy(update={"workdir": str(tasks.folder / "gone")})  # type: ignore[attr-defined]
