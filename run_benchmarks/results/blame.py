@@ -23,6 +23,7 @@ from training.benchmarks.driver.protocol.rank_states import RankState
 # hosts differ by milliseconds; within a host, the end of a process that reported nothing is noticed a little late.
 SLACK_SECONDS = 0.2
 EVIDENCE_LINES = 8
+NAMED = 4  # ranks in one sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ def first_failure(
         return None
     standing = find_standing(_standings(outcomes, logs))
     named = standing.rank
-    why = standing.message if timed_out else "every failed rank lost another or waited for it, and none exited before"
+    why = standing.message if timed_out else _nobody_before(outcomes, logs)
     shown = named.rank if named else witnesses[0][2].rank if witnesses else None
     return FirstFailure(
         host=named.host if named else None,
@@ -184,6 +185,21 @@ def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFa
             if not failure.stopped and (failure.lost_peer or failure.waited):
                 found.append((failure.time_ms / 1000 - outcome.clock_offset, outcome.node.host, failure))
     return sorted(found, key=lambda item: item[0])
+
+
+def _nobody_before(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> str:
+    """Why no rank can be named where ranks lost others: none exited before, or only those that had finished did."""
+    done = [
+        _place(outcome.node.host, rank)
+        for outcome in outcomes
+        for rank in outcome.node.ranks
+        if rank in logs and has_finished(logs[rank])
+    ]
+    if not done:
+        return "every failed rank lost another or waited for it, and none exited before"
+    more = f" and {len(done) - NAMED} more" if len(done) > NAMED else ""
+    names = f"{', '.join(done[:NAMED])}{more}"
+    return f"the failed ranks lost others, and only {names} had exited, with FINISHED: they differ in what they did"
 
 
 def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> list[Standing]:

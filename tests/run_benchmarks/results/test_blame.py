@@ -10,7 +10,7 @@ import pytest
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
-from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, rank_failure
+from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, perflog, rank_failure
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.protocol.rank_states import NodeRanks, RankState
 
@@ -117,6 +117,20 @@ def test_who_was_ended_while_it_left_left_all_the_same(tmp_path: Path) -> None:
     node = left(tmp_path, 1, 999.8, exit_code=None, signal="SIGTERM")
     failure = judge([node], ended_early=None).first_failure
     assert failure is not None and failure.rank == 1
+
+
+def test_a_rank_that_finished_before_the_others_is_told(tmp_path: Path) -> None:
+    """It did one step less than its peer, which then lost it: which of them is right cannot be told."""
+    node = left(tmp_path, 1, 999.8)
+    states(node, r0={"moved_ms": WRITTEN_MS}, r1={"left_us": START_MS * 1000, "left_code": 0, "exit_code": 0})
+    (node.folder / "rank1.out.log").write_text(perflog(1, {"correct": "pass"}))
+    judgement = judge([node], ended_early=None)
+    assert judgement.reason == (
+        "who is to blame cannot be determined: the failed ranks lost others, and only rank 1 on node1 had exited, with"
+        " FINISHED: they differ in what they did"
+    )
+    assert judgement.first_failure is not None
+    assert "rank 0 on node1: Connection reset by peer" in judgement.first_failure.evidence
 
 
 def test_a_code_that_only_its_parent_got_is_told_by_the_launch_s_record(tmp_path: Path) -> None:
