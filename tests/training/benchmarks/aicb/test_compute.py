@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +13,7 @@ import pytest
 
 from training.benchmarks.aicb import Workload
 from training.benchmarks.aicb.cli import main
-from training.benchmarks.aicb.compute import ComputeTime, ComputeTimes, database
+from training.benchmarks.aicb.compute import ComputeTime, ComputeTimes, database, writers
 from training.benchmarks.aicb.compute.check import leave_one_out
 from training.benchmarks.aicb.compute.measurement import ComputeDataError
 from training.benchmarks.aicb.gemm_rows import gemm_of
@@ -182,6 +184,50 @@ def test_databases_merge_and_keep_what_differs_apart(tmp_path: Path, capsys: pyt
     table = tmp_path / "all.csv"
     table.write_text(capsys.readouterr().out)
     assert set(database.load(table)) == {GEMM, newer, elsewhere}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dataclasses import replace
+from training.benchmarks.aicb.compute import database
+from tests.training.benchmarks.aicb.test_compute import GEMM
+for number in range(20):
+    database.add(Path(sys.argv[1]), [replace(GEMM, source=f"{sys.argv[2]} {number}")])
+"""
+
+
+def test_two_processes_that_write_at_once_lose_no_row(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    paths = {"one": tmp_path / "real" / "ours.db", "two": tmp_path / "link" / "ours.db"}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name, path in paths.items()]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    sources = {row.source for row in database.load(paths["one"])}
+    assert sources == {f"{name} {number}" for name in paths for number in range(20)}
+    assert [path.name for path in (tmp_path / "real").iterdir()] == ["ours.db"]
+
+
+def test_a_database_that_stays_with_another_writer_is_refused_and_a_dead_writers_lock_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ours.db"
+    (tmp_path / ".ours.db.lock").touch()
+    database.add(path, [GEMM])
+    monkeypatch.setattr(writers, "PATIENCE_SECONDS", 0.05)
+    with writers.only_writer(path), pytest.raises(ComputeDataError, match="another process has been changing it"):
+        database.add(path, [replace(GEMM, source="late")])
+    assert database.load(path) == [GEMM]
+
+
+def test_a_huge_row_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.db"
+    database.write(path, [GEMM])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE measurement SET kernel = hex(zeroblob(40000))")
+        connection.commit()
+    with pytest.raises(ComputeDataError, match=r"huge\.db: is no sound SQLite database: string or blob too big"):
+        database.load(path)
 
 
 def _foreign(path: Path, *statements: str) -> None:

@@ -11,10 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 from training.benchmarks.aicb.compute.measurement import COLUMNS, ComputeDataError, ComputeTime, checked, read_table
+from training.benchmarks.aicb.compute.writers import only_writer
 
 SHIPPED = Path(__file__).with_name("tables")
 LARGEST_FILE = 1 << 30
 MOST_ROWS = 1_000_000
+LARGEST_ROW = 1 << 16
+"""Bytes of a row that are read: a sound one has under 12 kB."""
 _MAGIC = b"SQLite format 3\0"
 _TABLE = (
     "CREATE TABLE measurement (device TEXT NOT NULL, op TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL, "
@@ -45,6 +48,7 @@ def load(path: Path) -> list[ComputeTime]:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_ROW)
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             _check_schema(path, connection)
             rows = connection.execute(_SELECT).fetchall()
@@ -113,19 +117,20 @@ def merge(output: Path, inputs: Sequence[Path]) -> tuple[int, int]:
     Raises:
         ComputeDataError: a file cannot be used; nothing is written then. All bad files are named.
     """
-    rows, problems, before = [], [], 0
-    existing = [output] if output.exists() else []
-    for path in [*existing, *inputs]:
+    rows, problems = list[ComputeTime](), list[str]()
+    for path in inputs:
         try:
-            found = load(path)
+            rows += load(path)
         except ComputeDataError as error:
             problems.append(str(error))
-            continue
-        before = len(found) if path is output else before
-        rows += found
+    try:
+        if problems and output.exists():
+            load(output)
+    except ComputeDataError as error:
+        problems.append(str(error))
     if problems:
         raise ComputeDataError("\n".join(problems))
-    return before, write(output, rows)
+    return _add(output, rows)
 
 
 def add(output: Path, rows: Iterable[ComputeTime]) -> int:
@@ -134,4 +139,13 @@ def add(output: Path, rows: Iterable[ComputeTime]) -> int:
     Raises:
         ComputeDataError: `output` is no such database.
     """
-    return write(output, [*(load(output) if output.exists() else []), *rows])
+    return _add(output, rows)[1]
+
+
+def _add(output: Path, rows: Iterable[ComputeTime]) -> tuple[int, int]:
+    """Rows before and after. Of several processes at once each waits for the other, so that all their rows are kept."""
+    output = output.resolve()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(output):
+        there = load(output) if output.exists() else []
+        return len(there), write(output, [*there, *rows])
