@@ -12,6 +12,11 @@ On backends that run on the CPU it has to be more than a few time slices as well
 rarely there, because a rank is running then; time inside of one often, because each rank has to be woken in its turn:
 40 ms, and now and then 400 ms, of a clean run on an oversubscribed machine, as measured. So a late rank is found far
 below the noise of the collectives that it delays, and a collective is blamed only where no scheduler explains it.
+
+No threshold on times can tell a rank that is 36 ms late because it was preempted from one that is late by itself: both
+are one late arrival, and noise of which a run has one event says nothing of how large the next is. The kernel tells
+them apart: it counts how long a thread was ready without a CPU, and the log has that of each long gap. On a backend of
+the CPU it is listed, and counts neither for a finding nor for the noise. On others a rank without a CPU is a fault.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,6 +55,7 @@ class LostTime:
 
     rank: None for a collective that was slow for all its ranks. excess_ms: sum of the positive differences.
     threshold_ms: what stands out from the noise of the run; finding: whether the excess is above that.
+    queued_ms: what of the excess the rank waited for a CPU; on a backend of the CPU it does not count for a finding.
     """
 
     iteration: int
@@ -60,10 +66,12 @@ class LostTime:
     excess_ms: float
     threshold_ms: float
     finding: bool
+    queued_ms: float = 0.0
 
     def __str__(self) -> str:
         who = f"rank {self.rank}" if self.rank is not None else f"ranks {_short(self.team)}"
-        return f"{who}, {self.op_class}: +{self.excess_ms:.2f} ms, {KINDS[self.kind]}"
+        queued = f"; for {self.queued_ms:.2f} ms of it no CPU was free" if self.queued_ms else ""
+        return f"{who}, {self.op_class}: +{self.excess_ms:.2f} ms, {KINDS[self.kind]}{queued}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +163,16 @@ def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cp
         chosen, who = np.arange(len(merged)), merged.rank
     cell = index_of(who, merged.op_class[chosen], merged.iteration[chosen])
     sums = np.bincount(cell, weights=excess[chosen]) / 1e6
+    queued = np.zeros(len(sums))
+    if kind == "late":
+        queued = np.bincount(cell, weights=np.minimum(excess, merged.queued_ns)) / 1e6
+    judged = sums - queued if cpu else sums
     sample = chosen[np.unique(cell, return_index=True)[1]]
     owner = index_of(merged.team[sample] if kind == "collective" else merged.rank[sample], merged.op_class[sample])
-    noises = _noise(sums, owner, merged.iteration[sample])
+    noises = _noise(judged, owner, merged.iteration[sample])
     floor, times = (CPU_FLOOR_MS[kind], CPU_STANDS_OUT[kind]) if cpu else (FLOOR_MS[kind], STANDS_OUT[kind])
     thresholds = np.maximum(floor, times * noises)
-    wanted = set(np.flatnonzero(sums > thresholds).tolist())
+    wanted = set(np.flatnonzero(judged > thresholds).tolist())
     for each in slowest:
         mine = np.flatnonzero((merged.iteration[sample] == each) & (sums > 0))
         wanted.update(mine[np.argsort(-sums[mine])[:most]].tolist())
@@ -169,7 +181,7 @@ def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cp
         yield LostTime(
             int(merged.iteration[record]), kind, merged.classes[merged.op_class[record]],
             None if kind == "collective" else int(merged.rank[record]), merged.teams[merged.team[record]],
-            round(total, 6), round(threshold, 6), total > threshold,
+            round(total, 6), round(threshold, 6), bool(judged[number] > threshold), round(float(queued[number]), 6),
         )  # fmt: skip
 
 

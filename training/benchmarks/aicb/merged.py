@@ -4,6 +4,7 @@ A record's place is its class (type, group, size) and its number among those of 
 one collective have the same ranks, class and number. Of a record are told apart, in ns:
 
 - gap: from the end of the program's wait for the operation before to this one's issue: the rank's own time;
+- queued: what the rank waited for a CPU in a long gap, as far as the log says;
 - wait: from its issue to the last rank's arrival, a consequence of others being late;
 - common: what the fastest rank needed after the last arrival: the collective itself;
 - own: what this rank needed longer than the fastest.
@@ -58,6 +59,7 @@ class Merged:
     issue_ns: Numbers
     done_ns: Numbers
     gap_ns: Numbers
+    queued_ns: Numbers
     wait_ns: Numbers
     common_ns: Numbers
     own_ns: Numbers
@@ -74,16 +76,16 @@ def merge(logs: Sequence[OpLog]) -> Merged:
     teams: dict[tuple[int, ...], int] = {}
     columns = [_of_rank(log, classes, teams) for log in logs]
     empty = np.empty(0, np.int64)
-    rank, iteration, op_class, team, number, issue, done, gap = (
+    rank, iteration, op_class, team, number, issue, done, gap, queued = (
         np.concatenate([each[name] for each in columns] or [empty])
-        for name in ("rank", "iteration", "op_class", "team", "number", "issue", "done", "gap")
+        for name in ("rank", "iteration", "op_class", "team", "number", "issue", "done", "gap", "queued")
     )
     place = index_of(op_class, number)
     together = index_of(iteration, team, _matching(list(classes))[op_class] if len(op_class) else op_class, number)
     wait, common, own, last = _parts(together, issue, done)
     return Merged(
         list(classes), list(teams), [log.facts.rank for log in logs], rank, iteration, op_class, place, team, together,
-        issue, done, gap, wait, common, own, last, {log.facts.rank: _iterations(log) for log in logs},
+        issue, done, gap, queued, wait, common, own, last, {log.facts.rank: _iterations(log) for log in logs},
     )  # fmt: skip
 
 
@@ -121,6 +123,7 @@ def _of_rank(log: OpLog, classes: dict[OpClass, int], teams: dict[tuple[int, ...
     return {
         "rank": np.full(len(order), log.facts.rank), "iteration": iteration, "op_class": op_class, "team": team,
         "number": _numbers(iteration, op_class, team), "issue": issue, "done": done, "gap": gap,
+        "queued": np.zeros(len(order), np.int64) if log.queued_ns is None else log.queued_ns[order],
     }  # fmt: skip
 
 

@@ -17,7 +17,8 @@ epoch ends included. `iteration` is 0 for the initialization, then 1, 2 ...; an 
 a file again repeats its positions under a higher number. A row `epoch_end` is recorded too: `issue_ns` is when its
 epoch began, `done_ns` when it ended, so that its duration is the iteration's time. Computations are recorded wherever
 they are executed. All times are ns of one monotonic clock of the rank (time.monotonic_ns). `exposed_ns` is how long the
-program waited for the operation; for `record` it is done_ns - issue_ns. Only finished operations are saved.
+program waited for the operation; for `record` it is done_ns - issue_ns. Only finished operations are saved. An executor
+that was late with an operation may say before it, by `log.queued(ns)`, how much of that it waited for a CPU.
 
 The workload is stored in the file, in its second form (repetitions once), so that a log explains itself; its sha256 is
 `workload_digest(workload)`. `read(path)` gives one rank's `OpLog`, `read_folder(folder)` those of all ranks.
@@ -64,7 +65,7 @@ WAITED = -1
 class OpRecorder:
     """Room for `capacity` operations, allocated and touched at once; recording only writes numbers by index."""
 
-    __slots__ = (*COLUMNS, "capacity", "count")
+    __slots__ = (*COLUMNS, "capacity", "count", "queued_ns")
 
     def __init__(self, capacity: int) -> None:
         """Allocate 40 bytes an operation.
@@ -74,6 +75,7 @@ class OpRecorder:
         """
         if not 0 <= capacity <= MOST_RECORDS:
             raise ValueError(f"capacity = {capacity}; allowed: 0 to {MOST_RECORDS}")
+        self.queued_ns: dict[int, int] = {}
         self.capacity = capacity
         self.count = 0
         self.op, self.iteration, self.issue_ns, self.done_ns, self.exposed_ns = (
@@ -112,6 +114,10 @@ class OpRecorder:
         self.done_ns[slot] = done_ns
         self.exposed_ns[slot] = exposed_ns
 
+    def queued(self, waited_ns: int) -> None:
+        """The program waited so long for a CPU before the next operation that it issues."""
+        self.queued_ns[self.count] = waited_ns
+
     def log(self, facts: LogFacts, workload: Workload) -> OpLog:
         """What was recorded so far, without the operations that are not finished.
 
@@ -121,7 +127,10 @@ class OpRecorder:
         columns = [np.frombuffer(getattr(self, name), np.int64)[: self.count].copy() for name in COLUMNS]
         finished = columns[3] >= columns[2]
         columns[4] = np.where(columns[4] == WAITED, columns[3] - columns[2], columns[4])
-        found = OpLog(facts, workload, *(column[finished] for column in columns))
+        queued = np.zeros(self.count, np.int64)
+        for slot, waited in self.queued_ns.items():
+            queued[slot:][:1] = waited
+        found = OpLog(facts, workload, *(column[finished] for column in (*columns, queued)))
         if wrong := problems(found):
             raise ValueError("; ".join(wrong))
         return found

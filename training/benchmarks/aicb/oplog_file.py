@@ -30,6 +30,8 @@ MOST_TEXT = 256 << 20
 MOST_FACTS = 16 << 20
 LATEST_NS = 1 << 62
 COLUMNS = ("op", "iteration", "issue_ns", "done_ns", "exposed_ns")
+QUEUED = "queued_ns"
+"""The column that a file has only where a late rank waited for a CPU."""
 
 
 class LogFileError(AicbError):
@@ -41,7 +43,10 @@ class LogFileError(AicbError):
 
 @dataclass(frozen=True, slots=True)
 class OpLog:
-    """One rank's operations in the order of issue: columns of shape (records,), times in ns of the rank's own clock."""
+    """One rank's operations in the order of issue: columns of shape (records,), times in ns of the rank's own clock.
+
+    queued_ns: of the time before a late operation, how long the program waited for a CPU; None stands for zeros.
+    """
 
     facts: LogFacts
     workload: Workload
@@ -50,6 +55,7 @@ class OpLog:
     issue_ns: Numbers
     done_ns: Numbers
     exposed_ns: Numbers
+    queued_ns: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -101,6 +107,8 @@ def write(path: Path, log: OpLog) -> int:
         "facts": np.frombuffer(json.dumps(facts).encode(), np.uint8),
         "workload": np.frombuffer(text, np.uint8),
     }
+    if log.queued_ns is not None and log.queued_ns.any():
+        stored[QUEUED] = log.queued_ns
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **stored)
     data = buffer.getvalue()
@@ -121,6 +129,7 @@ def problems(log: OpLog) -> list[str]:
             ("issue_ns", log.issue_ns, LATEST_NS),
             ("done_ns", log.done_ns, LATEST_NS),
             ("exposed_ns", log.exposed_ns, LATEST_NS),
+            (QUEUED, np.zeros(1, np.int64) if log.queued_ns is None else log.queued_ns, LATEST_NS),
         ):
             if int(values.min()) < 0 or int(values.max()) > most:
                 found.append(f"{name} goes from {values.min()} to {values.max()}; allowed: 0 to {most}")
@@ -148,8 +157,9 @@ def read(path: Path | str) -> OpLog:
 def _log(archive: zipfile.ZipFile) -> OpLog:
     facts = _facts(_bytes(archive, "facts", MOST_FACTS))
     op, iteration, issue, duration, waiting = (_column(archive, name) for name in COLUMNS)
-    if len({len(column) for column in (op, iteration, issue, duration, waiting)}) > 1:
-        raise ValueError(f"the columns {', '.join(COLUMNS)} have different lengths")
+    queued = _column(archive, QUEUED) if f"{QUEUED}.npy" in archive.namelist() else np.zeros(len(op), np.int64)
+    if len({len(column) for column in (op, iteration, issue, duration, waiting, queued)}) > 1:
+        raise ValueError(f"the columns {', '.join((*COLUMNS, QUEUED))} have different lengths")
     reader = fullcsv.Reader()
     lines = _bytes(archive, "workload", MOST_TEXT).decode().splitlines()
     if lines[:1] != [fullcsv.FULL_HEADER]:
@@ -158,8 +168,9 @@ def _log(archive: zipfile.ZipFile) -> OpLog:
         reader.add(line)
     issued = _sums(issue)
     log = OpLog(
-        facts, Workload(reader.done()), _sums(op), _sums(iteration), issued, issued + duration, duration + waiting
-    )
+        facts, Workload(reader.done()), _sums(op), _sums(iteration), issued, issued + duration, duration + waiting,
+        queued,
+    )  # fmt: skip
     if found := problems(log):
         raise ValueError("; ".join(found))
     return log

@@ -1,6 +1,7 @@
 """Holds `aicb analyze` to its promise: it names what was put in, first, and finds nothing where nothing was."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -100,6 +101,33 @@ def test_the_last_rank_is_told() -> None:
     )
     assert one.rank == 1
     assert one.lateness_ms < 4
+
+
+def lately(queued_ms: float, backend: str = "gloo") -> RunAnalysis:
+    """A run in which rank 2 is 36 ms late before its fourth operation of iteration 12, so long without a CPU."""
+    logs = made(base(4), 5, [Fault(2, 3, 12, lost_ns=36 * MS)])
+    queued = np.where((logs[2].iteration == 12) & (logs[2].op == INIT_RECORDS + 3), int(queued_ms * MS), 0)
+    logs[2] = replace(logs[2], queued_ns=queued)
+    return analysis_of([replace(log, facts=replace(log.facts, backend=backend)) for log in logs])
+
+
+def test_a_rank_that_waited_for_a_cpu_is_listed_and_is_no_finding_on_gloo() -> None:
+    assert lately(0).findings[0].rank == 2
+    excused = lately(35)
+    assert excused.findings == []
+    first = excused.iterations[0].cells[0]
+    assert (first.rank, first.kind, first.queued_ms) == (2, "late", 35.0)
+    assert str(first).endswith("; for 35.00 ms of it no CPU was free")
+    assert lately(10).findings[0].queued_ms == 10
+    assert lately(35, backend="nccl").findings[0].rank == 2
+
+
+def test_what_others_waited_for_a_cpu_is_no_noise_that_hides_a_fault() -> None:
+    waits = [Fault(0, 3, iteration, lost_ns=300 * MS) for iteration in (5, 15, 25, 35)]
+    logs = made(base(4), 6, [*waits, Fault(2, 3, 40)])
+    at = np.isin(logs[0].iteration, [5, 15, 25, 35]) & (logs[0].op == INIT_RECORDS + 3)
+    logs[0] = replace(logs[0], queued_ns=np.where(at, 300 * MS, 0))
+    assert [(each.iteration, each.rank) for each in analysis_of(logs).findings] == [(40, 2)]
 
 
 def chain(late_ms: int) -> list[OpLog]:

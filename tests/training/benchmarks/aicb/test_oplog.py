@@ -64,6 +64,18 @@ def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
     assert [log.rows()[op].stage for op in log.op] == ["", "", "step", "forward"]
 
 
+def test_what_a_late_rank_waited_for_a_cpu_is_read_again(tmp_path: Path) -> None:
+    plain = recorded()
+    without = plain.save(tmp_path / "a.npz", FACTS, WORKLOAD)
+    plain.queued_ns = {1: 7, 4: 9, 5: 11}  # of a finished operation, of one that is not, of none
+    assert plain.save(tmp_path / "b.npz", FACTS, WORKLOAD) > without
+    kept = [read(tmp_path / name).queued_ns for name in ("a.npz", "b.npz")]
+    assert [None if each is None else each.tolist() for each in kept] == [[0, 0, 0, 0], [0, 7, 0, 0]]
+    plain.queued_ns = {1: -7}
+    with pytest.raises(ValueError, match="queued_ns goes from -7 to 0"):
+        plain.log(FACTS, WORKLOAD)
+
+
 def _fields(facts: LogFacts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in LogFacts.__dataclass_fields__}
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch.distributed as dist
 
 from training.benchmarks.aicb.oplog import OpRecorder
+from training.benchmarks.aicb.pytorch.cpu_queue import LATE_NS, STALE_NS, CpuQueue
 from training.benchmarks.aicb.pytorch.operations import Issue
 from training.benchmarks.aicb.pytorch.waiting import Pending, Waiters
 
@@ -58,56 +59,79 @@ class HostRunner:
     """Runs epochs over gloo. `waits_for`: position of the row whose end the program waits for, None outside of that."""
 
     def __init__(self, log: OpRecorder) -> None:
-        self._log, self._waiters = log, Waiters()
+        self._log, self._waiters, self._queue = log, Waiters(), CpuQueue()
         self.waits_for: int | None = None
 
     def close(self) -> None:
         """See Runner."""
         self._waiters.close()
+        self._queue.close()
 
     def run(self, epoch: EpochSteps, iteration: int) -> int:
         """See Runner."""
+        self._queue.waited_ns()
         begin = now()
         if all(step.is_blocking for step in epoch.steps):
-            self._blocking(epoch, iteration)
+            self._blocking(epoch, iteration, begin)
         else:
-            self._overlapping(epoch, iteration)
+            self._overlapping(epoch, iteration, begin)
         end = now()
         self._log.record(epoch.end, iteration, begin, end)
         return end - begin
 
-    def _blocking(self, epoch: EpochSteps, iteration: int) -> None:
-        record = self._log.record
+    def _blocking(self, epoch: EpochSteps, iteration: int, last: int) -> None:
+        record, queue, carried = self._log.record, self._queue, 0
         for step in epoch.steps:
             issue = step.issue
             begin = now()
+            if begin - last > LATE_NS:
+                begin = self._late(last, carried)
             issue()
-            record(step.position, iteration, begin, now())
+            last = now()
+            record(step.position, iteration, begin, last)
+            carried = queue.read_after(last) if last - queue.read_at_ns > STALE_NS else 0
 
-    def _overlapping(self, epoch: EpochSteps, iteration: int) -> None:
-        log, steps = self._log, epoch.steps
+    def _late(self, last: int, carried: int) -> int:
+        """Note how much of the time since `last` this thread waited for a CPU; returns the time now.
+
+        carried: what is known of that already.
+        """
+        waited = carried + self._queue.waited_ns()
+        begin = now()
+        self._log.queued(min(waited, begin - last))
+        return begin
+
+    def _overlapping(self, epoch: EpochSteps, iteration: int, last: int) -> None:
+        log, steps, queue, carried = self._log, epoch.steps, self._queue, 0
         pending: dict[int, tuple[int, Pending]] = {}
         for index, step in enumerate(steps):
             begin = now()
+            if begin - last > LATE_NS:
+                begin = self._late(last, carried)
             work = step.issue()
+            last = now()
             if step.is_blocking:
-                log.record(step.position, iteration, begin, now())
+                log.record(step.position, iteration, begin, last)
             elif work is not None:
                 pending[index] = log.issued(step.position, iteration, begin), self._waiters.add(step.key, work)
             for each in step.waits:
                 slot, call = pending.pop(each)
-                self._wait(steps[each].position, slot, call)
+                last = self._wait(steps[each].position, slot, call)
+            carried = queue.read_after(last) if last - queue.read_at_ns > STALE_NS else 0
 
-    def _wait(self, position: int, slot: int, call: Pending) -> None:
+    def _wait(self, position: int, slot: int, call: Pending) -> int:
+        """Wait for a call; returns when the program goes on."""
         if call.done_ns:
             call.wait()
             self._log.finished(slot, call.done_ns, 0)
-            return
+            return now()
         self.waits_for = position
         begin = now()
         call.wait()
+        end = now()
         self.waits_for = None
         self._log.finished(slot, call.done_ns, max(0, call.done_ns - begin))
+        return end
 
 
 def synchronised(issue: Issue, synchronize: Callable[[], None]) -> Issue:
