@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from training.benchmarks.aicb.blocks import NOTHING, Block, Offset
 from training.benchmarks.aicb.modules import split_module
-from training.benchmarks.aicb.ops import AICB_GROUPS, AICB_TYPES, COLUMNS, HEADER, NEVER, LogItem
+from training.benchmarks.aicb.ops import AICB_GROUPS, AICB_TYPES, COLUMNS, HEADER, NEVER, LogItem, printable
 from training.benchmarks.aicb.ranks import Ranks, parse_splits, splits_text
 
 MORE_COLUMNS = (
@@ -152,14 +152,14 @@ def _parse(text: str) -> LogItem:
     distance = _whole(overlap, "overlap", NEVER)
     return LogItem(
         **{name: getattr(base, name) for name in _BASE_FIELDS},
-        dtype=dtype or None,
+        dtype=printable(dtype, "dtype") or None,
         ranks=Ranks.parse(ranks) if ranks else None,
         in_splits=parse_splits(sent) if sent else None,
         out_splits=parse_splits(received) if received else None,
         peer=_whole(peer, "peer", 0),
-        module=module or None,
+        module=printable(module, "module") or None,
         micro_batch=_whole(micro_batch, "micro_batch", 0),
-        phase=phase or None,
+        phase=printable(phase, "phase") or None,
         overlap=distance,
     )
 

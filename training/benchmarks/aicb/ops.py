@@ -3,6 +3,8 @@
 The columns and their spelling are those of AICB's workload CSV, so that its files and ours are interchangeable.
 """
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -75,6 +77,10 @@ COLUMNS = (
     "_elapsed_time", "algbw", "busbw", "count",
 )  # fmt: skip
 HEADER = ",".join(COLUMNS)
+MOST_BYTES = 1 << 62
+MOST_TIME = 1e12
+"""Largest time of a row (ms in a log, ns in a workload), and largest bandwidth; more is a mistake."""
+_WHOLE = re.compile(r"[0-9]{1,18}")
 NEVER = -1
 """`LogItem.overlap` of a call that nothing waits for."""
 
@@ -161,16 +167,16 @@ class LogItem:
         return cls(
             comm_type=comm_type,
             comm_group=_member(CommGroup, cells[1], "comm_group"),
-            comm_group_size=_integer(cells[2], "comm_group_size"),
+            comm_group_size=_integer(cells[2], "comm_group_size", 1),
             msg_size=_size(cells[3]),
-            stage=cells[4],
-            dst=_integer(cells[5], "dst"),
-            src=_integer(cells[6], "src"),
-            additional=cells[7],
-            elapsed_time=_number(cells[8], "_elapsed_time"),
-            algbw=_number(cells[9], "algbw"),
-            busbw=_number(cells[10], "busbw"),
-            count=_integer(cells[11], "count") or 1,
+            stage=printable(cells[4], "stage"),
+            dst=_integer(cells[5], "dst", 0),
+            src=_integer(cells[6], "src", 0),
+            additional=printable(cells[7], "additional"),
+            elapsed_time=_number(cells[8], "_elapsed_time", MOST_TIME),
+            algbw=_number(cells[9], "algbw", MOST_TIME),
+            busbw=_number(cells[10], "busbw", MOST_TIME),
+            count=_integer(cells[11], "count", 1) or 1,
         )
 
 
@@ -195,27 +201,40 @@ def _member(enum: type[AnyEnum], text: str, column: str) -> AnyEnum | None:
     return enum[name]
 
 
-def _integer(text: str, column: str) -> int | None:
+def printable(text: str, column: str) -> str:
+    """The text of a cell.
+
+    Raises:
+        ValueError: it has characters that a terminal would obey.
+    """
+    if not text.isprintable():
+        raise ValueError(f"{column} is {text[:80]!r}, not printable text")
+    return text
+
+
+def _integer(text: str, column: str, least: int) -> int | None:
+    if text == "None":
+        return None
+    if not _WHOLE.fullmatch(text) or int(text) < least:
+        raise ValueError(f"{column} is {text[:80]!r}, not a whole number of {least} or more, or None")
+    return int(text)
+
+
+def _number(text: str, column: str, most: float) -> int | float | None:
     if text == "None":
         return None
     try:
-        return int(text)
+        found = float(text) if any(mark in text for mark in ".eEn") else int(text)
     except ValueError:
-        raise ValueError(f"{column} is {text!r}, not a whole number or None") from None
-
-
-def _number(text: str, column: str) -> int | float | None:
-    if text == "None":
-        return None
-    try:
-        return float(text) if any(mark in text for mark in ".eEn") else int(text)
-    except ValueError:
-        raise ValueError(f"{column} is {text!r}, not a number or None") from None
+        raise ValueError(f"{column} is {text[:80]!r}, not a number or None") from None
+    if not (math.isfinite(found) and 0 <= found <= most):
+        raise ValueError(f"{column} is {text[:80]!r}, not a number from 0 to {most:.3g}, or None")
+    return found
 
 
 def _size(text: str) -> int | float | GemmShape:
     if not text.startswith("(("):
-        size = _number(text, "msg_size")
+        size = _number(text, "msg_size", MOST_BYTES)
         if size is None:
             raise ValueError("msg_size is None, but each row needs a size")
         return size

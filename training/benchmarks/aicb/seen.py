@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from training.benchmarks.aicb import csvfile, measured
 from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.merged import OpClass
-from training.benchmarks.aicb.oplog_file import MOST_RECORDS, Numbers, OpLog, read_folder
+from training.benchmarks.aicb.oplog_file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.workload import Workload
 
@@ -138,7 +138,7 @@ def of_rows(path: Path, workload: Workload) -> Seen:
     """A log or workload of one rank.
 
     Raises:
-        WorkloadFileError: there are no rows, or some have times and others none.
+        WorkloadFileError: there are no rows, or their times add up to centuries.
     """
     rows = list(islice(workload, MOST_RECORDS))
     work = [row for row in rows if row.comm_type is not CommType.epoch_end]
@@ -160,6 +160,10 @@ def of_rows(path: Path, workload: Workload) -> Seen:
         now += lasted
     if begin < now:
         columns.spans.append((0, iteration, begin, now))
+    if now > LATEST_NS:
+        raise WorkloadFileError(
+            path, None, f"has times that add up to {now / 1e9:.3g} s; allowed: {LATEST_NS / 1e9:.3g}"
+        )
     numbers = np.array(table, dtype=np.int64).T
     columns.parts.append((np.zeros(len(table), np.int64), *numbers, np.array(busbw)))
     notes = ["one rank"] if timed else ["a workload: operations in their order, one unit each; nothing was measured"]

@@ -16,7 +16,7 @@ from training.benchmarks.aicb import Block, CommGroup, CommType, LogItem, Worklo
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.oplog import LogFacts, OpLog, file_name
 from training.benchmarks.aicb.oplog_file import write
-from training.benchmarks.aicb.ops import EPOCH_END
+from training.benchmarks.aicb.ops import EPOCH_END, HEADER
 
 DATA = Path(__file__).parents[3] / "data" / "aicb"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -142,6 +142,51 @@ def test_bins_hold_the_time_that_operations_fill() -> None:
     [(rank, drawn)] = binned.paths(whole, np.array([0, 1]), 2, 0, 1000)
     assert rank == 0
     assert drawn == {0: "M0 0h500.00v1h-500.00z", 1: "M500 0h400.00v1h-400.00z"}
+
+
+SOUND = {
+    "comm_type": "CommType.all_reduce", "comm_group": "CommGroup.dp_group", "comm_group_size": "4", "msg_size": "1024",
+    "stage": "step", "dst": "None", "src": "None", "additional": "", "_elapsed_time": "1.5", "algbw": "1.0",
+    "busbw": "1.0", "count": "1",
+}  # fmt: skip
+
+
+def log_csv(path: Path, cells: dict[str, str], times: int = 1) -> Path:
+    """A log CSV with one row so many times, of which some cells are as given."""
+    row = ",".join((SOUND | cells).values())
+    end = "CommType.epoch_end,None,None,0,,None,None,,2.5,0.0,0.0,1"
+    path.write_text("\n".join([HEADER, end, *([row] * times), end, ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("_elapsed_time", ("nan", "inf", "1e300", "-5.0")), ("busbw", ("nan", "inf", "1e308", "-1")),
+        ("msg_size", ("nan", "inf", "-5", "9" * 40)), ("comm_group_size", ("0", "-3", "1_0", "\u0664")),
+        ("count", ("0", "-2")), ("dst", ("-1",)), ("stage", ("\x1b[31mred", "a\x07")), ("additional", ("\x9b2J",)),
+    ],
+)  # fmt: skip
+def test_a_cell_that_cannot_be_is_named_by_every_reader(
+    column: str, values: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in values:
+        path = log_csv(tmp_path / "hostile.csv", {column: value})
+        for words in (["visualize", str(path), "--output", str(tmp_path / "p.html")], ["log", str(path)]):
+            assert main(words) == 2, (words[0], value)
+            assert f"{path}, line 3: {column} is {value!r}" in capsys.readouterr().err
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_the_largest_cells_are_shown_and_times_of_centuries_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    largest = {"_elapsed_time": "1e12", "msg_size": str(1 << 62), "busbw": "1e12", "algbw": "1e12"}
+    output = ["--output", str(tmp_path / "p.html")]
+    assert main(["visualize", str(log_csv(tmp_path / "large.csv", largest, 4)), *output]) == 0
+    assert not re.findall("nan|inf", (tmp_path / "p.html").read_text().split("<h1>")[1].split("<script>")[0])
+    assert main(["visualize", str(log_csv(tmp_path / "larger.csv", largest, 5)), *output]) == 2
+    assert "larger.csv: has times that add up to 5e+09 s; allowed: 4.61e+09" in capsys.readouterr().err
 
 
 def test_an_empty_workload_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
