@@ -4,7 +4,8 @@ The ranks run both in turn, TURN steps each, so that whatever else happens on th
 barrier. A pair is `log_freq` steps of each, one of the trainer's being a logged one, and takes as long as its slowest
 rank. Trainer: the loop of a whole run with its loader, schedule, clock and log; evaluation is left out. Bare loop:
 index the data, zero_grad, forward, backward, clip, step, by the same optimizer, in torch's DDP where there are several
-ranks. Both are built anew BUILDS times: where a model lies in memory makes a percent or two. Each building gives the
+ranks (bare_loop.py). Its steps have the same collectives, which is checked; a logged one of the trainer has one more.
+Both are built anew BUILDS times: where a model lies in memory makes a percent or two. Each building gives the
 median over its pairs of trainer time / bare time; the result is the median of these, with the interval that holds the
 true median with 95 % (order statistics: Binomial(BUILDS, 1/2)).
 
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.performance.bare_loop import BareLoop
 from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
 
@@ -124,51 +126,6 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[first], ordered[count - 1 - first]
 
 
-class _BareLoop:
-    """What anybody would write."""
-
-    def __init__(self, benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> None:
-        import torch
-
-        from training.benchmarks.bert.pytorch.packed import PackedSet
-
-        samples = benchmark.synthetic_data(config).train
-        # The model packs a batch that is not packed yet.
-        samples = samples.unpacked if isinstance(samples, PackedSet) else samples
-        self._data = {name: tensor.int() for name, tensor in samples[list(range(len(samples)))].items()}
-        self._count = len(samples)
-        model = benchmark.build_model(config).train()
-        model.make_constants(torch.device("cpu"))
-        matrices = [p for p in model.parameters() if p.ndim > 1]
-        others = [p for p in model.parameters() if p.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, fused=True)
-        self._parameters = [*model.parameters()]
-        self._ranks, self._rank = group.placement.world_size, group.placement.rank
-        self._model: Any = model
-        if self._ranks > 1:
-            self._model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-        self._batch_size, self._max_norm = config.train_batch_size, config.max_grad_norm
-
-    def steps(self) -> Iterator[None]:
-        """One training step after the other, without end."""
-        import torch
-
-        step_size = self._ranks * self._batch_size
-        while True:
-            order = torch.randperm(self._count)
-            for begin in range(self._rank * self._batch_size, self._count - step_size + 1, step_size):
-                chosen = order[begin : begin + self._batch_size]
-                batch = {name: tensor[chosen].long() for name, tensor in self._data.items()}
-                self._optimizer.zero_grad()
-                loss = self._model(batch)["loss"]
-                loss.backward()
-                if self._max_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(self._parameters, self._max_norm)
-                self._optimizer.step()
-                yield
-
-
 def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> "Trainer":
     import io
 
@@ -193,7 +150,7 @@ def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConf
     path = ROOT / "vendors" / "cpu" / f"{case.model}-pytorch" / "config" / "config_CPUx1x2.py"
     limits = {
         # A run is evaluated after its last step, which none comes to here.
-        "max_steps": (case.pairs[ranks] + 1) * case.log_freq + 1,
+        "max_steps": (case.pairs[ranks] + 2) * case.log_freq + 1,
         "eval_interval_samples": None,
         "eval_start_samples": 0,
         "eval_samples": 8,
@@ -226,6 +183,28 @@ def _pair(loops: Sequence[Iterator[object]], steps: int, number: int) -> list[fl
     return [total / steps for total in seconds]
 
 
+def _check_collectives(loops: Sequence[Iterator[object]], case: Case, logged: int) -> None:
+    """Count the collectives that the next `case.log_freq` steps of the two loops begin.
+
+    Raises:
+        RuntimeError: the first loop has another number than the second and `logged` more.
+    """
+    import torch.distributed as dist
+
+    group: Any = dist.distributed_c10d._get_default_group()  # torch types not all of it
+    found = []
+    for loop in loops:
+        before = group._get_sequence_number_for_group()
+        for _ in itertools.islice(loop, case.log_freq):
+            pass
+        found.append(group._get_sequence_number_for_group() - before)
+    if found[0] != found[1] + logged:
+        raise RuntimeError(
+            f"{case.log_freq} steps of the trainer have {found[0]} collectives, allowed: the bare loop's {found[1]}"
+            f" and {logged} more"
+        )
+
+
 def _compare(case: Case, group: "ProcessGroup", builds: int, *, with_trainer: bool) -> dict[str, float]:
     """The trainer against a bare loop, or else one bare loop against another."""
     import torch
@@ -235,10 +214,11 @@ def _compare(case: Case, group: "ProcessGroup", builds: int, *, with_trainer: bo
     benchmark, config = _load(case, ranks)
     built = []
     for _ in range(builds):
-        first = _trainer(benchmark, config, group) if with_trainer else _BareLoop(benchmark, config, group)
-        loops = (first.steps(), _BareLoop(benchmark, config, group).steps())
+        first = _trainer(benchmark, config, group) if with_trainer else BareLoop(benchmark, config, group)
+        loops = (first.steps(), BareLoop(benchmark, config, group).steps())
         gc.collect()  # what was built before
         _pair(loops, case.log_freq, 0)
+        _check_collectives(loops, case, 1 if with_trainer and ranks > 1 else 0)
         built.append([_pair(loops, case.log_freq, number) for number in range(case.pairs[ranks])])
     times = torch.tensor(built, dtype=torch.float64)  # (builds, pairs, 2)
     dist.all_reduce(times, op=dist.ReduceOp.MAX)

@@ -115,14 +115,19 @@ def test_work_is_counted_without_padding() -> None:
     assert isinstance(config, Config)
     model = Bert(config).train()
     batch = benchmark_of("bert").synthetic_data(config).train[[0, 1, 2, 3]]
-    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, batch))
+    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, [batch]))
     assert (tokens, flops) == (4 * config.tokens_per_sample(), 4 * config.flops_per_sample()), "nothing is padding"
     batch["input_mask"][:, 10:] = 0
     batch["masked_lm_positions"].clamp_(max=9)
     batch["masked_lm_ids"][:, 2:] = 0
     short = config.model_copy(update={"max_seq_length": 10, "max_predictions_per_seq": 2})
-    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, batch))
+    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, [batch]))
     assert (tokens, flops) == (40, 4 * short.flops_per_sample())
+    rest = benchmark_of("bert").synthetic_data(config).train[[4, 5]]
+    for both in ([batch, rest], [packed(batch), packed(rest)]):
+        counted = [{name: each[name] for name in BertBenchmark.counted if name in each} for each in both]
+        found = tuple(float(value) for value in BertBenchmark().work_of(config, counted))
+        assert found == (40 + 2 * config.tokens_per_sample(), flops + 2 * config.flops_per_sample())
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         cut = {
             key: value[:, :10] if key in ("input_ids", "input_mask", "segment_ids") else value

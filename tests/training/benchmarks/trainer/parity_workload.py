@@ -41,7 +41,8 @@ def steps(trainer: Trainer, count: int) -> list[float]:
         batches = trainer.batches()
         rest = trainer.schedule.steps_per_epoch - trainer.step % trainer.schedule.steps_per_epoch
         for _ in range(min(rest, end - trainer.step)):
-            of_ranks = trainer.proof.losses(trainer.train_step(batches))
+            trainer.train_step(batches, is_logged=True)
+            of_ranks = trainer.proof.losses()
             losses.append(sum(of_ranks) / len(of_ranks))
     return losses
 

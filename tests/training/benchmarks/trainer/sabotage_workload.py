@@ -85,8 +85,8 @@ def _after_a_step(change: Callable[[Trainer], None]) -> Sabotage:
     def sabotage() -> contextlib.AbstractContextManager[object]:
         step = Trainer.train_step
 
-        def broken(self: Trainer, batches: Any) -> Any:
-            loss = step(self, batches)
+        def broken(self: Trainer, batches: Any, *, is_logged: bool) -> Any:
+            loss = step(self, batches, is_logged=is_logged)
             if _is_second() and self.step == AT:
                 change(self)
             return loss

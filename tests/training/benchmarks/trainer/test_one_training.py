@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from run_benchmarks.results.rank_logs import read_rank_log
 from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record, run
 from tests.training.benchmarks.trainer.sabotage_workload import SABOTAGES, SETTINGS
 from tests.training.benchmarks.trainer.tiny import config_of
+from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound, Reference
 from training.benchmarks.driver.protocol.perflog import Event, parse_line
 from training.benchmarks.driver.training.checksums import checksum, combined
@@ -27,6 +29,7 @@ from training.benchmarks.driver.training.curve_records import CURVE_ENTRY
 from training.benchmarks.driver.training.data_order import DataOrder
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.micro_batches import MicroBatches
+from training.benchmarks.driver.training.one_training import OneTraining
 from training.benchmarks.driver.training.replicas import Expectation, ReplicaState, first_departure
 from training.benchmarks.driver.training.schedule import TrainingSchedule
 from training.benchmarks.llama.pytorch.outcome import OUTCOME
@@ -47,6 +50,35 @@ CAUGHT = {
     "drawn": "after step 8 rank 1 has another state of its random generator than rank 0, which shares its layers",
     "wrong_products": "after step 0 rank 1 finds the loss",
 }
+
+
+def test_a_rank_that_waits_for_losses_says_so_and_the_update_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str | None] = []
+
+    class Gathering:
+        """A collective that ends when it is waited for."""
+
+        def wait(self) -> None:
+            said.append(pulse._described(threading.get_ident()))
+            for part, value in zip(gathered, (2.5, 0.5), strict=True):
+                part.fill_(value)
+
+    gathered: list[torch.Tensor] = []
+
+    def gather(every: list[torch.Tensor], own: torch.Tensor, *, async_op: bool) -> Gathering:
+        assert async_op and own.tolist() == [0.5]
+        gathered.extend(every)
+        return Gathering()
+
+    monkeypatch.setattr(torch.distributed, "all_gather", gather)
+    proof = OneTraining.__new__(OneTraining)
+    proof._places = [{"dp": 1}, {"dp": 0}]
+    proof.share_loss(torch.tensor(0.5, requires_grad=True))
+    assert not said
+    assert proof.losses() == [0.5, 2.5], "by data-parallel rank"
+    assert said == ["all_gather"] and pulse._described(threading.get_ident()) is None
+    with pytest.raises(AssertionError, match="share_loss comes first"):
+        proof.losses()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Says where the tokens and labels of a padded batch stand, on the CPU, where their number is known without waiting."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,8 @@ from training.benchmarks.driver.training.model import Batch
 
 IGNORED = 0  # label of an unused masked position
 _PLACES, _BOUNDARIES, _ROWS, _LABELS = "token_places", "token_boundaries", "label_rows", "labels"
+# What the work of a batch is counted by: of one that is packed the first three.
+COUNTED = (_PLACES, _BOUNDARIES, _LABELS, "input_mask", "masked_lm_ids")
 
 
 def packed(batch: Batch) -> Batch:
@@ -33,18 +37,24 @@ def read_packed(batch: Batch) -> tuple[Packing, Tensor, Tensor]:
     """The packing of a batch, and of its labels the rows among the tokens and the values, shape (n,); a batch that is
     not packed yet is packed here.
     """
-    if _PLACES not in batch:
+    if not is_packed(batch):
         batch = packed(batch)
     is_there = batch["input_mask"] != 0
     packing_of_batch = Packing(batch[_PLACES], batch[_BOUNDARIES], is_there.shape[1], is_there[:, None, None, :])
     return packing_of_batch, batch[_ROWS], batch[_LABELS]
 
 
-def packed_sizes(batch: Batch) -> tuple[int, int, Tensor] | None:
-    """Number of tokens and labels of a packed batch, which its shapes tell, and its token_boundaries; else None."""
-    if _PLACES not in batch:
-        return None
-    return len(batch[_PLACES]), len(batch[_LABELS]), batch[_BOUNDARIES]
+def is_packed(batch: Batch) -> bool:
+    """Whether the batch, tensors of shape (samples, ...), says where its tokens are."""
+    return _PLACES in batch
+
+
+def packed_sizes(batches: Sequence[Batch]) -> tuple[int, int, Tensor]:
+    """Number of tokens and of labels of packed batches, which their shapes tell, and the length of each sample, shape
+    (samples of all,), float64.
+    """
+    tokens, labels = (sum(len(batch[name]) for batch in batches) for name in (_PLACES, _LABELS))
+    return tokens, labels, torch.cat([batch[_BOUNDARIES].diff() for batch in batches]).double()
 
 
 class PackedSet(SampleSet):

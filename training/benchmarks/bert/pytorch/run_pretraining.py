@@ -1,5 +1,6 @@
 """Runs a rank of BERT pretraining: `torchrun ... -m training.benchmarks.bert.pytorch.run_pretraining -- ...`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
-from training.benchmarks.bert.pytorch.packed import IGNORED, packed_sizes
+from training.benchmarks.bert.pytorch.packed import COUNTED, IGNORED, is_packed, packed_sizes
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.rank_entry import run_training
@@ -26,6 +27,7 @@ class BertBenchmark(TrainingBenchmark[Config]):
     # With a padding mask torch cannot use its flash kernel; flash-attn skips the padding.
     attentions = (FLASH_ATTENTION, "sdpa", "eager")
     throughput_unit = "sps"
+    counted = COUNTED
 
     def build_model(self, config: Config) -> Bert:
         """See TrainingBenchmark."""
@@ -39,19 +41,19 @@ class BertBenchmark(TrainingBenchmark[Config]):
         """See TrainingBenchmark."""
         return data.open_files(config, data_dir)
 
-    def work_of(self, config: Config, batch: Batch) -> tuple[int | Tensor, Tensor]:
+    def work_of(self, config: Config, batches: Sequence[Batch]) -> tuple[int | Tensor, Tensor]:
         """See TrainingBenchmark."""
         per_token, per_pair, per_prediction, per_sample = config.flops_of_parts()
-        found = packed_sizes(batch)
-        if found is None:
-            lengths = batch["input_mask"].sum(1).double()
-            tokens, predictions = lengths.sum(), (batch["masked_lm_ids"] != IGNORED).sum()
-            of_parts = tokens * per_token + predictions * per_prediction + len(lengths) * per_sample
-            return tokens, of_parts + lengths.square().sum() * per_pair
-        counted, labels, boundaries = found
-        lengths = boundaries.diff().double()
-        of_shapes = counted * per_token + labels * per_prediction + len(lengths) * per_sample
-        return counted, torch.dot(lengths, lengths).mul_(per_pair).add_(of_shapes)
+        tokens: int | Tensor
+        predictions: int | Tensor
+        if is_packed(batches[0]):
+            tokens, predictions, lengths = packed_sizes(batches)
+        else:
+            lengths = torch.cat([batch["input_mask"] for batch in batches]).sum(1).double()
+            tokens = lengths.sum()
+            predictions = (torch.cat([batch["masked_lm_ids"] for batch in batches]) != IGNORED).sum()
+        of_parts = tokens * per_token + predictions * per_prediction + len(lengths) * per_sample
+        return tokens, torch.dot(lengths, lengths) * per_pair + of_parts
 
     def weights_of(self, config: Config, state: Any) -> Any:
         """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.

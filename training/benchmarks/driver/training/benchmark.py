@@ -4,7 +4,7 @@ import argparse
 import pickle
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -58,12 +58,14 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     `throughput_unit` is part of the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
     `attentions` lists the implementations of attention that the model can use, the best first. `step_names` and
     `final_names` map additional names in STEP_END and FINISHED, which FlagPerf's readers know, to the metric that they
-    stand for.
+    stand for. `counted` are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and
+    flops_per_sample.
     """
 
     name: ClassVar[str]
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
+    counted: ClassVar[tuple[str, ...]] = ()
     step_names: ClassVar[Mapping[str, str]] = {}
     final_names: ClassVar[Mapping[str, str]] = {}
 
@@ -83,12 +85,12 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
             DataError: a file is missing or broken.
         """
 
-    def work_of(self, config: ConfigT, batch: Batch) -> tuple[int | Tensor, Tensor] | None:
+    def work_of(self, config: ConfigT, batches: Sequence[Batch]) -> tuple[int | Tensor, Tensor]:
         """Number of tokens and of floating-point operations (forward and backward, as flops_per_sample counts them) of
-        a batch without its padding, 0-d float64 where only the device knows it; None: every sample has
-        tokens_per_sample and flops_per_sample. It is asked in every step.
+        all `batches` together without their padding, 0-d float64 where only the device knows it. The batches have the
+        tensors `counted`, of shape (samples, ...).
         """
-        return None
+        raise NotImplementedError(f"{type(self).__name__} counts {', '.join(self.counted)}, and has no work_of")
 
     def weights_of(self, config: ConfigT, state: Any) -> Any:
         """The weights, by this model's names, in what torch.load found in a file; the default unpacks a dict around

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.training.checksums import checksum, combined
 from training.benchmarks.driver.training.data_order import DataOrder
 from training.benchmarks.driver.training.loader import SampleSet
@@ -47,7 +48,8 @@ class OneTraining(RankComparison):
         self._model, self._layout, self._config = model, layout, config
         self._order, self._device = order, device
         self._samples = evaluation
-        self._shared: Batch | None = None
+        self._shared_batch: Batch | None = None
+        self._losses: tuple[Tensor, dist.Work | None] | None = None
         self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
         for name, parameter in model.module.named_parameters():
             self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
@@ -73,14 +75,27 @@ class OneTraining(RankComparison):
         if found is not None:
             self.departure = self._with_details(found, step)
 
-    def losses(self, loss: Tensor) -> list[float]:
-        """The loss of each data-parallel rank, `loss` being this rank's, 0-d; all ranks call it."""
+    def share_loss(self, loss: Tensor) -> None:
+        """Begin to gather the losses of the ranks, `loss` being this rank's, 0-d, for the next `losses`; all ranks call
+        it. What is done in between, such as the update, hides the time that this takes.
+        """
         own = loss.detach().float().reshape(1)
-        if len(self._places) == 1:
-            return own.tolist()
-        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, own)
-        of_rank = {place["dp"]: value for place, value in zip(self._places, torch.cat(every).tolist(), strict=True)}
+        every = own
+        work = None
+        if len(self._places) > 1:
+            every = own.new_empty(len(self._places))
+            work = dist.all_gather([*every.chunk(len(every))], own, async_op=True)
+        self._losses = every, work
+
+    def losses(self) -> list[float]:
+        """The loss of each data-parallel rank in the step of the last `share_loss`; all ranks call it."""
+        assert self._losses is not None, "share_loss comes first"
+        (every, work), self._losses = self._losses, None
+        if work is not None:
+            pulse.describe(lambda _: "all_gather")  # no function of torch's is on the stack while this waits
+            work.wait()
+            pulse.describe(None)
+        of_rank = {place["dp"]: value for place, value in zip(self._places, every.tolist(), strict=True)}
         return [value for _, value in sorted(of_rank.items())]
 
     def enforce(self) -> None:
@@ -117,12 +132,12 @@ class OneTraining(RankComparison):
 
     def _shared_loss(self, precision: Precision) -> float:
         """The loss on the first samples of the evaluation set."""
-        if self._shared is None:
+        if self._shared_batch is None:
             first = self._samples[np.arange(min(self._config.eval_batch_size, len(self._samples)))]
-            self._shared = {name: tensor.to(self._device) for name, tensor in first.items()}
+            self._shared_batch = {name: tensor.to(self._device) for name, tensor in first.items()}
         self._model.module.eval()
         with precision.autocast():
-            loss = self._model(self._shared)[LOSS]
+            loss = self._model(self._shared_batch)[LOSS]
         self._model.module.train()
         return float(loss)
 

@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 
 from training.benchmarks.driver.training.settings import TrainingConfig
 
+_NOTHING = contextlib.nullcontext()
+
 
 class _Scaler(GradScaler):
     """Torch's GradScaler for parameters that are sharded, sharded differently, and whole.
@@ -49,7 +51,7 @@ class Precision:
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Context of every forward pass."""
         if self._dtype is None:
-            return contextlib.nullcontext()
+            return _NOTHING
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:

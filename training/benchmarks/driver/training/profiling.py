@@ -17,6 +17,7 @@ from training.benchmarks.driver.training.settings import PHASES, TrainingConfig
 Interval = tuple[float, float]
 
 _MEMORY_EVENTS = 100_000  # of a memory snapshot: the last ones
+_NOTHING = contextlib.nullcontext()
 _COPIES = ("Memcpy", "Memset")
 
 
@@ -50,12 +51,12 @@ class Profiling:
         if step + 1 not in self.steps:
             self.close()
 
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Time what is inside, one of PHASES, in a step that is profiled."""
-        if self._profiler is None:
-            yield
-            return
+        return _NOTHING if self._profiler is None else self._timed(name)
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
         with record_function(name):
             begin = self._now(name)
             yield

@@ -189,13 +189,13 @@ class Trainer:
         if logged:
             place = {"step": step, "total_steps": self.schedule.total_steps}
             self._logger.log(Event.STEP_BEGIN, place, step=step)
-        loss = self.train_step(batches)
+        self.train_step(batches, is_logged=logged)
         evaluation = self.evaluate() if evaluates else None
         if is_due and not evaluates:
             self.compare()
         self._evaluated = self._evaluated or evaluates
         if logged:
-            losses = self.proof.losses(loss)
+            losses = self.proof.losses()
             mean = sum(losses) / len(losses)
             found = self.metrics if self._evaluated else {}
             progress = self.progress()
@@ -223,14 +223,16 @@ class Trainer:
         self._sampler.start(epoch, done)
         return iter(self._loader)
 
-    def train_step(self, batches: Iterator[Batch]) -> torch.Tensor:
-        """One update from the next micro-batches; returns this rank's mean loss, 0-d, on the device."""
+    def train_step(self, batches: Iterator[Batch], *, is_logged: bool = False) -> torch.Tensor:
+        """One update from the next micro-batches; returns this rank's mean loss, 0-d, on the device. The losses of all
+        ranks are gathered meanwhile, for `proof.losses`, if it is logged.
+        """
         step = self.step + 1
         is_profiled = step in self.profiling.steps
         if is_profiled:
             with self.meter.excluded():
                 self.profiling.begin(step)
-        loss = self._update.run(batches, step, self.meter)
+        loss = self._update.run(batches, step, self.meter, self.proof.share_loss if is_logged else None)
         self.proof.last_batch = self._update.first_batch
         if is_profiled:
             with self.meter.excluded():

@@ -1,6 +1,6 @@
 """Makes one update of a model: forward and backward passes of its micro-batches, clipping, learning rate, optimizer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.optim import Optimizer
@@ -41,9 +41,15 @@ class Update:
         self._grad_norm: torch.Tensor | None = None
         self.first_batch: Batch = {}
 
-    def run(self, batches: Iterator[Batch], step: int, meter: Meter) -> torch.Tensor:
+    def run(
+        self,
+        batches: Iterator[Batch],
+        step: int,
+        meter: Meter,
+        share_loss: Callable[[torch.Tensor], None] | None = None,
+    ) -> torch.Tensor:
         """The update of `step` (from 1) from the next micro-batches, whose tensors have the shape (samples, ...);
-        returns this rank's mean loss, 0-d, on the device.
+        returns this rank's mean loss, 0-d, on the device, which `share_loss` gets as soon as it is known.
         """
         config, precision = self._config, self._precision
         first = self.first_batch = self._next(batches)
@@ -51,6 +57,8 @@ class Update:
         # Not after the update: the C library would return the memory, and the forward pass would map it again.
         self._optimizer.zero_grad(set_to_none=True)
         loss = self._backward(first) if config.gradient_accumulation_steps == 1 else self._accumulate(first, batches)
+        if share_loss is not None:
+            share_loss(loss)
         with self._profiling.phase("optimizer"):
             if self._clipper is not None:
                 precision.unscale(self._optimizer)

@@ -15,39 +15,33 @@ _COUNTED_AT = 16  # batches that are kept before they are counted
 class Work:
     """Tokens and operations per sample of the batches so far; those of the settings where all samples are alike.
 
-    Batches are counted some at a time: between two steps each call of torch costs ten times what it costs after
-    another one.
+    Batches are counted some at a time, and together: between two steps each call of torch costs ten times what it costs
+    after another one. Of a batch only what is counted is kept.
     """
 
     def __init__(self, benchmark: TrainingBenchmark[Any], config: TrainingConfig, device: torch.device) -> None:
         self._benchmark = benchmark
         self._config = config
         self._samples = self._tokens = 0
-        self._are_alike = False
         self._kept: list[Batch] = []
         # What only the device knows: tokens and operations.
         self._on_device = [torch.zeros((), dtype=torch.float64, device=device) for _ in range(2)]
 
     def add(self, batch: Batch) -> None:
         """Count a batch of tensors of shape (samples, ...), without waiting for the device."""
-        if self._are_alike:
+        names = self._benchmark.counted
+        if not names:
             return
-        self._kept.append(batch)
+        self._samples += len(next(iter(batch.values())))
+        self._kept.append({name: batch[name] for name in names if name in batch})
         if len(self._kept) >= _COUNTED_AT:
             self._count_kept()
 
     def _count_kept(self) -> None:
-        for batch in self._kept:
-            self._count(batch)
-        self._kept.clear()
-
-    def _count(self, batch: Batch) -> None:
-        found = self._benchmark.work_of(self._config, batch)
-        if found is None:
-            self._are_alike = True
+        if not self._kept:
             return
-        tokens, operations = found
-        self._samples += len(next(iter(batch.values())))
+        tokens, operations = self._benchmark.work_of(self._config, self._kept)
+        self._kept.clear()
         if isinstance(tokens, int):
             self._tokens += tokens
         else:
