@@ -3,15 +3,18 @@
     python -m tests.mutants              # all of tests/mutants.toml
     python -m tests.mutants journal ...  # those whose name contains a word
 
-A mutant that no test notices is printed, and makes the exit code 1.
+Prints of each mutant the test that notices it. One that no test notices makes the exit code 1, and so does one whose
+test fails without it, too: such a failure (a machine too slow for a deadline, say) proves nothing.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,8 @@ FILE = Path(__file__).with_name("mutants.toml")
 PARALLEL = 2
 SECONDS = 600.0
 TESTS_FAILED = 1  # pytest's exit code
+# A line of pytest's summary: the id, which may hold spaces between brackets, and the reason, which may be cut off.
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +61,32 @@ def _problems(mutant: Mutant) -> list[str]:
     return found + [f"{mutant.name}: there is no {test}" for test in missing]
 
 
-def is_noticed(mutant: Mutant, copy: Path) -> bool:
-    """Whether a test fails in the copy with the mutant in it; the copy is as it was afterwards."""
+def noticed_by(mutant: Mutant, copy: Path) -> str | None:
+    """The id of the test that fails in the copy with the mutant in it and passes without; None if there is none.
+
+    The copy is as it was afterwards.
+    """
     path = copy / mutant.file
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
+    try:
+        failed = _first_failure(mutant.tests, copy)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    return None if failed is None or _first_failure([failed], copy) is not None else failed
+
+
+def _first_failure(tests: Sequence[str], copy: Path) -> str | None:
+    """The first of these tests that fails, by its id; the first of all where they take too long."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         result = subprocess.run(command, cwd=copy, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return True
-    finally:
-        path.write_text(text, encoding="utf-8")
-    return result.returncode == TESTS_FAILED
+        return tests[0]
+    if result.returncode != TESTS_FAILED:
+        return None
+    found = _FAILURE.search(result.stdout.decode("utf-8", "replace"))
+    return found[1] if found else tests[0]
 
 
 def copy_repository(folder: Path) -> Path:
@@ -94,9 +112,9 @@ def main(words: list[str]) -> int:
         def try_share(number: int) -> list[str]:
             unnoticed = []
             for mutant in mutants[number :: len(copies)]:
-                noticed = is_noticed(mutant, copies[number])
-                print(f"{'noticed' if noticed else 'UNNOTICED':<10} {mutant.name}", flush=True)
-                unnoticed += [] if noticed else [mutant.name]
+                test = noticed_by(mutant, copies[number])
+                print(f"{'UNNOTICED' if test is None else 'noticed':<10} {mutant.name}  {test or ''}".rstrip(), flush=True)
+                unnoticed += [mutant.name] if test is None else []
             return unnoticed
 
         unnoticed = [name for names in pool.map(try_share, range(len(copies))) for name in names]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import Mutant, is_noticed, read
+from tests.mutants import Mutant, noticed_by, read
 
 
 def test_each_mutant_can_be_made() -> None:
@@ -23,11 +23,30 @@ def test_what_cannot_be_made_is_named(tmp_path: Path) -> None:
         read(file)
 
 
-@pytest.mark.parametrize(("new", "noticed"), [("2", True), ("1 ", False), ("1 +", False)])
-def test_a_mutant_that_is_noticed(tmp_path: Path, new: str, noticed: bool) -> None:
-    """A test must fail: that the changed file cannot be read at all proves nothing."""
+MADE = """
+import made, pytest
+
+@pytest.mark.parametrize("value", ["1 - 0", "[1]"])
+def test_it(value): assert made.VALUE == 1
+
+def test_that_fails_anyway(): assert made.VALUE == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "test", "noticed"),
+    [
+        ("2", "test_made.py", "test_made.py::test_it[1 - 0]"),
+        ("1 ", "test_made.py::test_it", None),
+        ("1 +", "test_made.py", None),
+        ("2", "test_made.py::test_that_fails_anyway", None),
+    ],
+    ids=["noticed", "equal", "unreadable", "fails without it"],
+)
+def test_a_mutant_that_is_noticed(tmp_path: Path, new: str, test: str, noticed: str | None) -> None:
+    """A test must fail for the mutant: that the changed file cannot be read, or another cause, proves nothing."""
     (tmp_path / "made.py").write_text("VALUE = 1\n")
-    (tmp_path / "test_made.py").write_text("import made\ndef test_it(): assert made.VALUE == 1\n")
-    mutant = Mutant(name="m", file="made.py", old="1", new=new, tests=("test_made.py",))
-    assert is_noticed(mutant, tmp_path) is noticed
+    (tmp_path / "test_made.py").write_text(MADE)
+    mutant = Mutant(name="m", file="made.py", old="1", new=new, tests=(test,))
+    assert noticed_by(mutant, tmp_path) == noticed
     assert (tmp_path / "made.py").read_text() == "VALUE = 1\n"

@@ -87,7 +87,7 @@ def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sabotage")
     argv = [sys.executable, "-m", WORKLOAD, str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
     return folder
 
