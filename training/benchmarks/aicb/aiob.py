@@ -25,6 +25,7 @@ CORE = ("atten_core_qk", "atten_core_softmax", "atten_core_contex")
 DEEPSEEK = ("attention_linear_q_lora", "attention_q_column", "attention_linear_kv_lora", "attention_kv_column",
             "attention_o_row")  # fmt: skip
 KNOWN = (*COMMON, *ATTENTION, *FLASH, *CORE, *DEEPSEEK)
+MOST_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,9 @@ def _from_json(path: Path, text: str) -> CompFile:
 
 def _train_iter(path: Path, line: str) -> int:
     key, _, value = line.partition(":")
-    if key.strip() != "train_iter" or not value.strip().isdigit():
-        raise CompFileError(f"{path}, line 1: {line!r} is not 'train_iter:' with the number of measured iterations")
+    if key.strip() != "train_iter" or not value.strip().isdecimal() or len(value) > MOST_DIGITS:
+        said = repr(line[:40])
+        raise CompFileError(f"{path}, line 1: {said} is not 'train_iter:' with the number of measured iterations")
     return int(value)
 
 

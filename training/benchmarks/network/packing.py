@@ -22,6 +22,7 @@ TIMES = ("min", "p25", "p50", "p75", "p95", "max")
 # What each group of a packed step shares, and what a packed step cannot hold unless all groups share it.
 _SHARED = ("size_bytes", "count", "world_size", "iterations", "dtype", "in_place", "collective", "convention")
 _NUMBER_LIMIT = 0x10000
+_RANK_DIGITS = 5
 _PAIR = 2
 
 
@@ -100,11 +101,12 @@ def _columns(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def host_names(step: Mapping[str, Any]) -> dict[int, str]:
-    """The hosts' own names by node rank that a packed step tells; nothing for what is none."""
+    """The hosts' own names by node rank that a packed step tells; nothing for what is none, such as 9999...9."""
     found = step.get("host_names")
     if not isinstance(found, Mapping):
         return {}
-    return {int(rank): str(name) for rank, name in found.items() if str(rank).isdecimal()}
+    ranks = {str(rank): str(name) for rank, name in found.items()}
+    return {int(rank): name for rank, name in ranks.items() if rank.isdecimal() and len(rank) <= _RANK_DIGITS}
 
 
 def _stalls(group: Mapping[str, Any]) -> bool:

@@ -186,6 +186,8 @@ def test_exponents_are_numbers(tmp_path: Path) -> None:
     [
         ("atten_qkv:", "atten_qkw:", "line 10: unknown section 'atten_qkw'; did you mean atten_qkv?"),
         ("train_iter:10", "iter:10", "line 1: 'iter:10' is not 'train_iter:'"),
+        ("train_iter:10", "train_iter:1²", "line 1: 'train_iter:1²' is not 'train_iter:'"),
+        ("train_iter:10", f"train_iter:{'9' * 5000}", "line 1: 'train_iter:99999"),
         ("    time_gpu_min: 782\n", "", "section 'Emb' lacks time_gpu_min"),
         ("time_gpu_min: 782", "time_gpu_median: 782", "line 4: 'time_gpu_median' is none of"),
         ("time_gpu_min: 782", "time_gpu_min: -782", "line 4: time_gpu_min is '-782'; expected a time in microseconds"),
