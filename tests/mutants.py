@@ -113,7 +113,7 @@ def main(words: list[str]) -> int:
             unnoticed = []
             for mutant in mutants[number :: len(copies)]:
                 test = noticed_by(mutant, copies[number])
-                print(f"{'UNNOTICED' if test is None else 'noticed':<10} {mutant.name}  {test or ''}".rstrip(), flush=True)
+                print(f"UNNOTICED  {mutant.name}" if test is None else f"noticed    {mutant.name}: {test}", flush=True)
                 unnoticed += [mutant.name] if test is None else []
             return unnoticed
 
