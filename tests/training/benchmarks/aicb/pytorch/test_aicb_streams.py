@@ -11,6 +11,7 @@ from training.benchmarks.aicb.dialects.framework.rows import workload_rows
 from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from training.benchmarks.aicb.pytorch import stream
 from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.config import Config
@@ -102,6 +103,10 @@ def test_groups_and_peers_follow_the_rank() -> None:
         (LogItem(CommType.all_reduce, None, None, 8, ranks=Ranks.of([0, 9])), "ranks beyond the 4 of this run"),
         (LogItem(CommType.all_reduce, None, None, 8, dtype="int4", ranks=Ranks.of([0])), "dtype is 'int4'"),
         (LogItem(CommType.broadcast, CommGroup.dp_group, None, 8, src=7), "its root is place 7 of 4 ranks"),
+        (
+            LogItem(CommType.all_to_all_single, CommGroup.dp_group, None, 64, in_splits=(32, 32)),
+            "in_splits has 2 shares for 4 ranks",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_called_is_named(row: LogItem, says: str) -> None:
@@ -124,13 +129,29 @@ def test_sends_and_receives_of_megatron_go_in_batches() -> None:
     assert all(epoch.until[index] == index + 1 for index in batched)
 
 
+def test_a_run_of_sends_and_receives_is_over_before_what_follows_it() -> None:
+    """Where calls are waited for one by one, as AICB does, a send that overlaps more is waited for with its run."""
+    sent = LogItem(CommType.isend, CommGroup.pp_group, None, 64, additional="send_next", overlap=2)
+    got = LogItem(CommType.irecv, CommGroup.pp_group, None, 64, additional="recv_next", overlap=0)
+    of = stage([sent, got, LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64)], pp=2)
+    assert stream_of(of, caller(of), blocking=True).epochs[0].until.tolist() == [1, 1, 2]
+    assert stream_of(of, caller(of), blocking=False).epochs[0].until.tolist() == [2, 1, 2]
+
+
+def test_a_workload_of_more_rows_than_can_be_logged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = stage([LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64)])
+    monkeypatch.setattr(stream, "MOST_ROWS", 1)
+    with pytest.raises(AicbError, match=r"test\.csv: has 2 rows; at most 1 can be run and logged"):
+        stream_of(of, caller(of), blocking=True)
+
+
 def test_issue_and_wait_come_from_the_overlap() -> None:
     rows = [LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64, overlap=overlap) for overlap in (1, 0, -1, 0)]
     of = stage([*rows[:2], LogItem(CommType.computation), *rows[2:]])
-    stream = stream_of(of, caller(of), blocking=False)
-    assert stream.epochs[0].until.tolist() == [1, 1, 2, 4, 4]
+    found = stream_of(of, caller(of), blocking=False)
+    assert found.epochs[0].until.tolist() == [1, 1, 2, 4, 4]
     assert stream_of(of, caller(of), blocking=True).epochs[0].until.tolist() == [0, 1, 2, 3, 4]
-    room = plan(stream, [0 if call is None else 64 for call in stream.calls])
+    room = plan(found, [0 if call is None else 64 for call in found.calls])
     assert (room.bytes, room.offsets[0].tolist()) == (128, [0, 64, 0, 0, 64])
 
 
