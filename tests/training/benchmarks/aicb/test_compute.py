@@ -97,6 +97,16 @@ def test_rows_of_the_other_half_type_and_of_the_same_product_stand_in() -> None:
     assert times.look_up("H100 SXM", "experts", "experts=1 m=4096 k=4096 n=4096", "bf16").error == float("inf")
 
 
+def test_attention_with_a_mask_does_not_answer_for_one_without() -> None:
+    shape = "batch=1 seq={} heads=8 groups=8 qk=128 v=128 causal={}"
+    masked = [replace(GEMM, op="attention", shape=shape.format(seq, 1), ns=0.1 * seq**2) for seq in (1024, 4096)]
+    times = ComputeTimes(masked)
+    assert times.look_up("H100 SXM", "attention", shape.format(2048, 1), "bf16").how == "interpolated"
+    for seq in (1024, 2048):
+        answer = times.look_up("H100 SXM", "attention", shape.format(seq, 0), "bf16")
+        assert (answer.how, answer.basis, answer.error) == ("roofline", (), float("inf"))
+
+
 def test_a_workload_is_filled_with_the_times_of_its_products(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
