@@ -5,6 +5,7 @@ groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` n
 suffixes are those of `python -m simulation analytical`, which costs them; SimAI takes such a row for free.
 """
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ GROUP_SUFFIXES = ("", "_EP", "_DP_EP", "_TP", "_DP", "_EP_TP", "_PP", "_EMBEDDIN
 KNOWN = frozenset({name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"})
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MICRO = "MICRO"
+_WHOLE, _DECIMAL = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
+_PHASES = ("forward", "input gradient", "weight gradient")
 INFERENCE = 1
 """The header's `mode` of a forward pass alone, as AICB has it; a training step has none."""
 
@@ -63,17 +66,29 @@ class WorkItem:
             raise ValueError(f"{len(cells)} fields where 12 are expected")
         try:
             forward, input_gradient, weight_gradient = (
-                Phase(int(cells[at]), _collective(cells[at + 1]), int(cells[at + 2])) for at in (2, 5, 8)
+                _phase(name, *cells[at : at + 3]) for at, name in zip((2, 5, 8), _PHASES, strict=True)
             )
-            return cls(cells[0], forward, input_gradient, weight_gradient, int(cells[11]))
+            if not cells[0].isprintable():
+                raise ValueError(f"name is {cells[0][:80]!r}, not printable text")
+            return cls(cells[0], forward, input_gradient, weight_gradient, _whole(cells[11], "process time"))
         except ValueError as error:
             raise ValueError(f"not a row of a SimAI workload: {error}") from None
+
+
+def _phase(name: str, compute: str, comm: str, size: str) -> Phase:
+    return Phase(_whole(compute, f"{name} time"), _collective(comm), _whole(size, f"{name} size"))
+
+
+def _whole(text: str, what: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{what} is {text[:80]!r}, not a whole number of 0 or more")
+    return int(text)
 
 
 def _collective(text: str) -> str:
     if text not in KNOWN:
         suffixes = ", ".join(GROUP_SUFFIXES[1:])
-        raise ValueError(f"{text!r} is none of {', '.join(COLLECTIVES)} with or without {suffixes}")
+        raise ValueError(f"{text[:80]!r} is none of {', '.join(COLLECTIVES)} with or without {suffixes}")
     return text
 
 
@@ -121,12 +136,14 @@ class SimaiHeader:
         keys = ("model_parallel_NPU_group:", "ep:", "pp:", "vpp:", "ga:", "all_gpus:")
         missing = [key for key in (*keys, "pp_comm:") if key not in pairs]
         if missing == [*keys[1:], "pp_comm:"]:
-            return cls(int(pairs[keys[0]]), None, None, None, None, None, None)
+            return cls(_whole(pairs[keys[0]], keys[0]), None, None, None, None, None, None)
         if missing:
             raise ValueError(f"lacks {', '.join(missing)}")
         pp_comm = pairs["pp_comm:"]
-        tp, ep, pp, vpp, ga, all_gpus = (int(pairs[key]) for key in keys)
-        mode = int(pairs["mode:"]) if "mode:" in pairs else None
+        if not _DECIMAL.fullmatch(pp_comm):
+            raise ValueError(f"pp_comm: is {pp_comm[:80]!r}, not a number of bytes from 0 on")
+        tp, ep, pp, vpp, ga, all_gpus = (_whole(pairs[key], key) for key in keys)
+        mode = _whole(pairs["mode:"], "mode:") if "mode:" in pairs else None
         return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm), mode)
 
 

@@ -97,6 +97,31 @@ def test_an_old_simai_text_with_a_wrong_number_of_rows_keeps_those_it_has(tmp_pa
         assert len(SimaiWorkload.load(path)) == 2
 
 
+@pytest.mark.parametrize(
+    ("sound", "hostile", "complaint"),
+    [
+        ("ep: 1", "ep: 1e9", "line 1: ep: is '1e9', not a whole number of 0 or more"),
+        ("pp_comm: 8", "pp_comm: 1e400", "line 1: pp_comm: is '1e400', not a number of bytes"),
+        ("pp_comm: 8", "pp_comm: nan.0", "line 1: pp_comm: is 'nan.0', not a number of bytes"),
+        ("4096", "9" * 400, "line 3: not a row of a SimAI workload: weight gradient size is '999"),
+        ("4096", "-4096", "weight gradient size is '-4096', not a whole number of 0 or more"),
+        ("micro", "\x1b[31mred", r"line 3: not a row of a SimAI workload: name is '\\x1b\[31mred'"),
+    ],
+)
+def test_simai_text_that_cannot_be_is_refused_by_its_line(
+    sound: str, hostile: str, complaint: str, tmp_path: Path
+) -> None:
+    keys = "model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 2 checkpoints: 0 checkpoint_initiates: 0"
+    row = "micro\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLGATHER\t4096\t1"
+    text = f"HYBRID_TRANSFORMER_FWD_IN_BCKWD {keys} pp_comm: 8\n1\n{row}\n"
+    path = tmp_path / "w.txt"
+    path.write_text(text)
+    assert len(SimaiWorkload.load(path)) == 1
+    path.write_text(text.replace(sound, hostile))
+    with pytest.raises(WorkloadFileError, match=complaint):
+        SimaiWorkload.load(path)
+
+
 def test_a_header_that_lacks_some_of_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
     path.write_text(OLD_SIMAI.replace("checkpoints:", "pp: 2 checkpoints:"))
