@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,13 @@ PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container", "s
 PLUG_INS = {"Config": "training/benchmarks/*/*/config.py"}
 
 
-def defined(root: Path) -> Iterator[tuple[str, PurePosixPath]]:
+@functools.cache
+def defined(root: Path) -> tuple[tuple[str, PurePosixPath], ...]:
     """Each public class of the packages below `root`, nested ones too, with the file that defines it."""
+    return tuple(_defined(root))
+
+
+def _defined(root: Path) -> Iterator[tuple[str, PurePosixPath]]:
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_bytes())):
