@@ -117,6 +117,27 @@ def ruled(job: TraceJob) -> Trace:
     return Trace(job, {}, tuple(iterations))
 
 
+def test_rules_say_what_was_recorded_at_every_depth() -> None:
+    traces = [trace for trace in recorded().values() if trace.job.num_microbatches]
+    assert [(trace.job, [op.identity for op in trace.ops]) for trace in traces] == [
+        (trace.job, [op.identity for op in ruled(trace.job).ops]) for trace in traces
+    ]
+
+
+def test_where_buckets_end_is_proved_where_only_the_deep_job_has_several() -> None:
+    job = INFERRED["zero2 of two buckets"]
+
+    def other(jobs: list[TraceJob]) -> list[Trace]:
+        *traces, proof = run(jobs)
+        assert len(jobs) == len({each.num_layers for each in jobs}) + 1
+        first, *ops = proof.iterations[1]
+        swapped = (proof.iterations[0], (replace(ops[0], issue=0), replace(first, issue=1), *ops[1:]))
+        return [*traces, replace(proof, iterations=(*swapped, *proof.iterations[2:]))]
+
+    with pytest.raises(DepthError, match="with 5 layers operation"):
+        deep_traces([job], SHALLOW, other)
+
+
 @pytest.mark.parametrize("name", ["megatron", "megatron_experts", "fsdp2", "deepspeed"])
 def test_every_job_of_the_oracle_is_inferred_or_refused_and_never_wrong(name: str) -> None:
     inferred = 0
@@ -125,8 +146,11 @@ def test_every_job_of_the_oracle_is_inferred_or_refused_and_never_wrong(name: st
         deep = at_depth(job, 8)
         try:
             (found,) = deep_traces([deep], SHALLOW, lambda jobs: list(map(ruled, jobs)))
-        except DepthError:
-            assert job.overlap_grad_reduce or job.frame == "DeepSpeed", job
+        except DepthError as reason:
+            # Buckets of DeepSpeed are cut; what is left are windows, owners' parts and padding that hides sizes.
+            words = ("reaches over", "in the parts that", "may hold the small weights", "nobody knows which")
+            refused = job.frame == "DeepSpeed" and any(each in str(reason) for each in words)
+            assert job.overlap_grad_reduce or refused, (job, reason)
         else:
             assert found.ops == ruled(deep).ops, job
             inferred += 1

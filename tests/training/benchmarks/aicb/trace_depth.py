@@ -53,6 +53,26 @@ INFERRED = {
         **SMALL, world_size=4, num_layers=9, use_distributed_optimizer=True, overlap_grad_reduce=True,
         overlap_param_gather=True, iterations=2, bucket_size=65536,
     ),
+    # A layer is 65,664 elements, the embedding 128,064: more than a bucket, it is reduced in its owners' parts.
+    "zero1 in order": TraceJob(**ZERO, stage=1, reduce_bucket_size=90_000, num_microbatches=2),
+    "zero1 as ready": TraceJob(
+        **ZERO | {"world_size": 6}, stage=1, reduce_bucket_size=90_000, overlap_comm=True, untie_embeddings=True,
+        rank=5,
+    ),
+    "zero2": TraceJob(
+        **ZERO | {"world_size": 6}, stage=2, reduce_bucket_size=150_000, num_microbatches=2, dtype="float16",
+        contiguous_gradients=False, add_bias_linear=True,
+    ),
+    # The third depth, of 456,448 elements, is one bucket: another one proves where buckets end.
+    "zero2 of two buckets": TraceJob(**ZERO, stage=2, reduce_bucket_size=500_000),
+    # Shards of 64 elements on 6 ranks are padded; what fills a bucket is not.
+    "zero3": TraceJob(
+        **ZERO | {"world_size": 6}, stage=3, reduce_bucket_size=150_000, num_microbatches=3, num_query_groups=2,
+        recompute="full",
+    ),
+    "zero3 of short windows and buckets across layers": TraceJob(
+        **ZERO, stage=3, prefetch_bucket_size=40_000, max_live_parameters=60_000, reduce_bucket_size=50_000,
+    ),
     "fsdp2": TraceJob(**SHARDED, frame="FSDP2", recompute="full", num_microbatches=2),
     "zero1": TraceJob(**ZERO, stage=1),
     "zero3 of one window": TraceJob(**ZERO, stage=3),
@@ -68,7 +88,10 @@ REFUSED = {
     ),
     "too many dense layers": (replace(INFERRED["experts"], moe_first_dense_layers=2), "first 2 layers are dense"),
     "layers that no stage has": (replace(INFERRED["interleaved"], num_layers=30), "not divided evenly"),
-    "parts of owners": (replace(INFERRED["zero1"], reduce_bucket_size=10_000), "the parts that owners have"),
+    "parts of owners": (replace(INFERRED["zero2 of two buckets"], reduce_bucket_size=10_000), "parts that its owners"),
+    "parameters of one size with padding": (
+        replace(INFERRED["zero3"], world_size=5000, num_microbatches=1), r"parameters of \[.*\] elements on",
+    ),
     "small parameters of some layers": (
         replace(INFERRED["zero3 of short windows"], model_persistence_threshold=1000), "may hold the small weights",
     ),

@@ -1,15 +1,15 @@
 """Says where what shallow traces show does not hold for a deep job: padding, buckets and windows count elements.
 
-Calls that repeat with the layers are safe: who fills a bucket or prefetches alike in every layer goes on so. A call
-whose size grows with the layers is checked: Megatron's against what it sends at the full depth without any pass, that
-of ZeRO against the whole model in one call.
+Calls that repeat with the layers are safe: who fills a bucket or prefetches alike in every layer goes on so. A call of
+Megatron whose size grows with the layers is checked against what it sends at the full depth without any pass.
+DeepSpeed's buckets are cut from gradients alone, which grow with nothing (`buckets`); its windows are compared with
+the model here.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.parameters import TRAINING
+from training.benchmarks.aicb.parameters import TRAINING, ZERO_STAGES
 from training.benchmarks.aicb.trace.depth import DepthError, Inferred, depth_of, is_divided, placed
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace
@@ -17,11 +17,8 @@ from training.benchmarks.aicb.traced_op import TracedOp
 
 LEAST_BUCKET, BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Elements: Megatron-core 0.16.1 closes a bucket at the larger of the first and the second times the ranks."""
-ALIGNED = 2
-"""Elements for each rank that DeepSpeed 0.19.8 pads the flattened parameters of ZeRO 1 and 2 to multiples of."""
 ENDS = ("gradients", "step")
 """Phases that follow the passes of an iteration."""
-SCATTER = CommType.reduce_scatter_tensor
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -50,20 +47,12 @@ def before(job: TraceJob, depths: tuple[int, int]) -> None:
             f"layers_traced {depths[0]},{depths[1]}: the first {job.moe_first_dense_layers} layers are dense, so the "
             f"smaller depth is at least {job.moe_first_dense_layers + 1}"
         )
-    if job.frame == "DeepSpeed":
-        _zero(job, depths)
+    if job.frame == "DeepSpeed" and job.stage == ZERO_STAGES[-1]:
+        _zero3(job, depths)
 
 
-def _zero(job: TraceJob, depths: tuple[int, int]) -> None:
+def _zero3(job: TraceJob, depths: tuple[int, int]) -> None:
     layer, whole = elements(job)
-    if job.stage != 3:
-        largest = job.hidden_size * max(job.hidden_size, job.ffn_size, job.vocab_size)
-        if job.contiguous_gradients and largest > job.reduce_bucket_size:
-            raise DepthError(
-                f"layers_traced: a parameter of {largest} elements is more than reduce_bucket_size "
-                f"{job.reduce_bucket_size}, so it is reduced in the parts that owners have of the whole depth"
-            )
-        return
     found = [
         f"layers_traced {depths[0]},{depths[1]}: {name} {size} reaches over {-(-size // layer)} layers of {layer} "
         f"elements, more than the smaller depth shows and fewer than the model has; trace at least {size // layer + 2}"
@@ -111,8 +100,6 @@ def _sizes(job: TraceJob, inferred: Inferred, bare: Trace | None) -> Iterator[st
         yield from _megatron(job, inferred, bare)
     elif job.frame == "Megatron":
         yield from (f"{_named(op)} would be {op.bytes} bytes" for op in inferred.growing(job))
-    else:
-        yield from _sharded(job, inferred)
 
 
 def _megatron(job: TraceJob, inferred: Inferred, bare: Trace) -> Iterator[str]:
@@ -126,22 +113,6 @@ def _megatron(job: TraceJob, inferred: Inferred, bare: Trace) -> Iterator[str]:
             yield f"{_named(op)} would be {op.bytes} bytes, which with padding and buckets it is not"
         elif job.overlap_grad_reduce and job.pp_stage == 0 and op.bytes // BYTES[op.dtype] > limit:
             yield f"{_named(op)} would be {op.bytes} bytes, but a bucket closes at {limit} elements (bucket_size)"
-
-
-def _sharded(job: TraceJob, inferred: Inferred) -> Iterator[str]:
-    layer, whole = elements(job)
-    padded = -(-whole // (ALIGNED * job.world_size)) * ALIGNED * job.world_size
-    for op in inferred.growing(job):
-        if job.frame == "FSDP2" or op.dtype not in BYTES or (job.stage == 3 and op.phase in ("step", "init")):
-            # Norms or numbers of all parameters, or those that stay whole: each counts and is padded by itself.
-            continue
-        size = op.bytes // BYTES[op.dtype]
-        if job.stage == 3 and (op.comm_type is not SCATTER or job.reduce_bucket_size >= whole + layer):
-            # What is gathered depends on the windows alone, which `before` has looked at.
-            continue
-        limit = job.allgather_bucket_size if op.phase == "step" else job.reduce_bucket_size
-        if size not in (whole, padded) or padded > limit:
-            yield f"{_named(op)} would be {op.bytes} bytes: buckets of {limit} elements do not end with the layers"
 
 
 def _named(op: TracedOp) -> str:
