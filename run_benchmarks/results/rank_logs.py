@@ -25,6 +25,7 @@ from training.benchmarks.driver.protocol.perflog import (
 MAX_STEPS = 50_000
 MAX_STEP_MEMORY = 256 << 20
 _MEMORY_PER_VALUE = 64
+MAX_BAD = 10_000  # lines that are no record, which cost more time than others: a log with more is read no further
 TAIL_BYTES = 64 << 10
 SHOWN_CHARACTERS = 200  # of a line that is too long
 
@@ -107,7 +108,9 @@ class _Reader:
         finder = LineFinder()
         for line in find_lines(file, finder):
             self._take_line(line)
-        rest = finder.rest()
+            if self._bad_left_out >= MAX_BAD:
+                break
+        rest = finder.rest() if self._bad_left_out < MAX_BAD else None
         return RankLog(
             rank=self._rank,
             latest=self._latest,
@@ -153,9 +156,11 @@ class _Reader:
         return [*self._bad, *more, *self._check.broken()]
 
     def _cut(self) -> list[str]:
+        unread = [] if self._bad_left_out < MAX_BAD else [f"nothing is read after {MAX_BAD} lines that are no record"]
         if not self._steps_left_out:
-            return []
+            return unread
         return [
+            *unread,
             f"{self._steps_left_out} of {len(self._steps) + self._steps_left_out} steps are not in this record, which"
-            f" holds {MAX_STEPS} and {MAX_STEP_MEMORY >> 20} MiB of them at most: the log has all"
+            f" holds {MAX_STEPS} and {MAX_STEP_MEMORY >> 20} MiB of them at most: the log has all",
         ]

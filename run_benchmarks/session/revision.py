@@ -34,9 +34,10 @@ def revision(root: Path, bundled: Collection[str]) -> Revision:
     # Ignored files count only here: a virtual environment has tens of thousands of them.
     there = [folder for folder in FOLDERS if (root / folder).is_dir()]
     others = _git(root, *STATUS, "--untracked-files=all", "--ignored=traditional", "--", *there) if there else ""
-    if name is None or tracked is None or others is None:
+    flagged = _git(root, "ls-files", "-v", "-z")
+    if name is None or tracked is None or others is None or flagged is None:
         return Revision(None)
-    changes = _changes({*tracked.split("\0"), *others.split("\0")}, bundled)
+    changes = sorted([*_changes({*tracked.split("\0"), *others.split("\0")}, bundled), *_uncompared(root, flagged)])
     more = [f"and {len(changes) - MAX_NAMED} more"] if len(changes) > MAX_NAMED else []
     return Revision(f"{name.strip()}-dirty" if changes else name.strip(), (*changes[:MAX_NAMED], *more))
 
@@ -49,7 +50,13 @@ def _changes(entries: Collection[str], bundled: Collection[str]) -> list[str]:
         if path and (state != "!!" or path in bundled):
             word = WORDS.get(state[0]) or WORDS.get(state[1]) or "changed"
             found.append(f"{word}: {path}")
-    return sorted(found)
+    return found
+
+
+def _uncompared(root: Path, flagged: str) -> list[str]:
+    """Existing files that `git status` does not compare: marked assume-unchanged (a small letter) or skip-worktree."""
+    names = (entry[2:] for entry in flagged.split("\0") if entry and (entry[0].islower() or entry[0] == "S"))
+    return [f"not compared by git: {name}" for name in names if (root / name).exists()]
 
 
 def _git(root: Path, *words: str) -> str | None:

@@ -135,6 +135,15 @@ def test_of_a_million_bad_lines_a_few_are_told(tmp_path: Path) -> None:
     assert len(log.problems) == MAX_TOLD + 1 and log.problems[-1] == "and 9980 more lines that are no record"
 
 
+def test_after_too_many_bad_lines_nothing_more_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a line costs fifty times an ordinary one: a gigabyte of them held the controller up for minutes."""
+    monkeypatch.setattr(rank_logs, "MAX_BAD", 100)
+    (tmp_path / "rank0.out.log").write_text("[PerfLog] {\n" * (MAX_TOLD + 150) + perflog(0, {"correct": "pass"}))
+    log = read_rank_log(tmp_path, 0)
+    assert log.cut == ("nothing is read after 100 lines that are no record",) and log.torn is None
+    assert "and 100 more lines that are no record" in log.problems and log.value(Event.FINISHED) is None
+
+
 def test_a_fifo_or_folder_in_the_log_s_place_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rank0.out.log")
     assert read_rank_log(tmp_path, 0).problems != ()

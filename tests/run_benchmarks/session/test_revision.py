@@ -67,6 +67,14 @@ def test_what_is_not_in_the_commit_is_named(root: Path, change: Callable[[Path],
     assert of(root) == Revision(f"{git(root, 'rev-parse', 'HEAD')}-dirty", (expected,))
 
 
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_file_that_git_does_not_compare_is_named(root: Path, flag: str) -> None:
+    git(root, "update-index", flag, "training/a.py", "docs/d.md")
+    (root / "training/a.py").write_text("GB = 1e6\n")
+    (root / "docs/d.md").unlink()  # as in a sparse checkout
+    assert of(root) == Revision(f"{git(root, 'rev-parse', 'HEAD')}-dirty", ("not compared by git: training/a.py",))
+
+
 def test_many_are_bounded_and_none_is_none(root: Path, tmp_path: Path) -> None:
     for number in range(MAX_NAMED + 2):
         add(f"training/{number:03}.py")(root)
