@@ -6,8 +6,8 @@ threads.
 
 import contextlib
 import fcntl
-import json
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ from docker.errors import DockerException
 from container.engine_images import (
     CHUNK,
     QUIET_S,
+    UNREADABLE,
     DistributeError,
     ImageIdentity,
     ImageLoadError,
@@ -32,6 +33,7 @@ from container.engine_images import (
 
 T = TypeVar("T")
 SAVING = ".saving-"
+FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 SPOOL_BYTES = 50_000_000_000  # two of the largest images of the vendors
 
 
@@ -51,7 +53,7 @@ def transfer(
     Returns by name why a target does not have the image; all other targets have exactly this image, verified.
 
     Raises:
-        DistributeError: the source has no such image.
+        DistributeError: the source has no such image, or its name or archive is none of an image.
         DockerException: the source does not answer.
     """
     if concurrency < 1:
@@ -126,7 +128,10 @@ class _Job:
         self.cancelled = threading.Event()
         self._tag = tag
         self._image = image
-        self._file = spool / f"{image.id.removeprefix('sha256:')}.tar"
+        name = image.id.removeprefix("sha256:")
+        if not FILE_NAME.fullmatch(name):  # an engine's word: as a path it would lead to any file of the head node
+            raise DistributeError(f"the source engine names image {tag} {image.id!r:.100}, which is no id of an image")
+        self._file = spool / f"{name}.tar"
         self._progress = progress
 
     def already_there(self, client: APIClient) -> bool:
@@ -175,6 +180,8 @@ class _Job:
                 with _patient(client):
                     for chunk in client.get_image(self._tag, chunk_size=CHUNK):
                         written += temporary.write(chunk)
+                        if written > SPOOL_BYTES:
+                            raise DistributeError(f"the archive of {self._tag} has more than {SPOOL_BYTES} bytes")
                         fraction = min(1.0, written / self._image.size) if self._image.size else None
                         self._progress(f"saving {self._tag}", fraction)
                 temporary.flush()
@@ -200,8 +207,8 @@ class _Job:
                         if "error" in event:
                             raise ImageLoadError(f"{what} from {self._file}: {event['error']}")
             there = identity(client, self._tag)
-        except (DockerException, requests.RequestException, OSError, json.JSONDecodeError) as error:
-            raise ImageLoadError(f"{what}: {error}") from error
+        except (DockerException, requests.RequestException, OSError, *UNREADABLE) as error:
+            raise ImageLoadError(f"{what}: {type(error).__name__}: {error}") from error
         if there is None or not there.same(self._image):
             found = "nothing" if there is None else there.id
             raise ImageLoadError(f"{what}: expected {self._image.id}, the engine has {found}")

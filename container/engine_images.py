@@ -4,6 +4,7 @@ The clients belong to the caller and may talk to remote engines. A progress call
 total is known, the completed fraction (0 to 1).
 """
 
+import json
 import re
 import tempfile
 import threading
@@ -19,8 +20,12 @@ from container.image import LABEL_BASE, LABEL_HASH, ImageSpec, ImageSpecError
 
 Progress = Callable[[str, float | None], None]
 
+# Exceptions of the SDK, and of ours, for a malformed answer of an engine, or for JSON that is too deep.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+STARTED_WITH = ("Env", "User", "WorkingDir", "Entrypoint", "Cmd")
 CHUNK = 1 << 20
 LOG_LINES = 30
+MAX_LINE = 1 << 16  # characters of a line without an end
 
 # An engine is silent while it prepares a save or unpacks a load of many gigabytes; after this time it counts as dead.
 QUIET_S = 900
@@ -56,28 +61,38 @@ def find(client: APIClient, tag: str) -> str | None:
     """The id of the image that the engine has under this tag; None if it has none.
 
     Raises:
+        DistributeError: its answer cannot be read.
         DockerException: the engine does not answer.
     """
     try:
         return str(inspect(client, tag)["Id"])
     except NotFound:
         return None
+    except UNREADABLE as error:
+        raise _unreadable(tag, error) from error
+
+
+def _unreadable(ref: str, error: Exception) -> DistributeError:
+    return DistributeError(f"the engine's description of image {ref} cannot be read: {type(error).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageIdentity:
-    """The identity of an image that all engines share: its id, and its layers for engines that compute ids
-    differently.
+    """The identity of an image that all engines share: its id; for engines that compute ids differently its layers,
+    labels and `started_with` (variables, user, folder and command, which are in no layer).
     """
 
     id: str
     layers: tuple[str, ...]
     labels: tuple[tuple[str, str], ...]
     size: int
+    started_with: str = ""
 
     def same(self, other: "ImageIdentity") -> bool:
         """Whether both are the same image."""
-        return self.id == other.id or (self.layers, self.labels) == (other.layers, other.labels)
+        ours = (self.layers, self.labels, self.started_with)
+        theirs = (other.layers, other.labels, other.started_with)
+        return self.id == other.id or (self.layers != () and ours == theirs)
 
     def label(self, name: str) -> str | None:
         """The value of one of its labels."""
@@ -88,15 +103,21 @@ def identity(client: APIClient, ref: str) -> ImageIdentity | None:
     """The image that the engine has under this tag, id or digest; None if it has none.
 
     Raises:
+        DistributeError: its answer cannot be read.
         DockerException: the engine does not answer.
     """
     try:
         image = inspect(client, ref)
+        config = image.get("Config") or {}
+        labels = config.get("Labels") or {}
+        started_with = json.dumps([config.get(name) or None for name in STARTED_WITH])
+        layers = tuple(str(layer) for layer in (image.get("RootFS") or {}).get("Layers") or ())
+        named = tuple(sorted((str(name), str(value)) for name, value in labels.items()))
+        return ImageIdentity(str(image["Id"]), layers, named, int(image.get("Size", 0)), started_with)
     except NotFound:
         return None
-    labels = (image.get("Config") or {}).get("Labels") or {}
-    layers = tuple((image.get("RootFS") or {}).get("Layers") or ())
-    return ImageIdentity(str(image["Id"]), layers, tuple(sorted(labels.items())), int(image.get("Size", 0)))
+    except UNREADABLE as error:
+        raise _unreadable(ref, error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +201,7 @@ def _follow_build(stream: Iterable[dict[str, Any]], tag: str, progress: Progress
             log.extend([unended] if unended.strip() else [])
             raise ImageBuildError(tag, str(event["error"]).strip(), list(log))
         *lines, unended = re.split(r"[\r\n]", unended + str(event.get("stream", "")))
+        unended = unended[-MAX_LINE:]
         for line in lines:
             if line.strip():
                 log.append(line)

@@ -8,12 +8,11 @@ from typing import TypeVar
 import docker.errors
 import requests
 
+from container.engine_images import UNREADABLE as UNREADABLE
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 
 ValueT = TypeVar("ValueT")
-# Exceptions of the SDK for a malformed answer, or for JSON that is too deep.
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 # Exceptions of the SDK for an absent engine, or for another program at its socket.
 NO_ANSWER = (docker.errors.DockerException, requests.RequestException, OSError)
 

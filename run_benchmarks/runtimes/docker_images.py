@@ -17,6 +17,7 @@ import requests
 
 from container.distribute import transfer
 from container.engine_images import (
+    UNREADABLE,
     DistributeError,
     ImageIdentity,
     ImageState,
@@ -37,7 +38,14 @@ ValueT = TypeVar("ValueT")
 SAY_EVERY_SECONDS = 5.0
 TRANSFER_SECONDS = 1800  # a build step or an engine that unpacks may be silent for long
 MAX_TRANSFERS = 8
-BROKEN = (docker.errors.DockerException, requests.RequestException, DistributeError, ImageSpecError, OSError)
+BROKEN = (
+    docker.errors.DockerException,
+    requests.RequestException,
+    DistributeError,
+    ImageSpecError,
+    OSError,
+    *UNREADABLE,
+)
 
 
 def spool_folder() -> Path:

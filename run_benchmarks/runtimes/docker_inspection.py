@@ -9,7 +9,7 @@ from typing import Any
 
 from docker import APIClient
 
-from container.engine_images import find
+from container.engine_images import DistributeError, find
 from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import LABEL, CasePlan
@@ -33,7 +33,7 @@ def readiness(host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readines
         tags = {case.rounds[0].nodes[0].image for case in cases}
         found.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
         _look_at_images(found, client)
-    except (ClusterDynoError, *NO_ANSWER, *UNREADABLE) as error:
+    except (ClusterDynoError, DistributeError, *NO_ANSWER, *UNREADABLE) as error:
         cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
         action = f"start the engine and let {view.user} use it (docker ps must work without sudo)"
         found.fail("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)
