@@ -54,7 +54,7 @@ def main() -> None:
     found = []
     for name, settings in cases:
         config = MODELS[name][1].model_validate(settings)
-        estimate = step_bytes(benchmark_of(name), config, 1)
+        estimate = step_bytes(benchmark_of(name), config, 1, on_cpu=True)
         found.append([peak_of(name, config), int(estimate)])
     print(json.dumps(found))
 

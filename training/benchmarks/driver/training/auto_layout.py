@@ -101,6 +101,7 @@ def choose_layout(
     world_size: int,
     per_node: int,
     device_bytes: int,
+    on_cpu: bool = False,
     compile_backend: str | None = None,
 ) -> LayoutChoice:
     """The layout of a step on `world_size` ranks, `per_node` on each node, each with a device of `device_bytes` bytes.
@@ -114,7 +115,7 @@ def choose_layout(
     considered: list[LayoutCandidate] = []
     for recompute in get_args(Recompute):
         smallest = None
-        for candidate in _candidates(benchmark, config, samples, recompute, (world_size, per_node)):
+        for candidate in _candidates(benchmark, config, samples, recompute, (world_size, per_node, on_cpu)):
             smallest = candidate
             if candidate.bytes * (1 + MARGIN) <= device_bytes:
                 fitting.append(candidate)
@@ -141,7 +142,7 @@ def _candidates(
     config: TrainingConfig,
     samples: int,
     recompute: Recompute,
-    ranks: tuple[int, int],
+    ranks: tuple[int, int, bool],
 ) -> Iterator[LayoutCandidate]:
     """The divisions of a step with this recomputation, the largest micro-batch first.
 
@@ -155,7 +156,11 @@ def _candidates(
 
 
 def _estimated(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, micro: int, recompute: Recompute, ranks: tuple[int, int]
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    micro: int,
+    recompute: Recompute,
+    ranks: tuple[int, int, bool],
 ) -> int:
     changes = {"train_batch_size": micro, "activation_checkpointing": _SETTING[recompute]}
     return int(step_bytes(benchmark, config.model_copy(update=changes), *ranks))

@@ -38,10 +38,11 @@ def preview(case: dict[str, Any]) -> list[tuple[str, str]]:
         raise UnusableSettingsError(f"{found.entry_module} has no training of the shared trainer")
     benchmark = kinds[0]()
     ranks = {"world_size": case["nnodes"] * case["nproc"], "per_node": case["nproc"]}
+    on_cpu = case["hardware"].upper() == "CPU"
     rows = []
     for words, size in memories(config, case["hardware"], case["nproc"]):
         try:
-            choice = choose_layout(benchmark, config, device_bytes=size, **ranks)
+            choice = choose_layout(benchmark, config, device_bytes=size, on_cpu=on_cpu, **ranks)
             said = f"{choice.layout_words}; {choice.chosen.bytes / 1e9:.1f} GB estimated"
         except UnusableSettingsError as error:
             said = str(error)

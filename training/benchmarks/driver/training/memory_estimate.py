@@ -25,15 +25,24 @@ RESERVED = 0.10
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8) -> float:
-    """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node."""
+def step_bytes(
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    world_size: int,
+    per_node: int = 8,
+    on_cpu: bool = False,
+) -> float:
+    """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node.
+
+    On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
+    """
     with torch.device("meta"):
         parameters = parameter_count(benchmark.build_model(config))
     copy = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     shards = copy * config.tensor_parallelism()[0]
     kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
-    one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}))
-    first, second = (activation_bytes(benchmark, config, layers, config.recompute) for layers in (1, 2))
+    one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu)
+    first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
     if config.strategy != "ddp":
         passing = 3 * 4 * parameters // config.num_layers  # of two blocks the weights, of one the gradients
@@ -43,9 +52,9 @@ def step_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_
 
 
 @functools.lru_cache(maxsize=8)
-def _peak_of_one_layer(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> int:
+def _peak_of_one_layer(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool) -> int:
     """The most that a model of one layer holds, whatever a longer one computes again."""
-    return activation_bytes(benchmark, config, 1, with_backward=True)
+    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True)
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -85,18 +94,22 @@ def activation_bytes(
     layers: int,
     recompute: Recompute = "none",
     *,
+    on_cpu: bool = False,
     with_backward: bool = False,
 ) -> int:
     """Bytes that are held after a forward pass through `layers` layers; or at most from there on, with the backward
     pass, whose gradients of parameters do not count.
 
-    The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which is left out.
+    The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
+    alone; plain matrix products keep it everywhere.
     """
-    changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "attention": "sdpa", "eval_samples": 1}
+    is_plain = config.attention == "eager"
+    changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "eval_samples": 1}
+    changes["attention"] = "eager" if is_plain else "sdpa"
     changes["train_samples"] = config.train_batch_size
     if hasattr(config, "unpad"):  # full samples: the most that a step may need
         changes |= {"unpad": False, "synthetic_lengths": "full"}
-    if hasattr(config, "attention_dropout"):
+    if hasattr(config, "attention_dropout") and not (is_plain or on_cpu):
         changes["attention_dropout"] = 0.0
     small = config.model_copy(update=changes)
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]

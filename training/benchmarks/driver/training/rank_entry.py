@@ -107,6 +107,7 @@ def _layout(
         world_size=placement.world_size,
         per_node=placement.local_world_size,
         device_bytes=device_bytes_of(config, device, placement),
+        on_cpu=device.type == "cpu",
         compile_backend=compile_backend,
     )
 
