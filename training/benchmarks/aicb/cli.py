@@ -12,6 +12,7 @@ from typing import Any
 from training.benchmarks.aicb import csvfile, dialects
 from training.benchmarks.aicb.api import generate, simai
 from training.benchmarks.aicb.errors import AicbError, notes_on_stderr
+from training.benchmarks.aicb.parameters import SCRIPTS_NAMES
 from training.benchmarks.aicb.workload import Workload
 
 PROGRAM = "python -m training.benchmarks.aicb"
@@ -92,11 +93,11 @@ def parse(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
 
 
 def _underscored(word: str) -> str:
-    """An option's name as it is declared: --context-parallel-size=2 becomes --context_parallel_size=2. Values stay."""
+    """An option as it is declared: --context-parallel-size=2 becomes --context_parallel_size=2. Values stay."""
     if not word.startswith("--"):
         return word
     name, equals, value = word.partition("=")
-    return f"--{name[2:].replace('-', '_')}{equals}{value}"
+    return f"--{SCRIPTS_NAMES.get(plain := name[2:].replace('-', '_'), plain)}{equals}{value}"
 
 
 def _parser(command: str) -> argparse.ArgumentParser:

@@ -10,6 +10,9 @@ from typing import Any
 
 FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek", "FSDP2")
 ZERO_STAGES = (1, 2, 3)
+SCRIPTS_NAMES = {"pipeline_model_parallel_size": "pipeline_model_parallel"}
+"""Names of AICB's scripts and tutorial for options that its programs call otherwise. No aliases: the beginnings of a
+name would be ambiguous."""
 TRAINING, PREFILL, DECODE = WORKLOAD_PHASES = ("training", "prefill", "decode")
 """What a workload is a part of; prefill is the pass of a prompt, decode that of one token of each sequence."""
 ELEMENT_BYTES = 2

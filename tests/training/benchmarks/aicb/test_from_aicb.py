@@ -12,6 +12,7 @@ import pytest
 from tests.training.benchmarks.aicb.gloo_runs import DATA
 from training.benchmarks.aicb import CommType, MockedModel, MockedParam, Workload, WorkloadArgs, generate, options
 from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.parameters import SCRIPTS_NAMES
 from training.benchmarks.aicb.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]
@@ -21,7 +22,7 @@ PROGRAM = "python -m training.benchmarks.aicb "
 TUTORIAL = (
     "frame model_name world_size global_batch micro_batch epoch_num model_size num_layers hidden_size "
     "num_attention_heads seq_length vocab_size max_position_embeddings ffn_hidden_size "
-    "tensor_model_parallel_size pipeline_model_parallel enable_sequence_parallel use_flash_attn swiglu "
+    "tensor_model_parallel_size pipeline_model_parallel_size enable_sequence_parallel use_flash_attn swiglu "
     "openai_gelu onnx_safe squared_relu bias_gelu_fusion gated_linear_unit expert_model_parallel_size "
     "moe_enable num_experts moe_router_topk moe_grouped_gemm zero_stage reduce_bucket_size "
     "allgather_bucket_size prefetch_bucket_size param_persistence_threshold model_persistence_threshold "
@@ -66,9 +67,32 @@ def test_every_command_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsy
     }
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "generate -m 13 --world_size 8 --tensor_model_parallel_size 8 --pipeline_model_parallel_size 1 --global_batch 2"
+        " --frame Megatron --micro_batch 1 --seq_length 4096 --swiglu --use_flash_attn --aiob_enable",
+        "simai -m 7 --world_size 4096 --tensor_model_parallel_size 4 --pipeline_model_parallel_size 1 --swiglu"
+        " --frame Megatron --global_batch 8192 --micro_batch 1 --seq_length 4096 --use_flash_attn",
+        "simai --model_name GPT-13B --frame=Megatron --world_size=16 --tensor_model_parallel_size=2 --global_batch=16"
+        " --pipeline_model_parallel_size=1 --micro_batch=1 --num_layers=40 --seq_length=2048 --hidden_size=5120"
+        " --epoch_num=1 --use-distributed-optimizer --num_attention_heads=40 --use_flash_attn --swiglu",
+        "generate --pipeline-model-parallel-size 2 --world_size 4 --num_attention_heads 16",
+        "generate --pipeline 2 --world_size 4 --num_attention_heads 16",
+    ],
+)
+def test_the_options_of_the_tutorials_commands_are_taken_as_they_stand(line: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert main([*line.split(), "--dialect", "aicb", "--output", str(output)]) == 0
+    if "generate" in line:
+        args = Workload.load(output)[1]
+        assert args is not None and args.pipeline_model_parallel == (1 if "-m" in line.split() else 2)
+
+
 def test_every_parameter_of_the_tutorial_is_an_option_and_a_setting() -> None:
-    named = cells("Options", 0)
-    assert {"stage" if name == "zero_stage" else name for name in TUTORIAL.split()} <= set(named)
+    shown = cells("Options", 0)
+    assert {"stage" if name == "zero_stage" else name for name in TUTORIAL.split()} <= set(shown)
+    named = [SCRIPTS_NAMES.get(name, name) for name in shown]
     parser = argparse.ArgumentParser()
     options.add_to(parser)
     known = {spelling.removeprefix("--") for action in parser._actions for spelling in action.option_strings}
