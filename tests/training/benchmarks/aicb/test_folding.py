@@ -72,6 +72,12 @@ def test_letters_come_back(text: str) -> None:
     assert "".join(row.kind for row in folded([Mark(letter) for letter in text])) == text
 
 
+@pytest.mark.parametrize("layers", [(3, 1, 2, 3), (1, 1, 2, 3, 0), (0, 1, 2, 4, 5, 6)])
+def test_layers_that_do_not_go_on_evenly_come_back(layers: Sequence[int]) -> None:
+    rows = [Mark("a", layer) for layer in layers]
+    assert list(folded(rows)) == rows
+
+
 def test_nested_loops_are_stored_once() -> None:
     """Iterations of micro-batches of layers: forward up, backward down, and a step whose rows have no numbers."""
     rows = [

@@ -82,6 +82,13 @@ def test_of_a_single_repeat_the_iterations_are_the_range(fastest: float, regress
     assert [change.is_regression for change in compare(now, then, 10)] == [regression]
 
 
+@pytest.mark.parametrize("p50", [0.0, -5.0, 1e300])
+def test_a_time_that_cannot_be_is_no_reference(p50: float) -> None:
+    """A host may send anything; a ratio of such times would be none."""
+    step = {"collective": "all_reduce", "busbw_GBps": 1.0, "time_us": {"p50": p50}}
+    assert references([step]) == {}
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "baseline.json"
     empty = tmp_path / "empty"
