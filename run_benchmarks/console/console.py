@@ -127,6 +127,11 @@ def print_table(
         console.print(table, markup=False)
 
 
+def _complain_of_a_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):  # which ends a thread in order
+        complain("".join(traceback.format_exception(args.exc_value)))
+
+
 def guard_console() -> None:
     """Make harmless what reaches the console in other ways, since it may be a host's text, for the whole process.
 
@@ -137,7 +142,7 @@ def guard_console() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = lambda kind, error, trace: complain("".join(traceback.format_exception(error)))
-    threading.excepthook = lambda args: complain("".join(traceback.format_exception(args.exc_value)))
+    threading.excepthook = _complain_of_a_thread
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Formatter())
 

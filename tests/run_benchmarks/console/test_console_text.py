@@ -144,9 +144,10 @@ evil = sys.argv[1].encode("ascii").decode("unicode_escape")
 logging.getLogger("urllib3").warning("headers %s", evil)
 def breaks():
     raise ValueError(evil)
-thread = threading.Thread(target=breaks)
-thread.start()
-thread.join()
+for action in (sys.exit, breaks):
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
 breaks()
 """
     argv = [sys.executable, "-c", writer, EVIL.encode("unicode_escape").decode()]
