@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import count
+from itertools import count, groupby
 from operator import attrgetter
 
 from training.benchmarks.aicb.blocks import Block
@@ -95,6 +95,18 @@ def fold_items(items: Sequence[LogItem]) -> Block[LogItem]:
     return fold(
         items, zip(*columns, *types, templates, [batch is None for batch in batches], strict=True), layers, batches
     )
+
+
+def folded(block: Block[LogItem]) -> Block[LogItem]:
+    """The same rows with neighbours that stand in no block of their own folded into blocks."""
+    parts: list[LogItem | Block[LogItem]] = []
+    for inner, run in groupby(block.parts, lambda part: isinstance(part, Block)):
+        members = list(run)
+        if inner:
+            parts += [folded(part) for part in members if isinstance(part, Block)]
+        else:
+            parts.append(fold_items([part for part in members if isinstance(part, LogItem)]))
+    return Block(parts, block.repeat, block.advance)
 
 
 _OP_KIND = ("comm_type._value_", "group", "ranks", "dtype", "bytes", "phase", "in_splits", "out_splits", "peer")

@@ -11,6 +11,7 @@ from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.dialects.framework import turns, zero3
 from training.benchmarks.aicb.dialects.framework.calls import Call
+from training.benchmarks.aicb.dialects.framework.rows import rank_of
 from training.benchmarks.aicb.dialects.framework.zero3 import Zero3Rank
 
 ZERO: dict[str, Any] = {
@@ -44,6 +45,20 @@ def test_a_long_job_repeats_what_it_would_say_in_full(values: dict[str, Any], mo
     short = generate(args, dialect="framework")
     monkeypatch.setattr(zero3, "in_turns", without_turns)
     assert list(generate(args, dialect="framework")) == list(short)
+
+
+@pytest.mark.parametrize("values", [{"frame": "FSDP2"}, {"stage": 1}, {"stage": 2}, {"stage": 3}])
+def test_equal_layers_stand_once_in_a_file(values: dict[str, Any], tmp_path: Path) -> None:
+    args = WorkloadArgs(**{**ZERO, "num_layers": 80, "reduce_bucket_size": 70_000, "swiglu": True, **values})
+    workload = generate(args, dialect="framework")
+    rank = rank_of(args, 0)
+    calls = [call for block in (rank.setup(), *rank.iterations(1)) for call in block]
+    rows = [row for row in workload if row.is_communication]
+    assert len(calls) > 80
+    assert [(row.comm_type, row.msg_size, row.module or "", row.micro_batch) for row in rows] == [
+        (call.comm_type, call.bytes, call.module, call.micro_batch) for call in calls
+    ]
+    assert workload.save(tmp_path / "x.csv", "full") < 20_000
 
 
 def test_states_that_take_turns_are_one_block() -> None:

@@ -1,6 +1,7 @@
 """Turns the calls of a rank into the rows of a workload."""
 
 from training.benchmarks.aicb.blocks import Block
+from training.benchmarks.aicb.conversion import folded
 from training.benchmarks.aicb.dialects.framework.calls import Call
 from training.benchmarks.aicb.dialects.framework.fsdp2 import Fsdp2Rank
 from training.benchmarks.aicb.dialects.framework.inference import InferenceRank
@@ -17,10 +18,12 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
     """The set-up and `epoch_num` iterations of a rank, each closed by an epoch end."""
     made = rank_of(args, rank)
     turns = made.iterations(args.epoch_num)
-    return Block([
+    rows: Block[LogItem] = Block([
         _epoch(made.setup()), *map(_epoch, turns.head), Block(map(_epoch, turns.cycle), turns.times),
         *map(_epoch, turns.tail),
     ])  # fmt: skip
+    # The rules of FSDP2 and DeepSpeed go parameter by parameter, through windows that may end inside of layers.
+    return rows if args.frame == "Megatron" else folded(rows)
 
 
 def rank_of(args: WorkloadArgs, rank: int) -> MegatronRank | Fsdp2Rank | Zero12Rank | Zero3Rank:
