@@ -58,9 +58,9 @@ def test_the_estimate_is_near_what_steps_take_on_this_machine() -> None:
         assert 0.95 < estimated / measured < 1.4, f"{name}: {estimated / 1e6:.0f} MB, measured {measured / 1e6:.0f}"
 
 
-def _choice(name: str, memory: float) -> tuple[int, int, str]:
+def _choice(name: str, memory: float, ranks: int = 8) -> tuple[int, int, str]:
     config = load_case_config(Config, CONFIGS / f"{name}.py", {})
-    choice = choose_layout(LlamaBenchmark(), config, world_size=8, per_node=8, device_bytes=int(memory * GB))
+    choice = choose_layout(LlamaBenchmark(), config, world_size=ranks, per_node=ranks, device_bytes=int(memory * GB))
     assert choice.chosen.bytes * (1 + MARGIN) <= memory * GB
     return choice.chosen.micro_batches, choice.chosen.micro_batch, choice.chosen.recompute
 
@@ -78,6 +78,14 @@ def test_llama_2_7b_recomputes_no_more_than_the_device_asks_for(
     name: str, memory: float, layout: tuple[int, int, str]
 ) -> None:
     assert _choice(name, memory) == layout
+
+
+def test_every_true_size_of_llama_lays_itself_out() -> None:
+    names = sorted(path.stem for path in CONFIGS.glob("config_*x*.py"))
+    assert len(names) > 9
+    fixed = [name for name in names if load_case_config(Config, CONFIGS / f"{name}.py", {}).layout != "auto"]
+    assert not fixed
+    assert _choice("config_H200x1x1", 150.0, ranks=1) == (1, 1, "selective")
 
 
 def _of(monkeypatch: pytest.MonkeyPatch, memory: int, **settings: Any) -> str:

@@ -6,3 +6,5 @@ eval_samples = 16
 synthetic_tokens = 1000
 max_steps = 100
 max_epochs = None
+# The memory estimate decides how much is computed again.
+layout = "auto"
