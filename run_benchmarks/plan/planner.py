@@ -75,7 +75,7 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         case_sha256=case.case_file.sha256,
         config_origins=case.config_origins,
         origins=case.origins,
-        memory=case.config.memory_need(),
+        memory=case.config.memory_need(nnodes=case.settings.nnodes, nproc=case.settings.nproc),
         expect=case.settings.limits(),
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,

@@ -80,6 +80,21 @@ def test_sizes_that_cannot_fit_keep_a_host_out_of_their_case(
         assert "lower the end of sizes of case ONE" in str(report.findings[0])
 
 
+def test_a_generated_workload_that_cannot_fit_keeps_a_host_out_of_its_case(load: Load) -> None:
+    """ZeRO 3 of 2 ranks: a parameter of 64 MiB is gathered from shares of 32."""
+    settings = {"frame": "DeepSpeed", "dialect": "aicb", "stage": 3, "hidden_size": 4096, "num_layers": 1}
+    case = {"model": "aicb", "framework": "pytorch", "config": "config_zero3", "nproc": 2, "overrides": settings}
+    prepared = prepare(load(f"{TEST}ONE.clear()\nONE.update({case!r})\n"), RUN)
+    need = prepared.plan.cases[0].memory
+    assert need is not None and need.bytes_per_rank > 96 << 20
+    for have, is_barred in ((2 * need.bytes_per_rank, False), (2 * need.bytes_per_rank - 1, True)):
+        report = a_report("localhost")
+        check_sizes(report, facts(memory_available=have), prepared.plan.cases)
+        assert list(report.barred) == (["ONE"] if is_barred else []) and not report.failed
+    assert "the largest operation's buffers, once for each of 2 ranks" in str(report.findings[0])
+    assert "set scale to a smaller fraction, as '1/64' of case ONE" in str(report.findings[0])
+
+
 def test_the_fullest_device_bounds_the_sizes_of_an_accelerator(load: Load) -> None:
     prepared = prepare(load(f"{TEST}ONE['overrides'] = {{'sizes': '4G'}}\n"), RUN)
     cases = [prepared.plan.cases[0].model_copy(update={"backend": "nccl"})]

@@ -9,48 +9,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.pytorch.calls import EXCHANGES, RankCall
 from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
 
-LINE_BYTES = 16
-"""Buffers begin at multiples of it."""
 _MOST_DIVISOR = 1 << 40
-GATHERING = frozenset({CommType.all_gather, CommType.all_gather_into_tensor})
-SCATTERING = frozenset({CommType.reduce_scatter, CommType.reduce_scatter_tensor})
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Bytes that a call reads and writes; a call in place has one buffer, which is its output."""
-
-    output: int
-    input: int = 0
-
-    @property
-    def total(self) -> int:
-        """Bytes of both, each in whole lines."""
-        return lines(self.output) + lines(self.input)
-
-
-def lines(size: int) -> int:
-    """`size` bytes in whole lines."""
-    return -(-size // LINE_BYTES) * LINE_BYTES
-
-
-def footprint(call: RankCall, rank: int) -> Footprint:
-    """The buffers of `rank`, in bytes."""
-    if call.kind in GATHERING:
-        return Footprint(call.bytes, call.share)
-    if call.kind in SCATTERING:
-        return Footprint(call.share, call.bytes)
-    if call.kind in EXCHANGES:
-        return Footprint(call.bytes if call.out_splits is None else sum(call.out_splits), call.bytes)
-    if call.kind is CommType.gather:
-        return Footprint(call.bytes if rank == call.peer else 0, call.share)
-    if call.kind is CommType.scatter:
-        return Footprint(call.share, call.bytes if rank == call.peer else 0)
-    return Footprint(call.bytes)
 
 
 @dataclass(frozen=True, slots=True)

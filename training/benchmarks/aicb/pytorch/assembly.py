@@ -11,6 +11,7 @@ from training.benchmarks.aicb.pytorch.agreement import GroupKey
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
+from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue
 from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
@@ -54,7 +55,7 @@ def assemble(
     teams = agreement.open_teams(plans, group)
     stream = splits.with_received(stream, teams)
     rank = group.placement.rank
-    totals = [0 if call is None else arena.footprint(call, rank).total for call in stream.calls]
+    totals = [0 if call is None else footprint(call, rank).total for call in stream.calls]
     places = arena.plan(stream, totals)
     needs = group.gathered(places.bytes + (0 if compute is None else compute.bytes))
     free = smallest_available_bytes(group)

@@ -13,7 +13,7 @@ from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.execution_trace.placement import moved
 from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
-from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.ranks import Ranks
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT, ROOTED
 

@@ -12,6 +12,8 @@ from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.options import resolve
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
+from training.benchmarks.aicb.pytorch.need import least_bytes
+from training.benchmarks.driver.protocol.case_config import MemoryNeed
 
 ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
 Timing = Literal["each", "stream", "replay"]
@@ -120,3 +122,14 @@ class Config(GeneratorSettings):
         except AicbError as error:
             return "; ".join(line for line in str(error).splitlines() if not line.startswith("--force"))
         return None
+
+    def memory_need(self, *, nnodes: int, nproc: int) -> MemoryNeed | None:
+        """The largest operation of a generated workload; a file is on the hosts, where its ranks look."""
+        if not self.is_generated:
+            return None
+        try:
+            least = least_bytes(self.parameters(nnodes * nproc), self.dialect, self.factor)
+        except AicbError:
+            return None
+        remedy = "set scale to a smaller fraction, as '1/64'"
+        return MemoryNeed(bytes_per_rank=least, purpose="the largest operation's buffers", remedy=remedy)

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.pytorch.arena import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.aicb.pytorch.calls import ELEMENT_BYTES, EXCHANGES, SHARED, RankCall
+from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.driver.workload.team import Team, renamed
 
 Issue = Callable[[], dist.Work | None]

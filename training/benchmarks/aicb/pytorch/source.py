@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import lcm
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import CommGroup, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 from training.benchmarks.aicb.workload import Workload
 
@@ -22,18 +22,6 @@ _SIZES = {
     "pipeline_model_parallel": "pp",
     "expert_model_parallel_size": "ep",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StageWorkload:
-    """The rows of one pipeline stage as its first rank, `own`, has them; `name` says where they come from."""
-
-    workload: Workload
-    groups: RankGroups
-    stage: int
-    own: int
-    name: str
-    frame: str
 
 
 def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:
@@ -90,14 +78,7 @@ def stage_files(folder: Path) -> dict[int, Path]:
 
 def _generated(config: Config, rank: int, world_size: int) -> StageWorkload:
     args = config.parameters(world_size)
-    groups = _rank_groups(
-        "the generated workload",
-        world_size,
-        args.tensor_model_parallel_size,
-        args.pipeline_model_parallel,
-        args.expert_model_parallel_size if args.expert_tensor_parallel_size is None else 1,
-        is_exact=config.dialect == "aicb",
-    )
+    groups = groups_of(args, config.dialect)
     size = world_size // groups.pp
     stage = rank // size
     if config.dialect == "framework":
@@ -114,15 +95,6 @@ def _placed(path: str, folder: Path | None) -> Path:
 def _has_stages(workload: Workload) -> bool:
     """Whether a row is sent between pipeline stages, so that each stage has rows of its own."""
     return any(item.comm_type in POINT_TO_POINT for item in workload.rows.tally_kinds())
-
-
-def _rank_groups(name: str, world_size: int, tp: int, pp: int, ep: int, *, is_exact: bool = True) -> RankGroups:
-    try:
-        if not is_exact and (world_size // (tp * pp)) % ep:
-            ep = 1  # Megatron lays experts over tp, too: the rows state their ranks.
-        return RankGroups(world_size=world_size, tp=tp, pp=pp, ep=ep)
-    except ValueError as error:
-        raise AicbError(f"{name}: {error}: ranks would belong to no group") from None
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: Config, world_size: int) -> RankGroups:
@@ -150,7 +122,7 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
     else:
         sizes = {short: getattr(config, name) or _size_of(rows, short) for name, short in _SIZES.items()}
     states_ranks = all(item.ranks is not None for item in rows if item.is_communication)
-    groups = _rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
+    groups = rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
     dp = _size_of(rows, "dp")
     if args is None and dp > 1 and dp != groups.dp:
         raise AicbError(

@@ -16,7 +16,7 @@ from training.benchmarks.aicb.blocks import NOTHING
 from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.ops import NEVER, CommType, LogItem
 from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
-from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 
 MOST_ROWS = 1 << 24

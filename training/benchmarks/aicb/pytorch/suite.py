@@ -20,7 +20,8 @@ from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.iterating import executed
 from training.benchmarks.aicb.pytorch.path_report import gathered_path
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
-from training.benchmarks.aicb.pytorch.source import StageWorkload, stage_workload
+from training.benchmarks.aicb.pytorch.source import stage_workload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.summary import summary
 from training.benchmarks.driver.protocol.perflog import Event, write_line

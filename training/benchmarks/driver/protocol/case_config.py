@@ -43,8 +43,10 @@ class CaseConfig(BaseModel):
         """What is wrong with where values are set: each source and its values, in the order in which they apply."""
         return []
 
-    def memory_need(self) -> "MemoryNeed | None":
-        """The least memory of a rank, on its device or of its host; None where that is not known."""
+    def memory_need(self, *, nnodes: int, nproc: int) -> "MemoryNeed | None":
+        """The least memory of a rank, on its device or of its host; None where that is not known. On `nnodes` hosts
+        with `nproc` ranks each.
+        """
         return None
 
 

@@ -147,7 +147,7 @@ class Config(MessageConfig):
         except ValueError as error:
             return str(error)
 
-    def memory_need(self) -> MemoryNeed | None:
+    def memory_need(self, *, nnodes: int, nproc: int) -> MemoryNeed | None:
         """The largest message of a sweep."""
         largest = max(self.size_list)
         if self.tool != "sweep" or largest == 0:

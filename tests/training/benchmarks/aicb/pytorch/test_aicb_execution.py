@@ -21,7 +21,7 @@ from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.clocks import ClockOffset, joined
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.iterating import Progress, unsupported_on_cuda
-from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.ranks import Ranks
 from training.benchmarks.aicb.workload import Workload

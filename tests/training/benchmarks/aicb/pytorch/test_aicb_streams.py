@@ -15,8 +15,10 @@ from training.benchmarks.aicb.pytorch import stream
 from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.outcome import OUTCOME
-from training.benchmarks.aicb.pytorch.source import StageWorkload, stage_files, stage_workload
+from training.benchmarks.aicb.pytorch.source import stage_files, stage_workload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.ranks import Ranks
 from training.benchmarks.aicb.workload import Workload
@@ -153,6 +155,27 @@ def test_issue_and_wait_come_from_the_overlap() -> None:
     assert stream_of(of, caller(of), blocking=True).epochs[0].until.tolist() == [0, 1, 2, 3, 4]
     room = plan(found, [0 if call is None else 64 for call in found.calls])
     assert (room.bytes, room.offsets[0].tolist()) == (128, [0, 64, 0, 0, 64])
+
+
+@pytest.mark.parametrize("name", ["megatron", "moe", "pipeline", "zero3"])
+def test_the_controller_knows_the_least_memory_of_a_rank(name: str) -> None:
+    """The arena of the stage that has the smallest; in the pipeline overlapping messages are beside it."""
+    config = load_case_config(Config, VENDORS / "cpu" / "aicb-pytorch" / "config" / f"config_{name}.py", {})
+    arenas = []
+    for rank in range(4):
+        found = stage_workload(config, rank, 4, None)
+        stream = stream_of(found, caller(found, rank), blocking=True)
+        totals = [0 if call is None else footprint(call, rank).total for call in stream.calls]
+        arenas.append(plan(stream, totals).bytes)
+    need = config.memory_need(nnodes=2, nproc=2)
+    assert need is not None and need.bytes_per_rank == min(arenas)
+    smaller = config.model_copy(update={"scale": "1/64"}).memory_need(nnodes=2, nproc=2)
+    assert smaller is not None and smaller.bytes_per_rank <= need.bytes_per_rank // 60
+
+
+def test_the_controller_knows_no_memory_of_files_on_the_hosts() -> None:
+    assert Config.model_validate({"workload": "far.csv"}).memory_need(nnodes=1, nproc=4) is None
+    assert Config.model_validate({"tensor_model_parallel_size": 3}).memory_need(nnodes=1, nproc=4) is None
 
 
 def test_the_largest_scale_that_fits_is_named() -> None:
