@@ -43,7 +43,7 @@ TORCH_PATHS = (
     ),
     f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
     f"{_BENCHMARKS}/aicb/test_trace_live.py",
-    *(f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py" for name in ("agreement", "aicb_execution")),
+    *(f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py" for name in ("agreement", "aicb_execution", "device_runner")),
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
         f"{_BENCHMARKS}/driver/{name}.py"

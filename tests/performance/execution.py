@@ -70,7 +70,7 @@ def _executor_s(epoch: "EpochSteps") -> float:
     from training.benchmarks.aicb.oplog import OpRecorder
     from training.benchmarks.aicb.pytorch.execution import HostRunner
 
-    runner = HostRunner(OpRecorder(len(epoch.steps) + 1))
+    runner = HostRunner(OpRecorder(epoch.records))
     return runner.run(epoch, 1) / 1e9
 
 

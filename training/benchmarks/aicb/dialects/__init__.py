@@ -4,10 +4,12 @@ A dialect turns parameters into rows. The types it builds from (ops, blocks, lay
 difference from the real framework's behaviour is named and described in its `deviations`.
 """
 
+from typing import Final
+
 from training.benchmarks.aicb.dialects.base import Deviation, Dialect, RuleViolation
 from training.benchmarks.aicb.errors import ParameterError
 
-DEFAULT_DIALECT = "framework"
+DEFAULT_DIALECT: Final = "framework"
 """What generate, simai and suite follow unless they are told otherwise."""
 
 

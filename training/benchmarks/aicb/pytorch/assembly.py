@@ -12,7 +12,7 @@ from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.footprint import footprint
-from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue
+from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue, batch
 from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -22,7 +22,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """Everything that a run needs: the arena's bytes stay allocated until the end."""
+    """Everything that a run needs: the arena's bytes stay allocated until the end. in_batches: see StepMaker."""
 
     stream: Stream
     teams: dict[GroupKey, Team]
@@ -30,6 +30,7 @@ class Assembled:
     places: arena.Arena
     rank: int
     compute: Computation | None = None
+    in_batches: bool = False
 
     def bound(self, number: int, index: int) -> BoundCall | None:
         """The call of a row of an epoch on its buffers; None for a computation."""
@@ -70,20 +71,27 @@ def assemble(
     buffer = torch.zeros(places.bytes, dtype=torch.uint8, device=group.device)
     if compute is not None:
         compute.allocate()
-    return Assembled(stream, teams, buffer, places, rank, compute)
+    # Over NCCL a send alone would wait for its receiver, which sends alone.
+    return Assembled(stream, teams, buffer, places, rank, compute, in_batches=group.device.type == "cuda")
 
 
 class StepMaker:
-    """Makes the steps of epochs; equal epochs share them but for their positions."""
+    """Makes the steps of epochs; equal epochs share them but for their positions.
 
-    def __init__(self, assembled: Assembled, wrap: Callable[[Issue], Issue] | None = None) -> None:
-        self._run, self._wrap = assembled, wrap
-        self._issues: dict[tuple[int, int, bool], Issue] = {}
+    wrap: what becomes of a blocking call; in_batches: sends and receives of a batch are one step, as NCCL needs it.
+    """
+
+    def __init__(
+        self, assembled: Assembled, wrap: Callable[[Issue], Issue] | None = None, *, in_batches: bool = False
+    ) -> None:
+        self._run, self._wrap, self._in_batches = assembled, wrap, in_batches
+        self._issues: dict[tuple[object, ...], Issue] = {}
 
     def epoch(self, number: int) -> EpochSteps:
         """The steps of an epoch of the stream; without a replay, computations are left out."""
         epoch = self._run.stream.epochs[number]
         offsets = self._run.places.offsets[number].tolist()
+        batches = epoch.batches.tolist() if self._in_batches else [-1] * len(offsets)
         waiting = _waited_after(epoch)
         steps: list[Step] = []
         places: dict[int, int] = {}
@@ -95,6 +103,11 @@ class StepMaker:
                 work = None if self._run.compute is None else self._run.compute.issue(item)
                 if work is not None:
                     steps.append(Step(epoch.first + index, work, True, None))
+            elif batches[index] >= 0:
+                if batches[index] == index:
+                    members = range(index, 1 + until)
+                    others = tuple(epoch.first + each for each in members[1:])
+                    steps.append(Step(epoch.first + index, self._batch(number, members), True, None, (), others))
             else:
                 is_blocking = until == index
                 places[index] = len(steps)
@@ -115,6 +128,16 @@ class StepMaker:
             if self._wrap is not None and not is_async:
                 found = self._wrap(found)
             self._issues[key] = found
+        return found
+
+    def _batch(self, number: int, members: range) -> Issue:
+        epoch, offsets = self._run.stream.epochs[number], self._run.places.offsets[number]
+        key = tuple((int(epoch.items[index]), int(offsets[index])) for index in members)
+        found = self._issues.get(key)
+        if found is None:
+            bound = [self._run.bound(number, index) for index in members]
+            found = batch([each for each in bound if each is not None])
+            found = self._issues[key] = found if self._wrap is None else self._wrap(found)
         return found
 
 

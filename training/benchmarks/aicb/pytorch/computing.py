@@ -14,6 +14,7 @@ from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.pytorch.operations import Issue
 from training.benchmarks.aicb.pytorch.stream import Stream
+from training.benchmarks.driver.workload.device_events import cycles_per_ns
 
 SPIN_NS = 200_000
 """The end of a time that is spent without sleeping: the kernel may wake a sleeper so much later."""
@@ -71,17 +72,23 @@ class Computation:
         self._elements = max((each.elements for each in self._products.values()), default=0)
         self.bytes = self._elements * self._dtype.itemsize
         self._buffer: torch.Tensor | None = None
+        self._cycles_per_ns: float | None = None
         self._issues: dict[Product, Issue] = {}
 
     def allocate(self) -> None:
-        """Take the memory."""
+        """Take the memory, and learn how fast the clock of a device runs, which spends times itself."""
         self._buffer = torch.ones(self._elements, dtype=self._dtype, device=self._device)
+        if self._device.type == "cuda" and self._times_ns:
+            self._cycles_per_ns = cycles_per_ns()
 
     def issue(self, place: int) -> Issue | None:
         """The function that computes an item of the stream."""
         if place in self._times_ns:
             duration = self._times_ns[place]
-            return lambda: _pass(duration)
+            if self._cycles_per_ns is None:
+                return lambda: _pass(duration)
+            cycles = max(1, round(duration * self._cycles_per_ns))
+            return lambda: torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
         product = self._products.get(place)
         if product is None:
             return None

@@ -28,7 +28,9 @@ class Config(GeneratorSettings):
     stages: str | None = Field(
         None, description="folder on the hosts with stage0.csv, stage1.csv, ...: one workload a pipeline stage"
     )
-    dialect: Literal["aicb", "framework"] = Field("aicb", description="whose behaviour a generated workload follows")
+    dialect: Literal["aicb", "framework"] = Field(
+        dialects.DEFAULT_DIALECT, description="whose behaviour a generated workload follows"
+    )
     model_size: str | int | None = Field(
         None, description="a ready-made model, as generate -m takes it; settings beside it win"
     )

@@ -1,7 +1,8 @@
 """Runs a stream: issues each call, waits where the workload says, and records when it was issued and complete.
 
 Modes: `each` waits for every call (batches of sends and receives together), as AICB does; `stream` waits where the
-workload waits. Over gloo an overlapping call's end is noted by a waiting thread.
+workload waits. Over gloo an overlapping call's end is noted by a waiting thread; the runner of a device is in
+device_runner.
 """
 
 import time
@@ -21,9 +22,10 @@ now = time.monotonic_ns
 
 @dataclass(slots=True)
 class Step:
-    """One row of an epoch. position: in the workload; key: of its group and direction.
+    """One row of an epoch, or one batch. position: in the workload; key: of its group and direction.
 
-    is_blocking: `issue` returns when it is done; waits: indices in the epoch of the calls to wait for after it.
+    is_blocking: `issue` returns when it is done, on a device's stream when what follows begins after it; waits:
+    indices in the epoch of the calls to wait for after it; others: positions of the other rows of a batch.
     """
 
     position: int
@@ -31,6 +33,7 @@ class Step:
     is_blocking: bool
     key: object
     waits: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,18 @@ class EpochSteps:
     steps: list[Step]
     end: int
 
+    @property
+    def records(self) -> int:
+        """Records of the epoch in the op log, its end included."""
+        return 1 + sum(1 + len(step.others) for step in self.steps)
+
 
 class Runner(Protocol):
     """Runs epochs one after the other on one device."""
 
-    waits_for: int | None
+    def waits_for(self) -> int | None:
+        """Position of the row whose end the program waits for, None outside of that; any thread may ask."""
+        ...
 
     def run(self, epoch: EpochSteps, iteration: int) -> int:
         """Execute and record an epoch under this number; returns its time in ns."""
@@ -56,11 +66,15 @@ class Runner(Protocol):
 
 
 class HostRunner:
-    """Runs epochs over gloo. `waits_for`: position of the row whose end the program waits for, None outside of that."""
+    """Runs epochs whose calls return when they are done, or over gloo are waited for on the host."""
 
     def __init__(self, log: OpRecorder) -> None:
         self._log, self._waiters, self._queue = log, Waiters(), CpuQueue()
-        self.waits_for: int | None = None
+        self._waits_for: int | None = None
+
+    def waits_for(self) -> int | None:
+        """See Runner."""
+        return self._waits_for
 
     def close(self) -> None:
         """See Runner."""
@@ -125,11 +139,11 @@ class HostRunner:
             call.wait()
             self._log.finished(slot, call.done_ns, 0)
             return now()
-        self.waits_for = position
+        self._waits_for = position
         begin = now()
         call.wait()
         end = now()
-        self.waits_for = None
+        self._waits_for = None
         self._log.finished(slot, call.done_ns, max(0, call.done_ns - begin))
         return end
 

@@ -2,19 +2,18 @@
 
 from functools import partial
 
-import numpy as np
 import torch
 
 from training.benchmarks.aicb.oplog import OpRecorder
 from training.benchmarks.aicb.ops import LogItem
 from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
 from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
+from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
-from training.benchmarks.aicb.pytorch.stream import Stream
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpRecorder, list[int]]:
@@ -23,14 +22,17 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
     count = len(epochs) - 1 if config.iterations is None or len(epochs) == 1 else config.iterations
     numbers = [0, *(1 + each % (len(epochs) - 1) for each in range(count))]
     is_cuda = run.group.device.type == "cuda"
-    if is_cuda and (refusal := unsupported_on_cuda(config.timing, assembled.stream)):
-        raise UnusableSettingsError(refusal)
-    wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda else None
-    maker = StepMaker(assembled, wait)
+    is_each = config.timing == "each"
+    wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda and is_each else None
+    maker = StepMaker(assembled, wait, in_batches=assembled.in_batches)
     steps = {number: maker.epoch(number) for number in dict.fromkeys(numbers)}
-    recorder = OpRecorder(sum(len(steps[number].steps) + 1 for number in numbers))
-    runner: Runner = HostRunner(recorder)
-    progress = Progress(runner, recorder, assembled)
+    recorder = OpRecorder(sum(steps[number].records for number in numbers))
+    runner: Runner = (
+        DeviceRunner(recorder, DeviceTimeline(), HostRunner(recorder) if is_each else None)
+        if is_cuda
+        else HostRunner(recorder)
+    )
+    progress = Progress(runner, recorder, assembled, is_device=is_cuda)
     logger.log(Event.TRAIN_START, {"total_steps": count})
     times: list[int] = []
     pulse.describe(progress.words)
@@ -50,20 +52,11 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
     return recorder, times
 
 
-def unsupported_on_cuda(timing: str, stream: Stream) -> str | None:
-    """Why the stream cannot be timed over NCCL, in words; None if it can: each call must end before the next begins."""
-    if timing != "each":
-        return f"timing = {timing!r} needs backend gloo; over nccl there is 'each'"
-    if any((epoch.until > np.arange(len(epoch.until))).any() for epoch in stream.epochs):
-        return "batches of sends and receives need backend gloo; over nccl set dialect = 'aicb', whose calls are single"
-    return None
-
-
 class Progress:
     """Says in which operation this rank is: `op 1,204 all_gather_into_tensor tp, forward.layer7`."""
 
-    def __init__(self, runner: Runner, recorder: OpRecorder, run: Assembled) -> None:
-        self._runner, self._recorder, self._run = runner, recorder, run
+    def __init__(self, runner: Runner, recorder: OpRecorder, run: Assembled, *, is_device: bool = False) -> None:
+        self._runner, self._recorder, self._run, self._is_device = runner, recorder, run, is_device
         self._epoch: tuple[int, EpochSteps, int] | None = None
 
     def begin(self, number: int, steps: EpochSteps) -> None:
@@ -71,17 +64,18 @@ class Progress:
         self._epoch = number, steps, self._recorder.count
 
     def words(self, waits_in: str | None) -> str | None:
-        """The operation in which the main thread waits; `waits_in`: torch's function that it is in, if any.
+        """The operation in which the main thread waits; `waits_in`: torch's function that it is in, if any. With a
+        device it waits for that in functions of other names.
 
         A thread of its own asks, every two seconds: the operations themselves pay nothing for it.
         """
         if self._epoch is None:
             return waits_in
         number, steps, before = self._epoch
-        position = self._runner.waits_for
+        position = self._runner.waits_for()
         if position is None:
             done = self._recorder.count - before
-            if waits_in is None or not 0 <= done < len(steps.steps):
+            if (waits_in is None and not self._is_device) or not 0 <= done < len(steps.steps):
                 return waits_in
             position = steps.steps[done].position
         epoch = self._run.stream.epochs[number]

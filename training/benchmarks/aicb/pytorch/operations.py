@@ -1,6 +1,6 @@
 """Binds a call to its buffers: one function that issues it, with everything it needs at hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -94,6 +94,19 @@ class BoundCall:
         """The buffer's equal parts, one a rank of the group."""
         part = buffer.numel() // self.team.size
         return [buffer[place * part : (place + 1) * part] for place in range(self.team.size)]
+
+
+def batch(calls: Sequence[BoundCall]) -> Issue:
+    """Sends and receives as one call of the network, which a device executes at once: the function that issues it and
+    waits for its end.
+    """
+    moves = [call.exchange() for call in calls]
+
+    def run() -> None:
+        for work in dist.batch_isend_irecv(moves):
+            work.wait()
+
+    return run
 
 
 def _finish(issue: Issue) -> None:

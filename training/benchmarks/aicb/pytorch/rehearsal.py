@@ -1,7 +1,7 @@
 """Runs every kind of call once with data that is checked, before anything is timed; it also opens the connections."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch.distributed as dist
@@ -10,10 +10,12 @@ from training.benchmarks.aicb.pytorch.agreement import key_of
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.checking import DataCheck
-from training.benchmarks.aicb.pytorch.operations import BoundCall
+from training.benchmarks.aicb.pytorch.operations import BoundCall, batch
 
 UNEVEN_CHECKS = 8
 """Uneven exchanges of a group that are checked: each may have other shares on each rank."""
+_Begun = tuple[int, dist.Work | None, BoundCall]
+"""After which index a call is waited for, the call under way, and on which buffers."""
 
 
 def rehearse(run: Assembled, check: DataCheck) -> list[str]:
@@ -25,19 +27,39 @@ def rehearse(run: Assembled, check: DataCheck) -> list[str]:
     seen: set[RankCall] = set()
     uneven: Counter[object] = Counter()
     for number, epoch in enumerate(run.stream.epochs):
-        pending: list[tuple[int, dist.Work | None, BoundCall]] = []
-        for index in _chosen(run, number, seen, uneven):
-            pending = _finished(pending, index, check, found)
-            bound = run.bound(number, index)
-            assert bound is not None
-            check.write(bound)
-            until = int(epoch.until[index])
-            work = bound.issue(is_async=True)()
-            pending.append((until, work, bound))
-            if until == index:
-                pending = _finished(pending, index + 1, check, found)
+        pending: list[_Begun] = []
+        for members in _together(run, number, _chosen(run, number, seen, uneven)):
+            pending = _finished(pending, members[0], check, found)
+            calls = []
+            for index in members:
+                bound = run.bound(number, index)
+                assert bound is not None
+                check.write(bound)
+                calls.append(bound)
+            if run.in_batches and epoch.batches[members[0]] >= 0:
+                batch(calls)()
+                works: list[dist.Work | None] = [None] * len(calls)
+            else:
+                works = [bound.issue(is_async=True)() for bound in calls]
+            until = int(epoch.until[members[0]])
+            pending += [(until, work, bound) for work, bound in zip(works, calls, strict=True)]
+            if until == members[-1]:
+                pending = _finished(pending, until + 1, check, found)
         _finished(pending, len(epoch.items) + 1, check, found)
     return found
+
+
+def _together(run: Assembled, number: int, chosen: Iterable[int]) -> Iterator[list[int]]:
+    """The chosen indices, those of a batch together where batches are one call."""
+    batches = run.stream.epochs[number].batches
+    held: list[int] = []
+    for index in chosen:
+        if held and not (run.in_batches and 0 <= batches[index] == batches[held[0]]):
+            yield held
+            held = []
+        held.append(index)
+    if held:
+        yield held
 
 
 def _chosen(run: Assembled, number: int, seen: set[RankCall], uneven: Counter[object]) -> Iterator[int]:
@@ -59,9 +81,7 @@ def _chosen(run: Assembled, number: int, seen: set[RankCall], uneven: Counter[ob
             yield index
 
 
-def _finished(
-    pending: list[tuple[int, dist.Work | None, BoundCall]], before: int, check: DataCheck, found: list[str]
-) -> list[tuple[int, dist.Work | None, BoundCall]]:
+def _finished(pending: list[_Begun], before: int, check: DataCheck, found: list[str]) -> list[_Begun]:
     """Wait for the calls that are waited for before this index, and compare; the others stay pending."""
     left = []
     for until, work, bound in pending:

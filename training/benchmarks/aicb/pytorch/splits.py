@@ -38,7 +38,8 @@ def with_received(stream: Stream, teams: dict[GroupKey, Team]) -> Stream:
                 calls.append(replace(uneven[place], out_splits=received))
             epochs[number][index] = known[place, received]
     made = [
-        Epoch(epoch.first, epoch.end, order, epoch.until) for epoch, order in zip(stream.epochs, epochs, strict=True)
+        Epoch(epoch.first, epoch.end, order, epoch.until, epoch.batches)
+        for epoch, order in zip(stream.epochs, epochs, strict=True)
     ]
     return Stream(items, _without(calls, uneven), made)
 

@@ -28,13 +28,15 @@ class Epoch:
     """The rows of one epoch without its end; all arrays have shape (rows,).
 
     first: position of its first row in the workload; end: that of its epoch end; items: index into `Stream.items`;
-    until: index in the epoch of the row after whose issue this one is waited for, its own for a blocking one.
+    until: index in the epoch of the row after whose issue this one is waited for, its own for a blocking one;
+    batches: index of the first row of its batch for sends and receives that are in one, also alone in it, else -1.
     """
 
     first: int
     end: int
     items: Numbers
     until: Numbers
+    batches: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,13 @@ def stream_of(stage: StageWorkload, caller: Caller, *, blocking: bool) -> Stream
     if not len(borders):
         raise AicbError(f"{stage.name}: has no epoch_end rows, which close the set-up and each iteration")
     epochs, first = [], 0
-    known_epochs: dict[bytes, Numbers] = {}
+    known_epochs: dict[bytes, tuple[Numbers, Numbers]] = {}
     for border in map(int, borders):
         own = order[first:border]
-        until = known_epochs.get(own.tobytes())
-        if until is None:
-            until = known_epochs[own.tobytes()] = _waits(items, own, blocking=blocking, interleaved=interleaved)
-        epochs.append(Epoch(first, border, own, until))
+        waits = known_epochs.get(own.tobytes())
+        if waits is None:
+            waits = known_epochs[own.tobytes()] = _waits(items, own, blocking=blocking, interleaved=interleaved)
+        epochs.append(Epoch(first, border, own, *waits))
         first = border + 1
     return Stream(items, calls, epochs)
 
@@ -106,8 +108,9 @@ def _distinct(stage: StageWorkload) -> tuple[list[LogItem], Numbers]:
     return items, order
 
 
-def _waits(items: list[LogItem], own: Numbers, *, blocking: bool, interleaved: bool) -> Numbers:
-    until = np.arange(len(own))
+def _waits(items: list[LogItem], own: Numbers, *, blocking: bool, interleaved: bool) -> tuple[Numbers, Numbers]:
+    """`until` and `batches` of an epoch."""
+    until, batches = np.arange(len(own)), np.full(len(own), -1, np.int64)
     communication = [index for index, item in enumerate(own) if items[item].is_communication]
     for place, index in enumerate(communication):
         item = items[own[index]]
@@ -120,7 +123,8 @@ def _waits(items: list[LogItem], own: Numbers, *, blocking: bool, interleaved: b
             until[start:stop] = np.minimum(until[start:stop], stop - 1)
         for first, last in _batches([items[item] for item in own[start:stop]], interleaved=interleaved):
             until[start + first : start + last] = np.maximum(until[start + first : start + last], start + last - 1)
-    return until
+            batches[start + first : start + last] = start + first
+    return until, batches
 
 
 def _runs(items: list[LogItem], own: Numbers) -> Iterator[tuple[int, int]]:

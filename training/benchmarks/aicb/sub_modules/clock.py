@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from training.benchmarks.aicb.sub_modules.statistics import Samples, spread_of, summarise
+from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 
 WINDOW = 5
 SETTLED = 0.03
@@ -76,8 +77,8 @@ class Clock:
             before()
             self._flushed.zero_()
             torch.cuda._sleep(SPIN_CYCLES)  # type: ignore[no-untyped-call]
-            begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            begin = timed_event()
+            end = timed_event()
             begin.record()
             call()
             end.record()
@@ -85,7 +86,7 @@ class Clock:
         # The device is still busy with what is queued.
         self.sensed = sensors(self.device)
         torch.cuda.synchronize(self.device)
-        return [float(begin.elapsed_time(end)) * 1e6 for begin, end in marks]
+        return [elapsed_ns(begin, end) for begin, end in marks]
 
 
 def _l2_buffer(device: torch.device) -> torch.Tensor | None:

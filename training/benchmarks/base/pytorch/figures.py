@@ -15,6 +15,7 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
+from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -119,11 +120,11 @@ def _times(operation: Operation | None, config: Config, group: ProcessGroup) -> 
             operation.run()
             times.append(time.perf_counter() - begin)
         return times
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(config.iterations + 1)]  # type: ignore[no-untyped-call]
+    marks = [timed_event() for _ in range(config.iterations + 1)]
     torch.cuda.synchronize(group.device)
     marks[0].record()
     for mark in marks[1:]:
         operation.run()
         mark.record()
     torch.cuda.synchronize(group.device)
-    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)]
+    return [elapsed_ns(before, after) / 1e9 for before, after in itertools.pairwise(marks)]

@@ -8,8 +8,9 @@ import torch
 from training.benchmarks.driver.training.rates import peak_of
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.training.step_meter import StepMeter
+from training.benchmarks.driver.workload.device_events import TimedEvent, elapsed_ns, timed_event
 
-Mark = float | torch.cuda.Event
+Mark = float | TimedEvent
 
 
 class Meter(StepMeter[Mark]):
@@ -24,7 +25,7 @@ class Meter(StepMeter[Mark]):
         """This moment: on CUDA an event in the stream, else seconds of the host's clock."""
         if not self._is_cuda:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = timed_event()
         event.record()
         return event
 
@@ -33,7 +34,7 @@ class Meter(StepMeter[Mark]):
         if isinstance(begin, float) or isinstance(end, float):
             assert isinstance(begin, float) and isinstance(end, float)
             return end - begin
-        return float(begin.elapsed_time(end)) / 1e3
+        return elapsed_ns(begin, end) / 1e9
 
     def synchronize(self) -> None:
         """Wait until the device has done what was queued."""

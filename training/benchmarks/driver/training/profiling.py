@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
 from training.benchmarks.driver.training.settings import PHASES, TrainingConfig
+from training.benchmarks.driver.workload.device_events import TimedEvent, elapsed_ns, timed_event
 
 Interval = tuple[float, float]
 
@@ -107,15 +108,15 @@ class Profiling:
 
     def _count(self, profiler: profile) -> None:
         for name, begin, end in self._marks:
-            self._seconds[name] += end - begin if isinstance(end, float) else begin.elapsed_time(end) / 1e3
+            self._seconds[name] += end - begin if isinstance(end, float) else elapsed_ns(begin, end) / 1e9
         self._marks.clear()
         self._seconds["exposed_communication"] += exposed_seconds(profiler.events() or ())  # type: ignore[no-untyped-call]
 
-    def _now(self, name: str) -> "float | torch.cuda.Event":
+    def _now(self, name: str) -> "float | TimedEvent":
         """This moment: of the device, but of the host for the data, which the host waits for."""
         if self._device.type != "cuda" or name == "data":
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = timed_event()
         event.record()
         return event
 

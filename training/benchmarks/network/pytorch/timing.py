@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.statistics import (
     MICROSECONDS,
     TimeStatistics,
@@ -164,8 +165,8 @@ def cuda_time(operation: Callable[[], None], team: Team, compute: Callable[[], N
     """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met, and after
     `compute`.
     """
-    begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    begin = timed_event()
+    end = timed_event()
     team.barrier()
     torch.cuda.synchronize()
     if compute is not None:
@@ -174,4 +175,4 @@ def cuda_time(operation: Callable[[], None], team: Team, compute: Callable[[], N
     operation()
     end.record()
     end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3  # elapsed_time is in milliseconds
+    return elapsed_ns(begin, end) / 1e9

@@ -1,4 +1,5 @@
 # A tiny GPT with tensor and sequence parallelism: 2 ranks or 4, seconds on a laptop.
+dialect = "aicb"
 frame = "Megatron"
 hidden_size = 256
 num_layers = 4

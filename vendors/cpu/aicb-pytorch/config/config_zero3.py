@@ -1,4 +1,5 @@
 # DeepSpeed ZeRO 3 on a tiny LLaMA: any number of ranks.
+dialect = "aicb"
 frame = "DeepSpeed"
 stage = 3
 hidden_size = 256

@@ -1,4 +1,5 @@
 # AICB's check of a collective: 100 operations of each size from 4 KiB to 8 GiB.
+dialect = "aicb"
 frame = "collective_test"
 test_comm = "all_reduce"
 # In all groups of two pipeline stages at once.

@@ -1,4 +1,5 @@
 # Row 1 of AICB's specification 1.1: 1 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "LLaMA_7B"
 hidden_size = 4096

@@ -1,4 +1,5 @@
 # Row 2 of AICB's specification 1.1: 2 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "GPT_13B"
 hidden_size = 5120

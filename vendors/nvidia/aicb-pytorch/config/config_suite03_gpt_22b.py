@@ -1,4 +1,5 @@
 # Row 3 of AICB's specification 1.1: 4 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "GPT_22B"
 hidden_size = 6144

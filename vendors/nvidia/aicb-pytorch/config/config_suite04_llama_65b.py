@@ -1,4 +1,5 @@
 # Row 4 of AICB's specification 1.1: 16 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "LLaMA_65B"
 hidden_size = 8192

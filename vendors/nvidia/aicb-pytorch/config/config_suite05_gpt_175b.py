@@ -1,4 +1,5 @@
 # Row 5 of AICB's specification 1.1: 64 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "GPT_175B"
 hidden_size = 12288

@@ -1,5 +1,6 @@
 # Row 7 of AICB's specification 1.1: 128 ranks or a multiple. AICB runs ten iterations.
 # 128 layers: the specification's 126 cannot be divided over 16 pipeline stages.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "Llama3_405B"
 hidden_size = 16384

@@ -1,4 +1,5 @@
 # Row 9 of AICB's specification 1.1: 1 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "DeepSpeed"
 stage = 3
 model_name = "LLaMA_65B"

@@ -1,4 +1,5 @@
 # Row 10 of AICB's specification 1.1: 16 ranks or a multiple. AICB runs ten iterations.
+dialect = "aicb"
 frame = "Megatron"
 model_name = "Mistral_8x7B"
 hidden_size = 4096

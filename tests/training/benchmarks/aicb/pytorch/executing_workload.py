@@ -5,27 +5,35 @@ Argument: a JSON file with the settings of each workload. Each rank writes what 
 
 import json
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.benchmarks.aicb.oplog import WAITED
+from training.benchmarks.aicb.oplog import WAITED, OpRecorder
 from training.benchmarks.aicb.ops import CommType, LogItem
+from training.benchmarks.aicb.pytorch import iterating
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.checking import DataCheck
 from training.benchmarks.aicb.pytorch.config import Config
+from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
+from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
+from training.benchmarks.aicb.pytorch.execution import HostRunner
 from training.benchmarks.aicb.pytorch.iterating import executed
 from training.benchmarks.aicb.pytorch.operations import BoundCall
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import prepared
 from training.benchmarks.aicb.trace.recorder import READERS
 from training.benchmarks.driver.protocol.perflog import Event
+from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -91,16 +99,41 @@ class OtherData(DataCheck):
             bound.input[-1] += 1
 
 
-def problems(run: WorkloadContext[Config], *, spoilt: bool) -> dict[str, Any]:
+class HostEvent:
+    """A moment of the host, for the runner of a device: without overlapping calls gloo's program is the host."""
+
+    def record(self) -> None:
+        self._at_ns = time.monotonic_ns()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end_event: "HostEvent") -> float:
+        return (end_event._at_ns - self._at_ns) / 1e6
+
+
+def device_runner(log: OpRecorder) -> DeviceRunner:
+    """The runner of NCCL, over gloo."""
+    return DeviceRunner(log, DeviceTimeline(EventPool(HostEvent), nullcontext, lambda: None))
+
+
+def problems(run: WorkloadContext[Config], *, spoilt: bool, in_batches: bool) -> dict[str, Any]:
     """Execute the workload; what was sent otherwise than it says, and what was received wrong."""
     stage, assembled = prepared(run)
+    assembled = replace(assembled, in_batches=in_batches)
     wrong = rehearse(assembled, (OtherData if spoilt else DataCheck)(1, run.group.device))
     if spoilt:
         return {"wrong": wrong}
-    with Counter() as counter:
+    made = device_runner if in_batches else HostRunner
+    with Counter() as counter, mock.patch.object(iterating, "HostRunner", made):
         recorder, times = executed(run, assembled)
     rows = [item for item in stage.workload if item.is_communication]
     found = []
+    if in_batches and not assembled.stream.epochs[1].batches.max() >= 0:
+        found.append("there are no batches")
     if len(rows) != len(counter.calls):
         found.append(f"{len(counter.calls)} calls, {len(rows)} rows")
     for number, (item, (kind, size, ranks)) in enumerate(zip(rows, counter.calls, strict=False)):
@@ -145,11 +178,11 @@ def main() -> None:
     results: dict[str, Any] = {}
     with init("gloo", timeout_s=60) as group:
         for name, settings in json.loads(path.read_text()).items():
-            spoilt = bool(settings.pop("spoilt", False))
+            marks = {name: bool(settings.pop(name, False)) for name in ("spoilt", "in_batches")}
             config = Config.model_validate({"backend": "gloo", **settings})
             run = WorkloadContext(config=config, logger=Quiet(), group=group, data_dir=path.parent)  # type: ignore[arg-type]
             try:
-                results[name] = problems(run, spoilt=spoilt)
+                results[name] = problems(run, **marks)
             except UnusableSettingsError as error:
                 results[name] = {"refused": str(error)}
         torch.distributed.barrier()

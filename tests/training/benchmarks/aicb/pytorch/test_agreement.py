@@ -9,7 +9,7 @@ from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.agreement import RankPlan, check, plan_of
 from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.source import StageWorkload
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.waiting import Waiters
 from training.benchmarks.aicb.workload import Workload

@@ -20,7 +20,7 @@ from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.clocks import ClockOffset, joined
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
-from training.benchmarks.aicb.pytorch.iterating import Progress, unsupported_on_cuda
+from training.benchmarks.aicb.pytorch.iterating import Progress
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.ranks import Ranks
@@ -30,7 +30,10 @@ from training.benchmarks.driver.protocol.perflog import Event, check_sequence, p
 
 WORKLOAD = "tests.training.benchmarks.aicb.pytorch.executing_workload"
 RANKS = 4
-TINY = {"hidden_size": 64, "num_layers": 4, "num_attention_heads": 4, "seq_length": 32, "vocab_size": 256}
+TINY = {
+    "dialect": "aicb",
+    **{"hidden_size": 64, "num_layers": 4, "num_attention_heads": 4, "seq_length": 32, "vocab_size": 256},
+}
 TP, PP2, PP4 = {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel": 2}, {"pipeline_model_parallel": 4}
 SP = {**TP, "enable_sequence_parallel": True}
 EXPERTS = {"moe_enable": True, "num_experts": 4, "moe_router_topk": 2, "moe_grouped_gemm": True}
@@ -50,6 +53,7 @@ RUN: dict[str, dict[str, object]] = {
     "collective test": {"frame": "collective_test", "test_comm": "all_to_all", "iter_num": 2, "end_size": 1 << 21},
     "Megatron-core's pipeline": {**REAL, **PP4, "num_microbatches": 8, "timing": "stream"},
     "Megatron-core's interleaved pipeline": {**REAL, **PP2, "virtual_pipeline": 2, "num_microbatches": 4},
+    "batches as NCCL takes them": {**REAL, **PP2, "virtual_pipeline": 2, "num_microbatches": 4, "in_batches": True},
     "Megatron-core's experts, uneven": {
         **{**REAL, **SP, **EXPERTS, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1},
         "routing": "zipf:1.2",
@@ -237,13 +241,18 @@ class Waiting:
     """A runner whose program waits for a row, or for none."""
 
     def __init__(self, position: int | None) -> None:
-        self.waits_for = position
+        self._position = position
+
+    def waits_for(self) -> int | None:
+        return self._position
 
 
 def test_a_wrong_element_is_exit_code_1(tmp_path: Path) -> None:
     spoilt = "tests.training.benchmarks.aicb.pytorch.spoilt_workload"
-    options = ["--vendor", "cpu", "--set", "frame=collective_test", "--set", "iter_num=1", "--set", "begin_size=4096"]
-    code, _ = run(tmp_path, ["--nproc_per_node", "2"], [spoilt, *options, "--set", "end_size=4096"])
+    options = ["--vendor", "cpu", "--set", "dialect=aicb", "--set", "frame=collective_test", "--set", "iter_num=1"]
+    code, _ = run(
+        tmp_path, ["--nproc_per_node", "2"], [spoilt, *options, "--set", "begin_size=4096", "--set", "end_size=4096"]
+    )
     log = (tmp_path / "rank0.out.log").read_text()
     assert code == 1, log[-2000:]
     finished = [line for line in log.splitlines() if "FINISHED" in line]
@@ -273,6 +282,12 @@ def test_the_operation_in_which_a_rank_waits_has_a_name(monkeypatch: pytest.Monk
     said = "op 1,204 all_gather_into_tensor tp, forward.layer7"
     assert progress.words("all_gather_into_tensor") == said
     assert progress.words(None) is None
+    # The host waits for a device in functions that are not torch.distributed's.
+    device = Progress(Waiting(None), recorder, run, is_device=True)  # type: ignore[arg-type] # as above
+    recorder.count = 0
+    device.begin(1, steps)
+    recorder.count = 1203
+    assert device.words(None) == said
     waits = Progress(Waiting(1204), recorder, run)  # type: ignore[arg-type] # as above
     waits.begin(1, steps)
     assert waits.words(None) == said
@@ -285,15 +300,6 @@ def test_the_operation_in_which_a_rank_waits_has_a_name(monkeypatch: pytest.Monk
     finally:
         pulse.describe(None)
     assert pulse._described(0) == "all_gather_into_tensor"
-
-
-def test_what_cannot_be_timed_over_nccl_is_refused() -> None:
-    row = LogItem(CommType.all_reduce, CommGroup.dp_group, None, 64, overlap=1)
-    of = StageWorkload(Workload([row, row, EPOCH_END]), RankGroups(world_size=4), 0, 0, "x", "")
-    single, apart = (stream_of(of, Caller(of, 0, 4, Fraction(1)), blocking=blocking) for blocking in (True, False))
-    assert unsupported_on_cuda("each", single) is None
-    assert "batches of sends and receives" in str(unsupported_on_cuda("each", apart))
-    assert "timing = 'stream'" in str(unsupported_on_cuda("stream", single))
 
 
 def test_a_clock_that_drifts_has_a_larger_error() -> None:
