@@ -147,8 +147,8 @@ def test_the_choice_becomes_settings_of_the_run(
 @pytest.mark.parametrize(
     ("lines", "overrides", "message"),
     [
-        ('layout = "auto"\nactivation_checkpointing = "full"', {}, "activation_checkpointing"),
-        ('layout = "auto"', {"activation_checkpointing": False}, "activation_checkpointing"),
+        ('layout = "auto"\nactivation_checkpointing = "full"', {}, "config_case.py: activation_checkpointing = 'full'"),
+        ('layout = "auto"', {"activation_checkpointing": False}, "activation_checkpointing = False"),
         ("device_memory_bytes = 80_000_000_000", {}, "device_memory_bytes has no effect without layout = 'auto'"),
     ],
 )

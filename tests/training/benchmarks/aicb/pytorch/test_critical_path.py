@@ -33,3 +33,10 @@ def test_clocks_that_are_wrong_do_not_keep_the_walk_from_ending() -> None:
     other = RankIteration(0, 29, [call("a", 25, 26), call("b", 26, 26), call("c", 27, 27)])
     found = critical_path([one, other])
     assert sum(found.values()) == 30 and min(found.values()) >= 0
+
+
+def test_what_the_late_rank_did_before_is_on_the_path() -> None:
+    """Rank 1 is late because of a call of its own, which rank 0, where the path begins, knows nothing of."""
+    early = RankIteration(0, 91, [call("a", 0, 80)])
+    late = RankIteration(0, 90, [call("own", 5, 60, label="all_gather dp"), call("a", 70, 80)])
+    assert critical_path([early, late]) == {"all_gather dp": 55, "program": 26, "all_reduce tp": 10}
