@@ -21,14 +21,15 @@ def dial(host: str, port: int, *, seconds: float) -> socket.socket:
 
     Raises:
         TimeoutError: `seconds` were not enough; the message says whether the name server or the host did not answer.
+        ConnectionResetError: each address dropped the connection as soon as it was made.
         OSError: the name is unknown, or no address accepts the connection; the message has the reason for each.
     """
     until = time.monotonic() + seconds
-    reasons: set[str] = set()
+    reasons: dict[str, type[OSError]] = {}
     for family, kind, protocol, _, address in _look_up(host, port, seconds):
         left = until - time.monotonic()
         if left <= 0:
-            reasons.add("timed out")
+            reasons["timed out"] = TimeoutError
             break
         connection = socket.socket(family, kind, protocol)
         try:
@@ -36,11 +37,12 @@ def dial(host: str, port: int, *, seconds: float) -> socket.socket:
             connection.connect(address)
         except OSError as error:
             connection.close()
-            reasons.add(str(error) or type(error).__name__)
+            reasons[str(error) or type(error).__name__] = type(error)
         else:
             return connection
-    kind_of_error = TimeoutError if reasons == {"timed out"} else OSError
-    raise kind_of_error("; ".join(sorted(reasons)))
+    kinds = set(reasons.values())
+    alike = kinds in ({TimeoutError}, {ConnectionResetError})
+    raise (kinds.pop() if alike else OSError)("; ".join(sorted(reasons)))
 
 
 def _look_up(host: str, port: int, seconds: float) -> Sequence[AddressInfo]:

@@ -132,6 +132,8 @@ def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: floa
             raise ConnectError(
                 endpoint.host, f"port {endpoint.port}: the connection was closed at the login{said}"
             ) from error
+        if isinstance(error, ConnectionResetError) and connection is None:
+            raise paramiko.SSHException(f"the connection was dropped before its banner ({error}){said}") from error
         if isinstance(error, OSError):
             why = str(error) or type(error).__name__
             raise ConnectError(endpoint.host, f"port {endpoint.port} cannot be reached: {why}{said}") from error

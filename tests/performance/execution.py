@@ -1,10 +1,12 @@
 """What the executor of AICB workloads adds to the operations that it runs, against a hand-written loop of the same.
 
 Two gloo ranks run both in the same process on the same buffer, turn and turn about. Hand-written loop: clock,
-all_reduce, clock, append. Executor: an epoch of as many all_reduce rows through its runner, recorded in the op log. At
-1 MiB and 16 MiB the median over many short rounds of the two times of a whole epoch; each round runs the loop a second
-time, whose ratio to the first, 1 in truth, says how far the median can be trusted. Below that gloo's own scatter hides
-microseconds: there the operation is a function that does nothing, and what is left is Python alone.
+all_reduce, clock, append. Executor: an epoch of as many all_reduce rows through its runner, recorded in the op log; one
+runner serves all rounds, as one serves all iterations of a run (made in a round it would let the other rank wait in its
+first operation). At 1 MiB and 16 MiB the median over many short rounds of the two times of a whole epoch; each round
+runs the loop a second time, whose ratio to the first, 1 in truth, says how far the median can be trusted. Below that
+gloo's own scatter hides microseconds: there the operation is a function that does nothing, and what is left is Python
+alone.
 """
 
 import json
@@ -65,15 +67,6 @@ def _epoch(issue: Callable[[], None], operations: int) -> "EpochSteps":
     return EpochSteps([Step(place, issue, True, None) for place in range(operations)], operations)
 
 
-def _executor_s(epoch: "EpochSteps") -> float:
-    """Seconds of the epoch by the executor."""
-    from training.benchmarks.aicb.oplog import OpRecorder
-    from training.benchmarks.aicb.pytorch.execution import HostRunner
-
-    runner = HostRunner(OpRecorder(epoch.records))
-    return runner.run(epoch, 1) / 1e9
-
-
 def _loop_s(operation: Callable[[], None], operations: int) -> float:
     """Seconds of as many operations, each timed: what anybody would write."""
     times = []
@@ -95,9 +88,17 @@ def _compared(
 
     extent: rounds, and operations of a round.
     """
+    from training.benchmarks.aicb.oplog import OpRecorder
+    from training.benchmarks.aicb.pytorch.execution import HostRunner
+
     rounds, operations = extent
     epoch = _epoch(issue, operations)
-    ways = (lambda: _executor_s(epoch), lambda: _loop_s(by_hand, operations), lambda: _loop_s(by_hand, operations))
+    runner = HostRunner(OpRecorder(rounds * epoch.records))
+    ways = (
+        lambda: runner.run(epoch, 1) / 1e9,
+        lambda: _loop_s(by_hand, operations),
+        lambda: _loop_s(by_hand, operations),
+    )
     found: list[list[float]] = []
     for index in range(rounds):
         times = [0.0] * len(ways)
@@ -106,6 +107,7 @@ def _compared(
             meet()
             times[way] = ways[way]() / operations * 1e6
         found.append(times)
+    runner.close()
     executor, loop, again = zip(*found, strict=True)
     return {
         "executor_us": statistics.median(executor),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import subprocess
 import threading
@@ -145,6 +147,30 @@ def test_a_server_that_hangs_up_is_an_error_and_leaves_nothing(
         with socket.create_connection(server.getsockname()):  # ends the server where it was asked once
             thread.join(5)
     assert new_threads(threads) == []
+
+
+def test_a_connection_that_is_reset_as_it_is_made_is_made_again(
+    sshd: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowded host, or one whose link has just come back."""
+    real = socket.socket.connect
+    resets: list[bool] = []
+
+    def reset_first(self: socket.socket, address: tuple[str, int]) -> None:
+        if not resets:
+            resets.append(True)
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        real(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", reset_first)
+    host = sshd.host()
+    host.connect()
+    host.close()
+    assert resets
+    resets.clear()
+    monkeypatch.setattr(ssh_login, "BANNER_RETRIES", 1)
+    with pytest.raises(ConnectError, match=r"the connection was dropped before its banner .*reset by peer"):
+        sshd.host().connect()
 
 
 def test_a_crowded_sshd_that_drops_us_before_its_banner_is_asked_again(
