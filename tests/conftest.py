@@ -42,8 +42,12 @@ TORCH_PATHS = (
         for name in names
     ),
     f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
+    f"{_BENCHMARKS}/aicb/test_from_aicb_runs.py",
     f"{_BENCHMARKS}/aicb/test_trace_live.py",
-    *(f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py" for name in ("agreement", "aicb_execution", "device_runner")),
+    *(
+        f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py"
+        for name in ("agreement", "aicb_ends", "aicb_execution", "cpu_queue", "device_runner")
+    ),
     *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
     *(
         f"{_BENCHMARKS}/driver/{name}.py"
