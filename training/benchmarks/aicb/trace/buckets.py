@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 
+from training.benchmarks.aicb.dialects.framework.zero import owners_parts
 from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.trace.depth import DepthError
 from training.benchmarks.aicb.trace.job import TraceJob
@@ -141,19 +142,8 @@ class _Cutter:
                 )
             places.reverse()
         start = sum(self.parameters[: places[equal.index(members[0])]])
-        return [size * ELEMENT for size in self._pieces(start, start + count)]
-
-    def _pieces(self, start: int, end: int) -> Iterator[int]:
-        """Elements of the reductions of a gradient that no bucket holds: whole owners' parts, above the limit."""
-        part, size = self.flat // self.job.world_size, 0
-        while start < end:
-            owned = min(end, (start // part + 1) * part) - start
-            start, size = start + owned, size + owned
-            if size > self.job.reduce_bucket_size:
-                yield size
-                size = 0
-        if size:
-            yield size
+        pieces = owners_parts(start, start + count, self.flat // self.job.world_size, self.job.reduce_bucket_size)
+        return [size * ELEMENT for size in pieces]
 
 
 def _buckets(places: Sequence[int], sizes: Sequence[int], limit: int) -> Iterator[tuple[int, range]]:

@@ -111,21 +111,10 @@ class Zero12Rank(ZeroRank):
             yield self.passing(CommType.all_reduce, size, "backward")
 
     def _pieces(self, weight: Weight) -> Iterator[int]:
-        """Elements of the reductions of a parameter that no bucket holds: whole owners' parts, above the limit."""
-        start = 0
-        for each in self.weights:
-            if each == weight:
-                break
-            start += each.numel
-        part, end, size = self._flat // self.args.world_size, start + weight.numel, 0
-        while start < end:
-            owned = min(end, (start // part + 1) * part) - start
-            start, size = start + owned, size + owned
-            if size > self.args.reduce_bucket_size:
-                yield size
-                size = 0
-        if size:
-            yield size
+        """Elements of the reductions of a parameter that no bucket holds."""
+        start = sum(each.numel for each in self.weights[: self.weights.index(weight)])
+        part = self._flat // self.args.world_size
+        return owners_parts(start, start + weight.numel, part, self.args.reduce_bucket_size)
 
     @property
     def _flat(self) -> int:
@@ -138,6 +127,21 @@ class Zero12Rank(ZeroRank):
         if self.args.world_size > 1:
             calls.append(self.call(CommType.all_gather_into_tensor, self.args.dtype, self._flat, "step"))
         return calls
+
+
+def owners_parts(start: int, end: int, part: int, limit: int) -> Iterator[int]:
+    """Elements of the reductions of a gradient that no bucket holds, from `start` to `end` of the flat buffer: whole
+    owners' parts of `part` elements, together until they are above the limit.
+    """
+    size = 0
+    while start < end:
+        owned = min(end, (start // part + 1) * part) - start
+        start, size = start + owned, size + owned
+        if size > limit:
+            yield size
+            size = 0
+    if size:
+        yield size
 
 
 def ready(model: DecoderPart) -> list[Weight]:
