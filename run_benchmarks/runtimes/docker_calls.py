@@ -8,7 +8,7 @@ from typing import TypeVar
 import docker.errors
 import requests
 
-from container.engine_images import UNREADABLE as UNREADABLE
+from container.engine_images import UNREADABLE
 from run_benchmarks.errors import LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 

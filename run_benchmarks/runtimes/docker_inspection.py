@@ -9,12 +9,12 @@ from typing import Any
 
 from docker import APIClient
 
-from container.engine_images import DistributeError, find
+from container.engine_images import UNREADABLE, DistributeError, find
 from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import LABEL, CasePlan
 from run_benchmarks.runtimes.base import HostView, Readiness
-from run_benchmarks.runtimes.docker_calls import NO_ANSWER, UNREADABLE, call
+from run_benchmarks.runtimes.docker_calls import NO_ANSWER, call
 
 MIN_DOCKER = (20, 10)
 CONTAINERD_ROOT = "/var/lib/containerd"
