@@ -18,6 +18,7 @@ from training.benchmarks.aicb.errors import WorkloadFileError, WorkloadNote
 from training.benchmarks.aicb.files import encode_once, write_whole
 from training.benchmarks.aicb.ops import COLUMNS, HEADER, CommType, LogItem
 from training.benchmarks.aicb.parameters import WorkloadArgs
+from training.benchmarks.aicb.simai import begins_simai
 
 AICB, FULL = FORMS = ("aicb", "full")
 RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")
@@ -25,6 +26,12 @@ RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")
 GROUP_SIZE = COLUMNS.index("comm_group_size")
 OLD_HEADER = ",".join((*COLUMNS[:GROUP_SIZE], *COLUMNS[GROUP_SIZE + 1 :]))
 """The header of AICB's workloads before the groups had a size."""
+
+SIMAI_TEXT = (
+    "is a SimAI text, and no CSV: it sums up what each layer sends, without the calls in their order; `show`,"
+    " `visualize` and `python -m simulation analytical` read it, in Python SimaiWorkload.load; `generate` with its"
+    " parameters writes the CSV"
+)
 
 
 def args_path(path: Path) -> Path:
@@ -93,6 +100,8 @@ def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
     is_old = first[1].rstrip("\r\n") == OLD_HEADER
     if is_old:
         warnings.warn(WorkloadNote(f"{path} has no column comm_group_size: it is None in every row"), stacklevel=2)
+    elif begins_simai(first[1]):
+        raise WorkloadFileError(path, None, SIMAI_TEXT)
     elif first[1].rstrip("\r\n") != HEADER:
         raise WorkloadFileError(path, first[0], f"is not the header of a workload ({HEADER})")
     known: dict[str, LogItem] = {}

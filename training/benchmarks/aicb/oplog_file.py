@@ -150,7 +150,10 @@ def read(path: Path | str) -> OpLog:
             return _log(archive)
     except OSError as error:
         raise LogFileError(path, error.strerror or str(error)) from None
-    except (ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except zipfile.BadZipFile as error:
+        said = f"is no op log (rank0.oplog.npz and so on, written by a run): {error}; `log` and `visualize` read CSVs"
+        raise LogFileError(path, said) from None
+    except (ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zlib.error) as error:
         raise LogFileError(path, f"is no op log: {error}") from None
 
 

@@ -18,6 +18,8 @@ from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.merged import OpClass
 from training.benchmarks.aicb.oplog_file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
 from training.benchmarks.aicb.ops import CommType, LogItem
+from training.benchmarks.aicb.simai import SimaiWorkload, is_simai
+from training.benchmarks.aicb.simai_order import in_order
 from training.benchmarks.aicb.workload import Workload
 
 Reals: TypeAlias = NDArray[np.float64]
@@ -51,13 +53,16 @@ class Seen:
 
 
 def load(path: Path) -> Seen:
-    """What `path` holds: a folder of op logs, one of them, a log CSV, or a workload CSV of any form.
+    """What `path` holds: a folder of op logs, one of them, a log CSV, a workload CSV of any form, or a SimAI text.
 
     Raises:
         AicbError: it is none of these.
     """
     if path.is_dir() or path.suffix == ".npz":
         return of_logs(path.name or str(path), read_folder(path))
+    if is_simai(path):
+        text = in_order(SimaiWorkload.load(path))
+        return of_rows(path, text, "a SimAI text: one iteration, forward, then the last row first")
     rows, _ = csvfile.load(path)
     return of_rows(path, Workload(rows))
 
@@ -134,8 +139,8 @@ def _add_spans(columns: _Columns, log: OpLog, start: Numbers, end: Numbers) -> N
             columns.spans.append((log.facts.rank, number, begin, finish))
 
 
-def of_rows(path: Path, workload: Workload) -> Seen:
-    """A log or workload of one rank.
+def of_rows(path: Path, workload: Workload, *more: str) -> Seen:
+    """A log or workload of one rank. more: notes for a reader.
 
     Raises:
         WorkloadFileError: there are no rows, or their times add up to centuries.
@@ -167,6 +172,7 @@ def of_rows(path: Path, workload: Workload) -> Seen:
     numbers = np.array(table, dtype=np.int64).T
     columns.parts.append((np.zeros(len(table), np.int64), *numbers, np.array(busbw)))
     notes = ["one rank"] if timed else ["a workload: operations in their order, one unit each; nothing was measured"]
+    notes += more
     if len(workload) > len(rows):
         notes.append(f"the first {len(rows)} of {len(workload)} rows")
     return columns.done(path.name, timed=timed, notes=notes)

@@ -5,10 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.ops import CommType
 from training.benchmarks.aicb.parameters import DEFAULTS
-from training.benchmarks.aicb.simai import MICRO, NONE, POLICY, SimaiWorkload
+from training.benchmarks.aicb.simai import MICRO, NONE, POLICY, SimaiWorkload, is_simai
 from training.benchmarks.aicb.workload import Total, Workload
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -20,18 +19,10 @@ def summary(path: Path, *, as_json: bool = False) -> str:
     Raises:
         WorkloadFileError: the file is no workload.
     """
-    facts = _simai_facts(path) if _is_simai(path) else _csv_facts(path)
+    facts = _simai_facts(path) if is_simai(path) else _csv_facts(path)
     if as_json:
         return json.dumps(facts, indent=1)
     return "\n".join(_lines(facts))
-
-
-def _is_simai(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(POLICY)).split()[:1] in ([POLICY.encode()], [MICRO.encode()])
-    except OSError as error:
-        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
 
 
 def _csv_facts(path: Path) -> dict[str, Any]:

@@ -147,6 +147,24 @@ class SimaiHeader:
         return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm), mode)
 
 
+def is_simai(path: Path) -> bool:
+    """Whether a file begins as a SimAI text does, whatever its name is.
+
+    Raises:
+        WorkloadFileError: it cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            return begins_simai(file.read(len(POLICY) + 1).decode("ascii", errors="replace"))
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+
+
+def begins_simai(line: str) -> bool:
+    """Whether a line begins as the first of a SimAI text does."""
+    return line.split(maxsplit=1)[:1] in ([POLICY], [MICRO])
+
+
 class SimaiWorkload:
     """Rows for SimAI. header None means the MICRO policy: single collectives, no model."""
 
@@ -195,7 +213,8 @@ class SimaiWorkload:
         try:
             header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
         except ValueError as error:
-            raise WorkloadFileError(path, 1, str(error)) from None
+            said = "; it is a CSV, which Workload.load reads" if first.startswith("comm_type,") else ""
+            raise WorkloadFileError(path, 1, f"{error}{said}") from None
         if header is not None and header.pp is None:
             said = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
             warnings.warn(WorkloadNote(f"{path}: {said}"), stacklevel=2)

@@ -20,7 +20,10 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
         OSError: the page cannot be written.
     """
     parser.add_argument(
-        "file", type=Path, metavar="LOG|WORKLOAD", help="op logs (a folder, or one), a log CSV, a workload CSV"
+        "file",
+        type=Path,
+        metavar="LOG|WORKLOAD",
+        help="op logs (a folder, or one), a log CSV, a workload CSV or SimAI text",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the page to write (.html)")
     given = parse(parser, words)

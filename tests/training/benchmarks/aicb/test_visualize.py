@@ -12,8 +12,9 @@ import pytest
 
 from tests.tiers import NIGHTLY
 from tests.training.benchmarks.aicb.gloo_runs import Fault, made, recorded
-from training.benchmarks.aicb import Block, CommGroup, CommType, LogItem, Workload, binned, page, seen
+from training.benchmarks.aicb import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload, binned, page, seen
 from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.oplog import LogFacts, OpLog, file_name
 from training.benchmarks.aicb.oplog_file import write
 from training.benchmarks.aicb.ops import EPOCH_END, HEADER
@@ -86,6 +87,48 @@ def test_aicbs_own_logs_and_workloads_have_a_page(file: str, kind: str, more: li
     assert f"<title>AICB {kind}: {file}</title>" in text
     assert set(more) <= set(headings(text))
     assert ("Share of time" in headings(text)) == (kind == "run")
+
+
+SIMAI_TEXT = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 \
+checkpoints: 0 checkpoint_initiates: 0 pp_comm: 0
+2
+norm\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLREDUCE\t64\t100
+mlp\t-1\t700\tALLGATHER\t10\t1\tALLTOALL_EP\t20\t900\tREDUCESCATTER_DP_EP\t30\t100
+"""
+SIMAI_ORDER = [
+    ("computation", "", 0, "forward.mlp"),
+    ("all_gather", "tp_group", 10, "forward.mlp"),
+    ("all_to_all", "ep_group", 20, "backward.mlp"),
+    ("computation", "", 0, "backward.mlp"),
+    ("reduce_scatter", "ep_dp_group", 30, "backward.mlp"),
+    ("all_reduce", "dp_group", 64, "backward.norm"),
+]
+
+
+def test_a_simai_text_is_known_by_its_content_and_drawn_in_the_order_in_which_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "text.csv"
+    path.write_text(SIMAI_TEXT)
+    shown = seen.load(path)
+    drawn = [(shown.classes[kind], shown.stages[at]) for kind, at in zip(shown.op_class, shown.stage, strict=True)]
+    assert [(each.comm_type, each.group, each.size_bytes, stage) for each, stage in drawn] == SIMAI_ORDER
+    path.write_text(
+        "MICRO\n2\n" + "".join(f"m\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\t{word}\t8\t1\n" for word in ("ALLGATHER", "NONE"))
+    )
+    assert [each.comm_type for each in seen.load(path).classes] == ["all_gather"]
+    assert main(["visualize", str(path), "--output", str(tmp_path / "page.html")]) == 0
+
+
+def test_what_reads_csvs_alone_says_which_form_it_got(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, rows = tmp_path / "text.txt", tmp_path / "rows.csv"
+    text.write_text(SIMAI_TEXT)
+    rows.write_text(f"{HEADER}\n\n")
+    for words in (["diff", str(text), str(rows)], ["log", str(text)], ["export", str(text), "--chakra", str(tmp_path)]):
+        assert main(words) == 2
+        assert "is a SimAI text, and no CSV" in capsys.readouterr().err
+    with pytest.raises(WorkloadFileError, match=r"is a CSV, which Workload\.load reads"):
+        SimaiWorkload.load(rows)
+    assert main(["analyze", str(rows)]) == 2
+    assert "`log` and `visualize` read CSVs" in capsys.readouterr().err
 
 
 def test_every_type_and_group_has_a_picture() -> None:
