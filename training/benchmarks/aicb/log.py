@@ -97,7 +97,7 @@ def executed_rows(ops: "OpLog", units: str = "GB") -> Iterable[LogItem]:
         found = known.get(op)
         if found is None:
             row = rows[op]
-            size = measured.executed_bytes(row, ops.facts.scale)
+            size = measured.executed_bytes(row, ops.facts)
             shown = row if isinstance(row.msg_size, tuple) or ops.facts.scale == "1" else replace(row, msg_size=size)
             found = known[op] = shown, size, measured.group_ranks(row, ops.facts)
         row, size, ranks = found

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from training.benchmarks.aicb.oplog_facts import LogFacts
 from training.benchmarks.aicb.ops import CommType, LogItem
+from training.benchmarks.aicb.sent_sizes import ELEMENT_BYTES, sent_bytes
 from training.benchmarks.driver.protocol.bandwidth import bus_factor
 
 UNITS = {"GB": 10**9, "GiB": 2**30}
@@ -31,9 +32,12 @@ def group_ranks(row: LogItem, facts: LogFacts | None = None) -> int:
     return len(named) if named else row.comm_group_size or 1
 
 
-def executed_bytes(row: LogItem, scale: str = "1") -> int:
-    """Bytes that were sent for a row at a scale like 1/64, before they are rounded to elements."""
-    return round(Fraction(row.comm_bytes) * Fraction(scale))
+def executed_bytes(row: LogItem, facts: LogFacts | None = None) -> int:
+    """Bytes of a row in a run: at a scale like 1/64 those that were sent, at scale 1 those that the workload states."""
+    scale = Fraction(1 if facts is None else facts.scale)
+    if scale == 1 or not row.comm_bytes:
+        return round(row.comm_bytes)
+    return sent_bytes(row, group_ranks(row, facts), scale, ELEMENT_BYTES.get(row.dtype or "uint8", 1))
 
 
 def bandwidths(row: LogItem, size_bytes: int, ms: float, ranks: int, units: str = "GB") -> tuple[float, float]:

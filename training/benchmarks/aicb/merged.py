@@ -107,7 +107,7 @@ def _of_rank(log: OpLog, classes: dict[OpClass, int], teams: dict[tuple[int, ...
     class_of, team_of = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for op, row in used.items():
         group = row.comm_group.name if row.comm_group else ""
-        made = OpClass(row.comm_type.name, group, executed_bytes(row, log.facts.scale))
+        made = OpClass(row.comm_type.name, group, executed_bytes(row, log.facts))
         class_of[op] = classes.setdefault(made, len(classes))
         team_of[op] = teams.setdefault(_team(row, log), len(teams))
     order = np.flatnonzero(chosen)

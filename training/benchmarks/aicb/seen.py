@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from training.benchmarks.aicb import csvfile, measured
 from training.benchmarks.aicb.errors import WorkloadFileError
 from training.benchmarks.aicb.merged import OpClass
+from training.benchmarks.aicb.oplog_facts import LogFacts
 from training.benchmarks.aicb.oplog_file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
 from training.benchmarks.aicb.ops import CommType, LogItem
 from training.benchmarks.aicb.simai import SimaiWorkload, is_simai
@@ -76,9 +77,9 @@ class _Columns:
         self.parts: list[tuple[Numbers, Numbers, Numbers, Numbers, Numbers, Numbers, Reals]] = []
         self.spans: list[tuple[int, int, int, int]] = []
 
-    def number(self, row: LogItem, scale: str) -> tuple[int, int]:
+    def number(self, row: LogItem, facts: LogFacts | None = None) -> tuple[int, int]:
         group = row.comm_group.name if row.comm_group else ""
-        made = OpClass(row.comm_type.name, group, measured.executed_bytes(row, scale))
+        made = OpClass(row.comm_type.name, group, measured.executed_bytes(row, facts))
         return self.classes.setdefault(made, len(self.classes)), self.stages.setdefault(row.stage, len(self.stages))
 
     def done(self, title: str, *, timed: bool, notes: list[str]) -> Seen:
@@ -108,8 +109,8 @@ def of_logs(title: str, logs: Sequence[OpLog]) -> Seen:
             if row.comm_type is CommType.epoch_end:
                 kinds[2, op] = 1
                 continue
-            kinds[:2, op] = columns.number(row, log.facts.scale)
-            size = measured.executed_bytes(row, log.facts.scale)
+            kinds[:2, op] = columns.number(row, log.facts)
+            size = measured.executed_bytes(row, log.facts)
             factor[op] = measured.bandwidths(row, size, 1000.0, measured.group_ranks(row, log.facts))[1]
         ends = kinds[2][log.op] == 1
         start, end = log.on_rank_0(log.issue_ns), log.on_rank_0(log.done_ns)
@@ -160,7 +161,7 @@ def of_rows(path: Path, workload: Workload, *more: str) -> Seen:
             iteration, begin = iteration + 1, now
             continue
         lasted = round(float(row.elapsed_time or 0) * 1e6) if timed else 1
-        table.append((iteration, *columns.number(row, "1"), now, now + lasted))
+        table.append((iteration, *columns.number(row), now, now + lasted))
         busbw.append(float(row.busbw or 0))
         now += lasted
     if begin < now:

@@ -2,15 +2,21 @@
 
 import lzma
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from training.benchmarks.aicb import CommGroup, CommType, Log, LogItem, Workload, output
 from training.benchmarks.aicb.cli import main
-from training.benchmarks.aicb.measured import bandwidths
+from training.benchmarks.aicb.groups import RankGroups
+from training.benchmarks.aicb.measured import bandwidths, executed_bytes
 from training.benchmarks.aicb.oplog import LogFacts, OpRecorder, file_name
 from training.benchmarks.aicb.ops import EPOCH_END
+from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from training.benchmarks.aicb.sent_sizes import EXCHANGES
+from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 
 DATA = Path(__file__).parents[3] / "data" / "aicb" / "physical"
 RUNS = sorted(path.name.removesuffix(".log.csv.xz") for path in DATA.glob("*.log.csv.xz"))
@@ -112,6 +118,22 @@ def folder(tmp_path: Path) -> Path:
         )
         log.save(tmp_path / "run" / file_name(rank), facts, Workload(ROWS))
     return tmp_path / "run"
+
+
+@pytest.mark.parametrize("scale", ["1/64", "2/7"])
+@pytest.mark.parametrize("kind", [kind for kind in CommType if kind not in POINT_TO_POINT])
+def test_a_log_has_the_bytes_that_are_sent_at_a_scale(kind: CommType, scale: str) -> None:
+    """A loss of 4 bytes at 1/64 is an element, not nothing."""
+    facts = LogFacts(rank=0, world_size=4, mode="each", scale=scale, groups={"dp_group": [0, 1, 2, 3]})
+    of = StageWorkload(Workload([EPOCH_END]), RankGroups(world_size=4), 0, 0, "x", "")
+    made = Caller(of, 0, 4, Fraction(scale))
+    for size, dtype in ((4, None), (1001.5, None), (4, "float32"), (1000, "float64"), (64, "bool")):
+        row = LogItem(kind, CommGroup.dp_group, None, size, dtype=dtype)
+        if row.comm_bytes:
+            assert executed_bytes(row, facts) == made.call(row).bytes > 0
+    uneven = LogItem(kind, CommGroup.dp_group, 4, 64, dtype="float32", in_splits=(0, 16, 32, 16))
+    if kind in EXCHANGES:
+        assert executed_bytes(uneven, facts) == made.call(uneven).bytes
 
 
 def test_the_command_prints_an_op_log_with_the_executed_sizes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

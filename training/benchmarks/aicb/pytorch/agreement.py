@@ -8,9 +8,10 @@ import numpy as np
 
 from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import CommGroup
-from training.benchmarks.aicb.pytorch.calls import EXCHANGES, RankCall
+from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.stream import Stream
 from training.benchmarks.aicb.ranks import Ranks
+from training.benchmarks.aicb.sent_sizes import EXCHANGES
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split

@@ -1,13 +1,10 @@
 """Turns a stage's rows into the calls of one rank: ranks, peers, whole bytes, and when each is waited for. No torch.
 
-Sizes follow one rule. A size times the scale is rounded up to whole bytes; where each rank of the group holds a share
-of it (all_gather, reduce_scatter, all_to_all, gather, scatter), every share is rounded up alike. The elements are of
-the row's type, and a size is rounded up to whole ones; without a type, bfloat16 where the bytes are even, else uint8.
+Sizes follow the rule of `sent_sizes`.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
 
 from training.benchmarks.aicb.errors import AicbError
 from training.benchmarks.aicb.execution_trace.placement import moved
@@ -15,18 +12,9 @@ from training.benchmarks.aicb.groups import RankGroups
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.ranks import Ranks
+from training.benchmarks.aicb.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
 from training.benchmarks.aicb.traced_op import POINT_TO_POINT, ROOTED
 
-ELEMENT_BYTES = {
-    "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
-EXCHANGES = frozenset({CommType.all_to_all, CommType.all_to_all_single})
-SHARED = frozenset({
-    CommType.all_gather, CommType.all_gather_into_tensor, CommType.reduce_scatter, CommType.reduce_scatter_tensor,
-    CommType.gather, CommType.scatter, *EXCHANGES,
-})  # fmt: skip
-"""Calls of which each rank of the group holds a share."""
 _TENSOR_FORM = {
     CommType.all_gather: CommType.all_gather_into_tensor,
     CommType.reduce_scatter: CommType.reduce_scatter_tensor,
@@ -136,15 +124,12 @@ class Caller:
         if item.in_splits is not None:
             if len(item.in_splits) != ranks:
                 raise ValueError(f"in_splits has {len(item.in_splits)} shares for {ranks} ranks")
-            splits = tuple(self._rounded(share, width) for share in item.in_splits)
+            splits = tuple(rounded(share, self._scale, width) for share in item.in_splits)
             even = item.dtype is None and not any(share % 2 for share in splits)
             return sum(splits), item.dtype or ("bfloat16" if even else "uint8"), splits
-        parts = ranks if item.comm_type in SHARED else 1
-        part = self._rounded(Fraction(item.msg_size) / parts, width)
-        return part * parts, item.dtype or ("uint8" if part % 2 else "bfloat16"), None
-
-    def _rounded(self, size: int | Fraction, width: int) -> int:
-        return ceil(Fraction(size) * self._scale / width) * width
+        size = sent_bytes(item, ranks, self._scale, width)
+        part = size // (ranks if item.comm_type in SHARED else 1)
+        return size, item.dtype or ("uint8" if part % 2 else "bfloat16"), None
 
 
 def group_name(item: LogItem) -> str:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.pytorch.calls import EXCHANGES, RankCall
+from training.benchmarks.aicb.pytorch.calls import RankCall
+from training.benchmarks.aicb.sent_sizes import EXCHANGES
 
 LINE_BYTES = 16
 """Buffers begin at multiples of it."""

@@ -65,14 +65,14 @@ def _classes(log: OpLog) -> list[dict[str, Any]]:
         records = by_row.get(op)
         if records is None:
             item = rows[op]
-            key = item.comm_type, item.comm_group, item.comm_bytes, group_ranks(item, log.facts)
+            key = item.comm_type, item.comm_group, executed_bytes(item, log.facts), group_ranks(item, log.facts)
             records = by_row[op] = kinds.setdefault(key, [])
         records.append(record)
     duration, found = log.duration_ns, []
     for records in kinds.values():
         item = rows[int(log.op[records[0]])]
         times = duration[records] / 1e6
-        ranks, size = group_ranks(item, log.facts), executed_bytes(item, log.facts.scale)
+        ranks, size = group_ranks(item, log.facts), executed_bytes(item, log.facts)
         p50, p99 = map(float, np.percentile(times, [50, 99]))
         found.append(
             {
