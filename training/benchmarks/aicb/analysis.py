@@ -217,14 +217,16 @@ def _at_rank(values: Reals) -> float:
 
 
 def last_ranks(merged: Merged) -> Iterator[LastRank]:
-    """Who arrives last, by class and team of more than one rank."""
+    """Who arrives last, by class and team of more than one rank; an operation's class is that of its first rank."""
     order = np.lexsort((merged.issue_ns, merged.together))
     together = merged.together[order]
     ends = np.flatnonzero(np.diff(together, append=-1) != 0)
     ends = ends[(ends > 0) & (together[ends - 1] == together[ends])] if len(ends) else ends
     last, before = order[ends], order[ends - 1]
     late_ms = (merged.issue_ns[last] - merged.issue_ns[before]) / 1e6
-    kind = index_of(merged.op_class[last], merged.team[last])
+    first = np.unique(merged.together, return_index=True)[1]
+    op_class = merged.op_class[first][merged.together[last]]
+    kind = index_of(op_class, merged.team[last])
     for number in range(int(kind.max(initial=-1)) + 1):
         mine = np.flatnonzero(kind == number)
         ranks, counts = np.unique(merged.rank[last[mine]], return_counts=True)
@@ -232,7 +234,7 @@ def last_ranks(merged: Merged) -> Iterator[LastRank]:
         lateness = float(np.median(late_ms[mine][merged.rank[last[mine]] == rank]))
         record = int(last[mine[0]])
         yield LastRank(
-            merged.classes[merged.op_class[record]], merged.teams[merged.team[record]], rank,
+            merged.classes[op_class[mine[0]]], merged.teams[merged.team[record]], rank,
             float(counts.max() / len(mine)), lateness, len(mine),
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Merges the op logs of all ranks: which records are one collective, who arrived last, and what each time consists of.
 
-A record's place is its class (type, group, size) and its number among those of its class in the iteration. Records of
-one collective have the same ranks, class and number. Of a record are told apart, in ns:
+A record's place is its class (type, group, size) and its number in the iteration among the records that may be one
+operation with one of its class: those of its type, group and size; a send and its receive; exchanges, of which each
+rank sends another size. Records of one operation have the same ranks and number. Of a record are told apart, in ns:
 
 - gap: from the end of the program's wait for the operation before to this one's issue: the rank's own time;
 - queued: what the rank waited for a CPU in a long gap, as far as the log says;
@@ -22,8 +23,10 @@ from numpy.typing import NDArray
 from training.benchmarks.aicb.measured import executed_bytes
 from training.benchmarks.aicb.oplog_file import Numbers, OpLog
 from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
+from training.benchmarks.aicb.sent_sizes import EXCHANGES
 
 Flags: TypeAlias = NDArray[np.bool_]
+_ENDS = (CommType.isend.name, CommType.irecv.name)
 _NEXT = {"send_next": 1, "recv_next": 1, "send_prev": -1, "recv_prev": -1}
 
 
@@ -74,14 +77,15 @@ def merge(logs: Sequence[OpLog]) -> Merged:
     """The logs of one run, of all its ranks or of some."""
     classes: dict[OpClass, int] = {}
     teams: dict[tuple[int, ...], int] = {}
-    columns = [_of_rank(log, classes, teams) for log in logs]
+    matches: dict[tuple[str, str, int], int] = {}
+    columns = [_of_rank(log, classes, teams, matches) for log in logs]
     empty = np.empty(0, np.int64)
-    rank, iteration, op_class, team, number, issue, done, gap, queued = (
+    rank, iteration, op_class, match, team, number, issue, done, gap, queued = (
         np.concatenate([each[name] for each in columns] or [empty])
-        for name in ("rank", "iteration", "op_class", "team", "number", "issue", "done", "gap", "queued")
+        for name in ("rank", "iteration", "op_class", "match", "team", "number", "issue", "done", "gap", "queued")
     )
     place = index_of(op_class, number)
-    together = index_of(iteration, team, _matching(list(classes))[op_class] if len(op_class) else op_class, number)
+    together = index_of(iteration, team, match, number)
     wait, common, own, last = _parts(together, issue, done)
     return Merged(
         list(classes), list(teams), [log.facts.rank for log in logs], rank, iteration, op_class, place, team, together,
@@ -89,40 +93,40 @@ def merge(logs: Sequence[OpLog]) -> Merged:
     )  # fmt: skip
 
 
-def _matching(classes: list[OpClass]) -> Numbers:
-    """A number for each class by which the records of one operation agree: a send and its receive are one."""
-    names = [
-        ("p2p" if each.comm_type in ("isend", "irecv") else each.comm_type, each.group, each.size_bytes)
-        for each in classes
-    ]
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([order[name] for name in names], dtype=np.int64)
+def _match(each: OpClass) -> tuple[str, str, int]:
+    """What the classes of one operation's records have in common."""
+    if each.comm_type in _ENDS:
+        return "p2p", each.group, each.size_bytes
+    return each.comm_type, each.group, 0 if CommType[each.comm_type] in EXCHANGES else each.size_bytes
 
 
-def _of_rank(log: OpLog, classes: dict[OpClass, int], teams: dict[tuple[int, ...], int]) -> dict[str, Numbers]:
+def _of_rank(
+    log: OpLog, classes: dict[OpClass, int], teams: dict[tuple[int, ...], int], matches: dict[tuple[str, str, int], int]
+) -> dict[str, Numbers]:
     rows = log.rows()
     ends = np.array([row.comm_type is CommType.epoch_end for row in rows], dtype=np.bool_)
     chosen = (log.iteration > 0) & ~ends[log.op] if len(log) else np.zeros(0, np.bool_)
     used = {op: rows[op] for op in np.unique(log.op[chosen]).tolist()}
-    class_of, team_of = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    class_of, match_of, team_of = (np.zeros(len(rows), np.int64) for _ in range(3))
     for op, row in used.items():
         group = row.comm_group.name if row.comm_group else ""
         made = OpClass(row.comm_type.name, group, executed_bytes(row, log.facts))
         class_of[op] = classes.setdefault(made, len(classes))
+        match_of[op] = matches.setdefault(_match(made), len(matches))
         team_of[op] = teams.setdefault(_team(row, log), len(teams))
     order = np.flatnonzero(chosen)
     order = order[np.lexsort((log.issue_ns[order], log.iteration[order]))]
     iteration, op = log.iteration[order], log.op[order]
     issue, done = log.on_rank_0(log.issue_ns[order]), log.on_rank_0(log.done_ns[order])
-    op_class, team = class_of[op], team_of[op]
+    op_class, match, team = class_of[op], match_of[op], team_of[op]
     begins = {int(each): int(start) for each, start in zip(*_epoch_starts(log, ends), strict=True)}
     ended = issue + log.exposed_ns[order]
     gap = issue - np.concatenate((issue[:1], ended[:-1]))
     first = np.flatnonzero(np.diff(iteration, prepend=-1))
     gap[first] = [issue[each] - begins.get(int(iteration[each]), int(issue[each])) for each in first.tolist()]
     return {
-        "rank": np.full(len(order), log.facts.rank), "iteration": iteration, "op_class": op_class, "team": team,
-        "number": _numbers(iteration, op_class, team), "issue": issue, "done": done, "gap": gap,
+        "rank": np.full(len(order), log.facts.rank), "iteration": iteration, "op_class": op_class, "match": match,
+        "team": team, "number": _numbers(iteration, match, team), "issue": issue, "done": done, "gap": gap,
         "queued": np.zeros(len(order), np.int64) if log.queued_ns is None else log.queued_ns[order],
     }  # fmt: skip
 

@@ -92,6 +92,54 @@ def test_the_iteration_with_the_fault_lists_it_first() -> None:
     assert slowest.cells[0].excess_ms == pytest.approx(200, abs=10)
 
 
+def uneven(late_rank: int, late_ms: int) -> list[OpLog]:
+    """Ten iterations of two exchanges of which each rank sends another size, the second's sizes turned around; one rank
+    is late at the second of iteration 6."""
+    logs = []
+    for rank in range(3):
+        shares = [(8 * (1 + rank), 16, 24), (8 * (3 - rank), 16, 24)]
+        rows = [
+            LogItem(CommType.all_to_all_single, CommGroup.ep_group, 3, sum(each), "f", dtype="uint8", in_splits=each)
+            for each in shares
+        ]
+        log, now = OpRecorder(30), 0
+        for iteration in range(1, 11):
+            begin = now
+            for op, lost in ((0, 0), (1, late_ms * MS if iteration == 6 else 0)):
+                issue, now = now + MS + (lost if rank == late_rank else 0), now + 2 * MS + lost
+                log.record(op, iteration, issue, now)
+            log.record(2, iteration, begin, now)
+        facts = LogFacts(rank=rank, world_size=3, mode="each", backend="nccl", groups={"ep_group": [0, 1, 2]})
+        logs.append(log.log(facts, Workload([*rows, EPOCH_END])))
+    return logs
+
+
+def test_exchanges_of_which_each_rank_sends_another_size_are_one_operation() -> None:
+    found = analysis_of(uneven(late_rank=2, late_ms=500))
+    assert [(each.kind, each.rank, each.iteration) for each in found.findings] == [("late", 2, 6)]
+    assert all(cell.kind == "late" for cell in found.iterations[0].cells if cell.excess_ms > 1)
+    # In a tie the one that is stored last is the last; of all ten operations of a size somebody is.
+    assert [(each.team, each.operations, each.op_class.size_bytes) for each in found.last] == [
+        ((0, 1, 2), 10, 48), ((0, 1, 2), 10, 64),
+    ]  # fmt: skip
+
+
+def test_the_last_of_a_send_and_its_receive_is_told_with_its_share() -> None:
+    """Of ten messages the receiver comes first to seven, the sender to three."""
+    logs = []
+    for rank, kind in enumerate((CommType.isend, CommType.irecv)):
+        row = LogItem(kind, CommGroup.pp_group, 2, 64, "f", additional=("send_next", "recv_prev")[rank])
+        log = OpRecorder(20)
+        for iteration in range(1, 11):
+            begin = iteration * 10 * MS
+            log.record(0, iteration, begin + (MS if (rank == 0) == (iteration <= 7) else 0), begin + 2 * MS)
+            log.record(1, iteration, begin, begin + 3 * MS)
+        facts = LogFacts(rank=rank, world_size=2, mode="each", groups={"pp_group": [0, 1]})
+        logs.append(log.log(facts, Workload([row, EPOCH_END])))
+    [last] = analysis_of(logs).last
+    assert (last.rank, last.share, last.operations, last.team) == (0, 0.7, 10, (0, 1))
+
+
 def test_the_last_rank_is_told() -> None:
     faults = [Fault(1, 4, iteration, lost_ns=3 * MS) for iteration in range(1, 51)]
     found = analysis_of(made(base(4), 3, faults, quiet=0.02))
