@@ -179,6 +179,10 @@ def test_a_record_of_any_depth_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
+def _notes(layer_ns: float) -> list[str]:
+    return Measured(record(GPT, layer_ns=layer_ns)).notes()
+
+
 def test_parts_that_do_not_add_up_to_the_layer_are_noted() -> None:
     made = record(GPT)
     assert Measured(made).layer()["agrees"] and Measured(made).notes() == []
@@ -187,6 +191,7 @@ def test_parts_that_do_not_add_up_to_the_layer_are_noted() -> None:
         measured = Measured(record(GPT, layer_ns=summed * factor))
         assert measured.layer()["agrees"] is agrees
         assert any("add up to" in note for note in measured.notes()) is not agrees
+    assert any("add up to 50% of the whole layer's time" in note for note in _notes(layer_ns=2 * summed))
 
 
 def test_what_did_not_settle_and_what_was_scaled_is_noted() -> None:

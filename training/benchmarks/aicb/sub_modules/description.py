@@ -55,7 +55,7 @@ class Measured:
         return "\n".join(lines) + "\n"
 
     def layer(self) -> dict[str, Any]:
-        """The whole layer beside the sum of its parts, medians in ns. agrees: both passes within AGREEMENT."""
+        """The whole layer beside the sum of its parts, medians in ns. agrees: both passes together, within AGREEMENT."""
         found: dict[str, Any] = {}
         whole = parts = 0.0
         for direction in ("forward", "backward"):
@@ -82,9 +82,9 @@ class Measured:
         notes = list(self.record["notes"])
         layer = self.layer()
         if not layer["agrees"]:
-            ratio = layer["parts_ns"] / layer["whole_ns"] - 1
+            share = layer["parts_ns"] / layer["whole_ns"]
             notes.append(
-                f"the parts add up to {ratio:+.1%} of the whole layer's time, more than {AGREEMENT:.0%} apart: the "
+                f"the parts add up to {share:.0%} of the whole layer's time, more than {AGREEMENT:.0%} apart: the "
                 "times of single parts say little here"
             )
         unsettled = self.unsettled()
