@@ -24,7 +24,7 @@ TUTORIAL = (
     "num_attention_heads seq_length vocab_size max_position_embeddings ffn_hidden_size "
     "tensor_model_parallel_size pipeline_model_parallel_size enable_sequence_parallel use_flash_attn swiglu "
     "openai_gelu onnx_safe squared_relu bias_gelu_fusion gated_linear_unit expert_model_parallel_size "
-    "moe_enable num_experts moe_router_topk moe_grouped_gemm zero_stage reduce_bucket_size "
+    "use_distributed_optimizer moe_enable num_experts moe_router_topk moe_grouped_gemm zero_stage reduce_bucket_size "
     "allgather_bucket_size prefetch_bucket_size param_persistence_threshold model_persistence_threshold "
     "max_live_parameters aiob_enable comp_filepath nnodes node_rank nproc_per_node master_addr "
 )
