@@ -55,7 +55,7 @@ class Measured:
         return "\n".join(lines) + "\n"
 
     def layer(self) -> dict[str, Any]:
-        """The whole layer beside the sum of its parts, medians in ns. agrees: both passes together, within AGREEMENT."""
+        """The whole layer beside the sum of its parts, medians in ns. agrees: both passes together within AGREEMENT."""
         found: dict[str, Any] = {}
         whole = parts = 0.0
         for direction in ("forward", "backward"):
