@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"
 WHEELHOUSE = CACHE / "wheelhouse"
 REQUIREMENTS = REPOSITORY / "requirements" / "workload.txt"
+CONSTRAINTS = "constraints.txt"  # in a wheelhouse: the locked versions that it was made with
 
 SUITE = "bookworm"
 SUITE_PYTHON = "3.11"
@@ -91,7 +92,8 @@ def load_base_image(socket: Path, cache: Path = CACHE) -> None:
 
 
 def make_wheelhouse(folder: Path = WHEELHOUSE, *, requirements: Path | None = None, python: str = SUITE_PYTHON) -> Path:
-    """Download the wheels of requirements/workload.txt for the base image's Python; done once for a requirements file.
+    """Download the wheels of requirements/workload.txt for the base image's Python, in the versions of the lock beside
+    it; done once for a requirements file and its lock.
 
     `requirements` and `python` ("3.13"): of another file, for another Python.
 
@@ -103,14 +105,19 @@ def make_wheelhouse(folder: Path = WHEELHOUSE, *, requirements: Path | None = No
     arguments = shlex.split(os.environ.get("PIP_ARGS", ""))
     requirements = requirements or REQUIREMENTS
     wanted = hashlib.sha256(requirements.read_bytes() + python.encode()).hexdigest()
-    stamp = folder / "requirements.sha256"
-    if stamp.is_file() and stamp.read_text().strip() == wanted:
+    stamp, constraints = folder / "requirements.sha256", folder / CONSTRAINTS
+    locked = "".join(f"{version}\n" for version in _locked_versions(requirements))
+    found = [file.read_text().strip() if file.is_file() else None for file in (stamp, constraints)]
+    if found == [wanted, locked.strip()]:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="wheelhouse-", dir=folder.parent) as temporary:
         made = Path(temporary) / "wheels"
         command = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", f"--python-version={python}"]
-        argv = [*command, f"--dest={made}", "-r", str(requirements), *arguments]
+        made.mkdir()
+        (made / CONSTRAINTS).write_text(locked)
+        within = ["-r", str(requirements), "-c", str(made / CONSTRAINTS)]
+        argv = [*command, f"--dest={made}", *within, *arguments]
         print(f"wheelhouse: {shlex.join(argv)}", file=sys.stderr, flush=True)
         done = subprocess.run(argv, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
@@ -120,3 +127,14 @@ def make_wheelhouse(folder: Path = WHEELHOUSE, *, requirements: Path | None = No
             folder.rename(Path(temporary) / "old")
         made.rename(folder)
     return folder
+
+
+def _locked_versions(requirements: Path) -> list[str]:
+    """What `make run` installs of a requirements file, without hashes: newer wheels would be of no use to it. Empty
+    where no locks stand beside the file, and for a lock itself.
+    """
+    locks = (requirements.with_suffix(".lock"), requirements.with_name("torch-cuda.lock"))
+    lines = [
+        line for lock in locks if lock.is_file() and lock != requirements for line in lock.read_text().splitlines()
+    ]
+    return [line.removesuffix("\\").strip() for line in lines if "==" in line and not line.startswith((" ", "#"))]

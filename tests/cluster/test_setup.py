@@ -72,12 +72,13 @@ def test_a_bed_that_cannot_be_is_refused(tmp_path: Path, n: int, engine: bool | 
         TestBed(n, tmp_path, engine=engine)
 
 
-def wheel(folder: Path, name: str) -> None:
+def wheel(folder: Path, name: str, version: str = "1.0", needs: str | None = None) -> None:
     """Write a package of pure Python, as small as pip takes it."""
     folder.mkdir(exist_ok=True)
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        archive.writestr(f"{info}/METADATA", about + (f"Requires-Dist: {needs}\n" if needs else ""))
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
 
@@ -103,6 +104,24 @@ def test_the_wheelhouse_follows_the_requirements(requirements: Path, tmp_path: P
     images.make_wheelhouse(folder)
     assert [path.name for path in folder.glob("*.whl")] == ["second-1.0-py3-none-any.whl"]
     assert [path.name for path in folder.parent.iterdir()] == ["wheelhouse"]
+
+
+def test_the_wheelhouse_has_the_locked_versions_of_what_the_requirements_need(
+    requirements: Path, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    wheel(index, "asking", needs="first")
+    wheel(index, "first", "2.0")
+    requirements.write_text("asking==1.0\n")
+    lock = requirements.with_suffix(".lock")
+    lock.write_text(
+        "# locked\nasking==1.0 \\\n    --hash=sha256:00\nfirst==1.0 ; python_version > '3' \\\n    --hash=sha256:00\n"
+    )
+    folder = images.make_wheelhouse(tmp_path / "cache/wheelhouse")
+    assert {path.name.split("-py3")[0] for path in folder.glob("*.whl")} == {"asking-1.0", "first-1.0"}
+    lock.write_text(lock.read_text().replace("first==1.0", "first==2.0"))
+    images.make_wheelhouse(folder)
+    assert {path.name.split("-py3")[0] for path in folder.glob("*.whl")} == {"asking-1.0", "first-2.0"}
 
 
 def test_a_download_that_fails_leaves_the_wheelhouse_as_it_was(requirements: Path, tmp_path: Path) -> None:
