@@ -25,11 +25,13 @@ from run_benchmarks.plan.recorded import SettingsOrigin
 from run_benchmarks.plan.references import baseline_notes, expectation_problems
 from run_benchmarks.plan.without_effect import without_effect
 from run_benchmarks.settings.case import CaseSettings
+from run_benchmarks.settings.changes import REPEAT
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.container_merge import merged
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
+from run_benchmarks.settings.value_types import MOST_ROUNDS_OF_HOSTS
 from training.benchmarks.driver.protocol.case_config import (
     CaseConfig,
     LoadedConfig,
@@ -213,6 +215,7 @@ def _case(
         problems += expectation_problems(name, case.limits(), found, loaded.config, settings.source(f"{name}.expect"))
     else:
         problems += problems_of_expect(name, case, found, config_file, settings)
+    problems += _too_many(name, case, settings)
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or loaded is None or environment is None or requirements is None:
         raise ConfigError(problems)
@@ -231,6 +234,16 @@ def _case(
         image=image,
         python=_python(case, settings, vendor, local_python),
     )
+
+
+def _too_many(name: str, case: CaseSettings, settings: Settings) -> list[Problem]:
+    """A case whose plan would take gigabytes and minutes, though each of its numbers is within its own bounds."""
+    most = max(1, MOST_ROUNDS_OF_HOSTS // case.nnodes)
+    if case.repeat <= most:
+        return []
+    place = settings.source(f"{name}.repeat") if settings.changes.repeat is None else REPEAT
+    allowed = f"expected a whole number from 1 to {most} on {case.nnodes} hosts"
+    return [Problem(place, f"{name}.repeat", case.repeat, allowed)]
 
 
 def _requirement_lines(files: Sequence[Path]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, fi
 
 from run_benchmarks.settings.limits import EXPECT_WORDS, limits_by_device
 from run_benchmarks.settings.value_types import (
+    MOST_ROUNDS_OF_HOSTS,
     ConfigName,
     Count,
     FrameworkName,
@@ -32,7 +33,7 @@ class CaseSettings(BaseModel):
     model: ModelName = Field(description="a model of training/benchmarks/")
     framework: FrameworkName = Field(description="its framework; a version after '_' chooses an image")
     config: ConfigName = Field(description="a file of vendors/<vendor>/<model>-<framework>/config/")
-    repeat: Rounds = Field(1, description="how many rounds")
+    repeat: Rounds = Field(1, description=f"how many rounds; times hosts at most {MOST_ROUNDS_OF_HOSTS}")
     nnodes: Count = Field(1, description="how many hosts; where `hosts` is given, all of them by default")
     hosts: tuple[str, ...] | None = Field(
         None, min_length=1, description="names of HOSTS: it runs on the first `nnodes` of these; none: of HOSTS"

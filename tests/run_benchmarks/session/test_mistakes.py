@@ -92,6 +92,9 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
             CLUSTER,
             ["test: ONE.hosts", "test: ONE.overrides.iteratons", "test: ONE.overrides.warmup_iterations"],
         ),
+        # What cannot be a case's name is one mistake, not an undefined case as well.
+        (f"{TEST}CASES = ['ONE', 'ONE MORE']\n", CLUSTER, ["test: CASES[1]"]),
+        (f"{TEST}CASES = {{'network:pytorch:CPU:1:2': ''}}\n", CLUSTER, ["test: CASES"]),
         # A rule over several keys of the file, and one of them.
         (
             f"{TEST}VENDOR = 'x'\nFLAGPERF_LOG_PATH_CONTAINER = '/workspace'\n",

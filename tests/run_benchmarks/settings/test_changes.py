@@ -98,3 +98,12 @@ def test_rounds_of_every_case(changed: Load) -> None:
 def test_numbers_that_no_plan_could_hold_are_refused(key: str, changed: Load) -> None:
     (found,) = mistakes(changed, TEST + f'ONE["{key}"] = 10**9\n')
     assert f"ONE.{key} = 1000000000: expected a whole number from 1 to " in found
+
+
+def test_rounds_times_hosts_have_a_bound_of_their_own(load: Load) -> None:
+    hosts = f"HOSTS = {[f'h{number}' for number in range(100)]}\n"
+    test = TEST + 'ONE["nnodes"] = 100\nONE["repeat"] = 501\n'
+    with pytest.raises(ConfigError) as caught:
+        resolve(load(test, hosts), local_python="python3")
+    assert "ONE.repeat = 501: expected a whole number from 1 to 500 on 100 hosts" in str(caught.value)
+    assert resolve(load(test.replace("501", "500"), hosts), local_python="python3").cases[0].settings.repeat == 500

@@ -68,6 +68,13 @@ def test_a_mistake_in_cluster_conf(load: Load, tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_is_not_there_is_told_in_words(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"/none\.py: cannot be read: No such file or directory; allowed: a config file$"
+    ):
+        load_settings(tmp_path / "none.py", tmp_path / "none.py")
+
+
 def test_no_message_shows_a_regular_expression_or_none_for_nothing(tmp_path: Path) -> None:
     texts = [expected for _, expected in MESSAGES]
     with pytest.raises(ConfigError) as caught:

@@ -66,4 +66,5 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
     near = closest(path.name, siblings)
     hint = f"; did you mean {near!r}?" if near else ""
     there = f"; in its folder are {', '.join(siblings)}" if siblings else ""
-    return Problem(str(path), "", ABSENT, f"cannot be read: {error}{hint}; allowed: a config file{there}")
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return Problem(str(path), "", ABSENT, f"cannot be read: {reason}{hint}; allowed: a config file{there}")
