@@ -16,7 +16,7 @@ from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.partial import PartialRecord, partial_of
 from run_benchmarks.results.rank_logs import RankLog
-from run_benchmarks.results.records import CollectedFile, FirstFailure, Verdict
+from run_benchmarks.results.records import DataFile, FirstFailure, Verdict
 from training.benchmarks.driver.protocol.case_file import CASE_FILE
 from training.benchmarks.driver.protocol.perflog import Event
 
@@ -52,7 +52,7 @@ class Judgement:
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
     warnings: list[str]
-    data_files: dict[str, CollectedFile] = field(default_factory=dict)
+    data_files: dict[str, DataFile] = field(default_factory=dict)
     phases_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     partial: PartialRecord | None = None
@@ -98,13 +98,13 @@ def judge(
     )
 
 
-def files_read(log: RankLog | None) -> dict[str, CollectedFile]:
+def files_read(log: RankLog | None) -> dict[str, DataFile]:
     """The data files that a rank's INIT_END names, with size and sha256; entries of another form are left out."""
     found = ((log.value(Event.INIT_END) if log else None) or {}).get("data_files")
     files = {}
     for name, facts in itertools.islice(found.items(), MAX_FILES) if isinstance(found, dict) else ():
         with contextlib.suppress(ValidationError):
-            files[name] = CollectedFile.model_validate(facts)
+            files[name] = DataFile.model_validate(facts)
     return files
 
 

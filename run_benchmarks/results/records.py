@@ -49,6 +49,13 @@ class CollectedFile(_Record):
     sha256: str
 
 
+class DataFile(CollectedFile):
+    """A file that a training read; of one that FlagPerf publishes an md5 of, this and its own."""
+
+    md5: str | None = None
+    published_md5: str | None = None
+
+
 class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
@@ -99,8 +106,7 @@ class RoundRecord(_Record):
     `integrity` is None in records of versions that did not look. `code_digest`, `config_sha256` (of the case's settings
     as in run.json) and `case_sha256` (of the case.json that its ranks read) identify what it ran, `devices` the types
     of device: each rank's, once, `data_files` the files that were read, by their path in the data folder, `findings`
-    the bad parts of the cluster that it found: a round with some is DEGRADED. `partial`: what metrics and steps are of
-    where the round ended early.
+    the bad parts of the cluster that it found (DEGRADED), `partial` what metrics and steps are of after an early end.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -123,7 +129,7 @@ class RoundRecord(_Record):
     devices: list[str] = []
     metrics: dict[str, Any]
     steps: list[dict[str, Any]]
-    data_files: dict[str, CollectedFile] = {}
+    data_files: dict[str, DataFile] = {}
     partial: PartialRecord | None = None
     findings: list[PartFinding] = []
     nodes: list[NodeRecord]

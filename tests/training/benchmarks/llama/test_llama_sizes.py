@@ -65,6 +65,12 @@ def test_llama_3_fits_and_takes_flagperfs_sequences_per_step(device: str) -> Non
     assert needed * (1 + RESERVED) < memory, f"{needed / 1e9:.1f} GB"
 
 
+def test_llama_3_takes_the_optimizer_of_flagperfs_megatron() -> None:
+    config = _config("config_llama3_8b_A100x1x8")
+    assert (config.learning_rate, config.beta1, config.beta2, config.weight_decay) == (1e-5, 0.9, 0.95, 0.1)
+    assert (config.eps, config.max_grad_norm) == (1e-8, 1.0)
+
+
 def test_a_replica_of_shards_needs_the_memory_of_its_own_ranks() -> None:
     config = _config("config_llama3_8b_A100x1x8")
     needed = {

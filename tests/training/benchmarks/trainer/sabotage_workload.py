@@ -9,7 +9,9 @@ With the variable SABOTAGE it is a rank that driver.launch starts, and breaks th
 """
 
 import contextlib
+import hashlib
 import io
+import itertools
 import json
 import os
 import socket
@@ -31,6 +33,7 @@ from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.loader import TensorSet
 from training.benchmarks.driver.training.micro_batches import MicroBatches
 from training.benchmarks.driver.training.model import LOSS
+from training.benchmarks.driver.training.precision import Precision
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
@@ -42,6 +45,8 @@ STEPS, INTERVAL = 12, 4
 AT = 6  # the step at which something happens to a rank
 SETTINGS: dict[str, Any] = {"max_steps": STEPS, "eval_interval_samples": INTERVAL * GLOBAL_BATCH}
 FSDP, TP = {"strategy": "fsdp"}, {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
+# Of the first the right one, of the second another file's; the last is not there.
+PUBLISHED = {"a": hashlib.md5(b"aaa").hexdigest(), "train.npy": "0" * 32, "none": "1" * 32}
 Sabotage = Callable[[], contextlib.AbstractContextManager[object]]
 
 
@@ -110,13 +115,29 @@ def _draw(of: Trainer) -> None:
     torch.rand(1)
 
 
-def _rate_of_zero() -> contextlib.AbstractContextManager[object]:
-    return mock.patch.object(optimizers, "set_learning_rate", lambda optimizer, _: _set_rates(optimizer))
+def _times_the_rate(factor: float, ranks: Sequence[int]) -> Sabotage:
+    """These ranks update with another learning rate."""
+    right = optimizers.set_learning_rate
+
+    def wrong(optimizer: torch.optim.Optimizer, rate: float) -> None:
+        right(optimizer, rate * factor if dist.get_rank() in ranks else rate)
+
+    return lambda: mock.patch.object(optimizers, "set_learning_rate", wrong)
 
 
-def _set_rates(optimizer: torch.optim.Optimizer) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
+def _no_update(is_lost: Callable[[int], bool]) -> Sabotage:
+    """The updates for whose number, from 1, `is_lost` are not made."""
+
+    def sabotage() -> contextlib.AbstractContextManager[object]:
+        step, made = Precision.step, itertools.count(1)
+
+        def sometimes(self: Precision, optimizer: torch.optim.Optimizer) -> None:
+            if not is_lost(next(made)):
+                step(self, optimizer)
+
+        return mock.patch.object(Precision, "step", sometimes)
+
+    return sabotage
 
 
 def _same_samples() -> contextlib.AbstractContextManager[object]:
@@ -163,8 +184,11 @@ SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
     "no_averaging_of_shards": ("llama", FSDP, _no_averaging_of_shards),
     "bit": ("llama", {}, _after_a_step(_flip_a_bit)),
     "bit_of_what_layers_share": ("llama", TP, _after_a_step(_flip_a_norm)),
-    "rate_of_zero": ("llama", {}, _rate_of_zero),
-    "rate_of_zero_fsdp": ("llama", FSDP, _rate_of_zero),
+    "rate_of_zero": ("llama", {}, _times_the_rate(0, (0, 1))),
+    "half_rate_of_shards": ("llama", FSDP, _times_the_rate(0.5, (1,))),
+    "no_updates": ("llama", FSDP, _no_update(lambda _: True)),
+    "no_updates_later": ("llama", {}, _no_update(lambda number: number > INTERVAL)),
+    "lost_update_of_shards": ("llama", FSDP, _no_update(lambda number: _is_second() and number == AT)),
     "same_samples": ("llama", {}, _same_samples),
     "lost_samples": ("llama", {}, _lost_samples),
     "same_dropout": ("cpm", {"hidden_dropout": 0.1}, _same_dropout),
@@ -260,7 +284,7 @@ def _identity(data: Path, group: Any, remote: bool) -> Any:
     read: list[str] = []
     hash_file = file_hashes.Hashing._hash
 
-    def noted(self: Any, path: Path) -> str:
+    def noted(self: Any, path: Path) -> file_hashes.FileHashes:
         read.append(path.name)
         return hash_file(self, path)
 
@@ -271,7 +295,7 @@ def _identity(data: Path, group: Any, remote: bool) -> Any:
             mock.patch.object(data_identity, "_is_remote", lambda _: remote),
             mock.patch.object(data_identity, "_facts", lambda path: (path.stat().st_size, 0, 0)),
         ):
-            found = data_identity.identify(files, data, of_nodes, None)
+            found = data_identity.identify(files, data, of_nodes, None, PUBLISHED)
     except DataError as error:
         return str(error)
     return {"files": found.files, "sha256": found.sha256, "read": sorted(read)}
@@ -296,7 +320,7 @@ def main() -> None:
     """Start both ranks, or be one."""
     if VARIABLE in os.environ:
         model, _, sabotage = SABOTAGES[os.environ[VARIABLE]]
-        with sabotage():
+        with sabotage(), mock.patch.object(MODELS[model][0], "published_md5", PUBLISHED):
             run_training(MODELS[model][0](), MODELS[model][1])
         return
     for node in ("node0", "node1"):

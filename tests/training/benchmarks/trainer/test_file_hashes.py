@@ -9,15 +9,21 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.driver.training import data_identity
-from training.benchmarks.driver.training.file_hashes import HashCache, Hashing
+from training.benchmarks.driver.training.file_hashes import FileHashes, HashCache, Hashing
 
 
-def _found(files: list[Path], folder: Path | None) -> tuple[dict[Path, str], int]:
+def _found(
+    files: list[Path], folder: Path | None, with_md5: tuple[Path, ...] = ()
+) -> tuple[dict[Path, FileHashes], int]:
     """The hashes, and how many bytes were read for them."""
-    hashing = Hashing(files, HashCache(folder))
+    hashing = Hashing(files, HashCache(folder), with_md5)
     digests, problems = hashing.result()
     assert problems == [] and hashing.is_done()
     return digests, hashing.read_bytes
+
+
+def _sha256(content: bytes) -> FileHashes:
+    return FileHashes(sha256=hashlib.sha256(content).hexdigest())
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
@@ -25,15 +31,25 @@ def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
     cache.mkdir()
     file.write_bytes(b"x" * 1000)
     os.utime(file, ns=(10**18, 10**18))
-    assert _found([file], cache) == ({file: hashlib.sha256(b"x" * 1000).hexdigest()}, 1000)
-    assert _found([file], cache) == ({file: hashlib.sha256(b"x" * 1000).hexdigest()}, 0)
+    assert _found([file], cache) == ({file: _sha256(b"x" * 1000)}, 1000)
+    assert _found([file], cache) == ({file: _sha256(b"x" * 1000)}, 0)
     assert _found([file], None)[1] == 1000, "without a folder nothing is remembered"
     file.write_bytes(b"y" * 1000)
     os.utime(file, ns=(10**18, 10**18 + 1))
-    assert _found([file], cache) == ({file: hashlib.sha256(b"y" * 1000).hexdigest()}, 1000)
+    assert _found([file], cache) == ({file: _sha256(b"y" * 1000)}, 1000)
     other = tmp_path / "other"
     other.write_bytes(b"z")
     assert _found([file, other], cache)[1] == 1
+
+
+def test_an_md5_is_computed_where_it_is_asked_for_and_remembered(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.txt", tmp_path / "other"
+    for each in (file, other):
+        each.write_bytes(b"abc")
+    assert _found([file], tmp_path) == ({file: _sha256(b"abc")}, 3)
+    both = FileHashes(sha256=_sha256(b"abc").sha256, md5="900150983cd24fb0d6963f7d28e17f72")  # RFC 1321
+    assert _found([file, other], tmp_path, (file,)) == ({file: both, other: _sha256(b"abc")}, 6)
+    assert _found([file, other], tmp_path, (file,))[1] == 0
 
 
 def test_a_broken_or_unwritable_cache_costs_the_reading_alone(tmp_path: Path) -> None:
@@ -53,10 +69,11 @@ def test_what_two_runs_learn_at_the_same_time_is_kept(tmp_path: Path) -> None:
     for file in (first, second):
         file.write_bytes(b"x")
     caches = HashCache(tmp_path), HashCache(tmp_path)
-    caches[0].remember({first: "1"})
-    caches[1].remember({second: "2"})
+    caches[0].remember({first: FileHashes(sha256="1", md5="3")})
+    caches[1].remember({second: FileHashes(sha256="2")})
     both = HashCache(tmp_path)
-    assert (both.find(first), both.find(second)) == ("1", "2")
+    assert both.find(first) == FileHashes(sha256="1", md5="3")
+    assert both.find(second) == FileHashes(sha256="2")
 
 
 def test_what_another_process_is_writing_is_not_lost(tmp_path: Path) -> None:
@@ -64,19 +81,20 @@ def test_what_another_process_is_writing_is_not_lost(tmp_path: Path) -> None:
     for file in (mine, other):
         file.write_bytes(b"x")
     (tmp_path / "elsewhere").mkdir()
-    HashCache(tmp_path / "elsewhere").remember({other: "2"})
+    HashCache(tmp_path / "elsewhere").remember({other: FileHashes(sha256="2", md5="3")})
     (written,) = (tmp_path / "elsewhere").iterdir()
     handle = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     with ThreadPoolExecutor(1) as pool:
-        remembering = pool.submit(HashCache(tmp_path).remember, {mine: "1"})
+        remembering = pool.submit(HashCache(tmp_path).remember, {mine: FileHashes(sha256="1")})
         with pytest.raises(TimeoutError):
             remembering.result(timeout=0.2)
         written.rename(tmp_path / written.name)
         os.close(handle)
         remembering.result()
     both = HashCache(tmp_path)
-    assert (both.find(mine), both.find(other)) == ("1", "2")
+    assert both.find(mine) == FileHashes(sha256="1")
+    assert both.find(other) == FileHashes(sha256="2", md5="3")
 
 
 def test_files_of_earlier_boots_are_removed(tmp_path: Path) -> None:
@@ -85,7 +103,7 @@ def test_files_of_earlier_boots_are_removed(tmp_path: Path) -> None:
     os.utime(old, (1, 1))
     file = tmp_path / "a"
     file.write_bytes(b"x")
-    HashCache(tmp_path).remember({file: "1"})
+    HashCache(tmp_path).remember({file: FileHashes(sha256="1")})
     assert not old.exists() and len(list(tmp_path.glob("*.json"))) == 1
 
 

@@ -42,8 +42,11 @@ CAUGHT = {
     "no_averaging_of_shards": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
     "bit": "after step 8 rank 1 has other parameters than rank 0, first model.layers.1.mlp.up_proj.weight",
     "bit_of_what_layers_share": "after step 8 rank 1 has other parameters than rank 0, first model.norm.weight",
-    "rate_of_zero": "after step 4 rank 0 has the parameters that it had 4 steps ago",
-    "rate_of_zero_fsdp": "after step 4 rank 0 has the parameters that it had 4 steps ago",
+    "rate_of_zero": "after step 4 rank 0 has updated with the learning rate 0, not 0.00471875",
+    "half_rate_of_shards": "after step 4 rank 1 has updated with the learning rate 0.002359375, not 0.00471875",
+    "no_updates": "after step 4 rank 0 has the parameters that it had 4 steps ago",
+    "no_updates_later": "after step 8 rank 0 has the parameters that it had 4 steps ago",
+    "lost_update_of_shards": "after step 8 rank 1 has counted 147 updates, rank 0 168",
     "same_samples": "after step 4 rank 1 has trained the same samples as rank 0",
     "lost_samples": "after step 4 the ranks together have not trained each sample of their steps once",
     "same_dropout": "after step 0 rank 1 has a generator with the seed 44040192, not 44040193",
@@ -132,11 +135,15 @@ def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None
         departed = [value["one_training"]["departed"] for value in evaluations]
         assert departed == [None, CAUGHT["bit"]]
     whole = hashlib.sha256((data / "train.npy").read_bytes()).hexdigest()
-    expected = {"size": (data / "train.npy").stat().st_size, "sha256": whole}
+    size = (data / "train.npy").stat().st_size
+    md5 = hashlib.md5((data / "train.npy").read_bytes()).hexdigest()
+    expected = {"size": size, "sha256": whole, "md5": None, "published_md5": None}
     found = files_read(read_rank_log(tmp_path, 0))
     assert [(name, file.model_dump()) for name, file in found.items()] == [
-        ("eval.npy", expected), ("train.npy", expected),
+        ("eval.npy", expected), ("train.npy", expected | {"md5": md5, "published_md5": "0" * 32}),
     ]  # fmt: skip
+    other = f"{data}/train.npy: is not the published file: its md5 is {md5}, not {'0' * 32}"
+    assert [other in (tmp_path / f"rank{rank}.out.log").read_text() for rank in range(2)] == [True, False]
     assert files_read(read_rank_log(tmp_path, 1)) == {}, "one rank tells it"
     (kept,) = cache.iterdir()
     assert kept.read_text().count(whole) == 2
@@ -149,7 +156,9 @@ def test_nodes_share_the_reading_of_a_shared_folder_and_must_have_the_same_files
         assert first[place] == second[place]
     names = {"a": b"a" * 3, "b": b"bb", "c": b"c" * 9}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in names.items()}
-    assert first[0]["files"] == {name: {"size": len(names[name]), "sha256": hashes[name]} for name in names}
+    files = {name: {"size": len(names[name]), "sha256": hashes[name]} for name in names}
+    files["a"] |= dict.fromkeys(("md5", "published_md5"), "47bce5c74f589f4867dbd57e9ca9f808")
+    assert first[0]["files"] == files
     lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     assert first[0]["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
     for said in (first[2], second[2]):
@@ -220,20 +229,26 @@ def _four(**changes: object) -> tuple[list[ReplicaState], Expectation]:
     places = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
     states = [
         ReplicaState(
-            step=8, seed=7 + place["dp"], random=place["dp"], order=place["dp"], balance=(1, -1)[place["dp"]],
+            step=8, updates=80, rate=0.5, seed=7 + place["dp"],
+            random=place["dp"], order=place["dp"], balance=(1, -1)[place["dp"]],
             data=place["dp"], has_moved=True, loss=2.5,
             parameters=(11, 20 + place["tp"], 30 + 2 * place["dp"] + place["tp"]),
         )
         for place in places
     ]  # fmt: skip
     divided = [frozenset[str](), frozenset({"tp"}), frozenset({"dp", "tp"})]
-    return states, Expectation(places=places, divided=divided, seeds=[7, 7, 8, 8], loss_tolerance=1e-5, steps=8)
+    return states, Expectation(
+        places=places, divided=divided, seeds=[7, 7, 8, 8], loss_tolerance=1e-5, rate=0.5, steps=8
+    )
 
 
 @pytest.mark.parametrize(
     ("rank", "change", "sentence"),
     [
         (3, {"step": 9}, "rank 3 is at step 9, rank 0 at step 8"),
+        (1, {"updates": 79}, "rank 1 has counted 79 updates, rank 0 80"),
+        (2, {"rate": 0.25}, "rank 2 has updated with the learning rate 0.25, not 0.5"),
+        (2, {"rate": 0.5 + 1e-8}, None),
         (2, {"seed": 7}, "rank 2 has a generator with the seed 7, not 8"),
         (1, {"random": 5}, "rank 1 has another state of its random generator than rank 0, which shares its layers"),
         (3, {"order": 5}, "rank 3 has trained other samples than rank 2, which shares its layers"),

@@ -24,8 +24,8 @@ from training.benchmarks.driver.training.replicas import (
 
 
 class PaddleProof(RankComparison):
-    """The checks of one run. `last_batch` is what the model got last; `shared_loss` evaluates the loss, in nats, on
-    samples that all ranks share.
+    """The checks of one run. `last_batch` is what the model got last; `rate` tells the learning rate of the last
+    update, `shared_loss` evaluates the loss, in nats, on samples that all ranks share.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class PaddleProof(RankComparison):
         model: PaddleBert,
         config: Config,
         group: PaddleGroup,
+        total_steps: int,
         order: DataOrder,
+        rate: Callable[[], float],
         shared_loss: Callable[[], float],
     ) -> None:
         world_size = group.placement.world_size
-        super().__init__([{"dp": rank} for rank in range(world_size)])
-        self._model, self._config, self._group, self._order = model, config, group, order
-        self._shared_loss = shared_loss
+        super().__init__([{"dp": rank} for rank in range(world_size)], config, total_steps)
+        self._model, self._group, self._order = model, group, order
+        self._rate, self._shared_loss = rate, shared_loss
         self._seeds = [generator_seed(config, rank) for rank in range(world_size)]
-        self._first: int | None = None
-        self._first_step = 0
         self.last_batch: dict[str, Array] = {}
 
     def check(self, step: int) -> None:
@@ -55,8 +55,10 @@ class PaddleProof(RankComparison):
             divided=[frozenset()],
             seeds=self._seeds,
             loss_tolerance=LOSS_TOLERANCE["tf32" if is_tf32 else self._config.precision],
-            steps=step - self._first_step,
+            rate=self._expected_rate(step),
+            steps=self._moving_steps(step),
         )
+        self._note(step, own.parameters)
         found = first_departure(self._states, expected)
         if found is not None:
             detail = "" if found.group is None else f", first {self._first_differing()}"
@@ -74,17 +76,17 @@ class PaddleProof(RankComparison):
 
     def _state(self, step: int) -> ReplicaState:
         parameters = _hash(digest for _, digest in self._digests())
-        if self._first is None:
-            self._first, self._first_step = parameters, step
         generator = _generator(self._group)
         return ReplicaState(
             step=step,
+            updates=0,  # each rank has all parameters: a missing update shows there
+            rate=self._rate(),
             seed=int(generator.initial_seed()),  # type: ignore[attr-defined]
             random=0,  # no two ranks share samples: there is nothing to compare it with
             order=int(self._order.digest()[:SHOWN_DIGITS], 16),
             balance=self._order.balance(),
             data=_hash(array.tobytes() for array in self.last_batch.values()),
-            has_moved=parameters != self._first,
+            has_moved=(parameters,) != self._last_parameters,
             loss=self._shared_loss(),
             parameters=(parameters,),
         )

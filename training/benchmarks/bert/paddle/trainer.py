@@ -82,7 +82,10 @@ class PaddleTrainer:
             global_batch_size=self.schedule.global_batch_size,
         )
         self._order = order
-        self.proof = PaddleProof(model, config, group, order, self._shared_loss)
+        total = self.schedule.total_steps
+        self.proof = PaddleProof(
+            model, config, group, total, order, lambda: float(self._optimizer.get_lr()), self._shared_loss
+        )
         self.meter = PaddleMeter(group)
         self.work = np.zeros(3, dtype=np.int64)  # samples, tokens, operations
         self.metrics: dict[str, float] = {}

@@ -18,6 +18,11 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     name = "cpm"
     step_names: ClassVar[Mapping[str, str]] = {"embedding_average": "eval_embedding_average"}
     final_names: ClassVar[Mapping[str, str]] = {"final_mlm_accuracy": "eval_embedding_average"}
+    # FlagPerf, training/benchmarks/cpm/pytorch/dataloaders/dataloader.py.
+    published_md5: ClassVar[Mapping[str, str]] = {
+        "train.txt": "65bdbb2b3a8d3b61dbe63ea1a67eec62",
+        "valid.txt": "b7d8356e0d921b512f9b6860138f2174",
+    }
     # Torch has a flash kernel of its own for causal masks.
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 

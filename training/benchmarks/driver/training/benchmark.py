@@ -58,8 +58,8 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     `throughput_unit` is part of the names of FINISHED's throughputs (FlagPerf: sps for BERT, ips for the others).
     `attentions` lists the implementations of attention that the model can use, the best first. `step_names` and
     `final_names` map additional names in STEP_END and FINISHED, which FlagPerf's readers know, to the metric that they
-    stand for. `counted` are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and
-    flops_per_sample.
+    stand for. `published_md5` has the md5 that FlagPerf publishes of data files, by path in the data folder. `counted`
+    are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and flops_per_sample.
     """
 
     name: ClassVar[str]
@@ -68,6 +68,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     counted: ClassVar[tuple[str, ...]] = ()
     step_names: ClassVar[Mapping[str, str]] = {}
     final_names: ClassVar[Mapping[str, str]] = {}
+    published_md5: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:

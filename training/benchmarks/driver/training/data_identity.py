@@ -1,4 +1,4 @@
-"""Identifies the data files of a run by their sha256: the ranks share the reading, all nodes must have the same.
+"""Identifies the data files of a run by their hashes: the ranks share the reading, all nodes must have the same.
 
 Needs no torch.
 """
@@ -6,14 +6,14 @@ Needs no torch.
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.file_hashes import HashCache, Hashing, combined_sha256
+from training.benchmarks.driver.training.file_hashes import FileHashes, HashCache, Hashing, combined_sha256
 from training.benchmarks.driver.workload.peers import Peers
 
 # File systems of one machine alone: what lies there on two nodes are two files, even if all their facts are equal.
@@ -28,7 +28,9 @@ _SHOWN_FILES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataIdentity:
-    """The files that a run reads, by their path in the data folder, each with `size` in bytes and `sha256` in hex."""
+    """The files that a run reads, by their path in the data folder, each with `size` in bytes and `sha256` in hex; one
+    of which an md5 is published also with `md5` and `published_md5`.
+    """
 
     files: dict[str, dict[str, str | int]]
 
@@ -38,7 +40,13 @@ class DataIdentity:
         return combined_sha256({name: str(each["sha256"]) for name, each in self.files.items()}) if self.files else None
 
 
-def identify(files: Sequence[Path], root: Path, group: Peers, cache: Path | None) -> DataIdentity:
+def identify(
+    files: Sequence[Path],
+    root: Path,
+    group: Peers,
+    cache: Path | None,
+    published_md5: Mapping[str, str] | None = None,
+) -> DataIdentity:
     """The identity of `files`, below the folder `root` or elsewhere; all ranks call it with the same names.
 
     The ranks of a node share its files; in a folder that all nodes share all ranks do. Meanwhile the ranks keep in
@@ -46,6 +54,7 @@ def identify(files: Sequence[Path], root: Path, group: Peers, cache: Path | None
 
     Args:
         cache: the folder in which this host remembers hashes; None: nowhere.
+        published_md5: md5 that a publisher states of files, by path below `root`. Rank 0 says which files differ.
 
     Raises:
         DataError: a file cannot be read, or differs from that of the same name on another node.
@@ -60,39 +69,54 @@ def identify(files: Sequence[Path], root: Path, group: Peers, cache: Path | None
     first, count = (0, place.world_size) if is_shared else (node * place.local_world_size, place.local_world_size)
     by_size = sorted(names, key=lambda name: (-names[name].stat().st_size, name))
     own = by_size[place.rank - first :: count]
-    digests, problems = _hashed({name: names[name] for name in own}, cache, group)
+    published = {name: md5 for name, md5 in (published_md5 or {}).items() if name in names}
+    digests, problems = _hashed({name: names[name] for name in own}, cache, group, published)
     every: list[Any] = group.gathered((node, digests, problems))
     broken = [problem for _, _, of_rank in every for problem in of_rank]
     if broken:
         raise DataError(str(root), "; ".join(broken[:_SHOWN_FILES]))
-    of_nodes: dict[int, dict[str, str]] = {}
+    of_nodes: dict[int, dict[str, FileHashes]] = {}
     for of_node, found, _ in every:
         of_nodes.setdefault(0 if is_shared else of_node, {}).update(found)
     _compare(of_nodes, root)
-    sizes = {name: size for name, size, *_ in facts}
-    return DataIdentity(files={name: {"size": sizes[name], "sha256": of_nodes[0][name]} for name in sorted(names)})
+    described: dict[str, dict[str, str | int]] = {
+        name: {"size": size, "sha256": of_nodes[0][name].sha256} for name, size, *_ in facts
+    }
+    for name, md5 in published.items():
+        found_md5 = of_nodes[0][name].md5 or ""
+        described[name] |= {"md5": found_md5, "published_md5": md5}
+        if found_md5 != md5 and place.rank == 0:
+            sys.stderr.write(f"{root / name}: is not the published file: its md5 is {found_md5}, not {md5}\n")
+    return DataIdentity(files=described)
 
 
-def _compare(of_nodes: Mapping[int, Mapping[str, str]], root: Path) -> None:
+def _compare(of_nodes: Mapping[int, Mapping[str, FileHashes]], root: Path) -> None:
     """Check that each node has the files of the first one.
 
     Raises:
         DataError: it has not; the message names nodes and files.
     """
     differing = [
-        f"node {node} has another {name} than node 0: sha256 {found.get(name, 'none')[:16]}, there {digest[:16]}"
+        f"node {node} has another {name} than node 0: sha256 {_start(found.get(name))}, there {_start(hashes)}"
         for node, found in sorted(of_nodes.items())
-        for name, digest in sorted(of_nodes[0].items())
-        if found.get(name) != digest
+        for name, hashes in sorted(of_nodes[0].items())
+        if name not in found or found[name].sha256 != hashes.sha256
     ]
     if differing:
         more = f"; and {len(differing) - _SHOWN_FILES} more" if len(differing) > _SHOWN_FILES else ""
         raise DataError(str(root), f"expected the same files on all nodes: {'; '.join(differing[:_SHOWN_FILES])}{more}")
 
 
-def _hashed(files: Mapping[str, Path], cache: Path | None, group: Peers) -> tuple[dict[str, str], list[str]]:
+def _start(hashes: FileHashes | None) -> str:
+    return "none" if hashes is None else hashes.sha256[:16]
+
+
+def _hashed(
+    files: Mapping[str, Path], cache: Path | None, group: Peers, with_md5: Collection[str]
+) -> tuple[dict[str, FileHashes], list[str]]:
     """The hashes by name, once all ranks are done, and sentences on files that cannot be read."""
-    hashing = Hashing([*files.values()], HashCache(cache))
+    wanted = [path for name, path in files.items() if name in with_md5]
+    hashing = Hashing([*files.values()], HashCache(cache), wanted)
     try:
         told = time.monotonic()
         while not group.all_true(hashing.is_done()):

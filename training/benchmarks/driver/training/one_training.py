@@ -8,12 +8,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.training.checksums import checksum, combined
 from training.benchmarks.driver.training.data_order import DataOrder
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import LOSS, Batch
+from training.benchmarks.driver.training.optimizers import updates_made
 from training.benchmarks.driver.training.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.precision import Precision
 from training.benchmarks.driver.training.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
@@ -41,11 +43,13 @@ class OneTraining(RankComparison):
         model: ParallelModel,
         layout: Layout,
         config: TrainingConfig,
+        optimizer: Optimizer,
+        total_steps: int,
         order: DataOrder,
         evaluation: SampleSet,
         device: torch.device,
     ) -> None:
-        self._model, self._layout, self._config = model, layout, config
+        self._model, self._layout, self._optimizer = model, layout, optimizer
         self._order, self._device = order, device
         self._samples = evaluation
         self._shared_batch: Batch | None = None
@@ -53,9 +57,8 @@ class OneTraining(RankComparison):
         self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
         for name, parameter in model.module.named_parameters():
             self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
-        super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())])
-        self._first: tuple[int, ...] | None = None
-        self._first_step = 0
+        super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
+        self._last_scale: float | None = None
         self.last_batch: Batch = {}
 
     @torch.no_grad()
@@ -69,8 +72,11 @@ class OneTraining(RankComparison):
             divided=[*self._groups],
             seeds=[generator_seed(self._config, place["dp"]) for place in self._places],
             loss_tolerance=LOSS_TOLERANCE[tolerance],
-            steps=0 if self._all_skipped(step, precision) else step - self._first_step,
+            rate=self._expected_rate(step),
+            steps=0 if self._all_skipped(step, precision) else self._moving_steps(step),
         )
+        self._note(step, own.parameters)
+        self._last_scale = precision.loss_scale
         found = first_departure(self._states, expected)
         if found is not None:
             self.departure = self._with_details(found, step)
@@ -114,18 +120,18 @@ class OneTraining(RankComparison):
         parameters = tuple(
             int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
         )
-        if self._first is None:
-            self._first, self._first_step = parameters, step
         is_cuda = self._device.type == "cuda"
         state = torch.cuda.get_rng_state(self._device) if is_cuda else torch.get_rng_state()
         return ReplicaState(
             step=step,
+            updates=updates_made(self._optimizer),
+            rate=float(self._optimizer.param_groups[0]["lr"]),
             seed=torch.cuda.initial_seed() if is_cuda else torch.initial_seed(),
             random=int(checksum(state)),
             order=int(self._order.digest()[:SHOWN_DIGITS], 16),
             balance=self._order.balance(),
             data=int(combined(map(checksum, self.last_batch.values()), self._device)),
-            has_moved=parameters != self._first,
+            has_moved=parameters != self._last_parameters,
             loss=self._shared_loss(precision),
             parameters=parameters,
         )
@@ -167,10 +173,13 @@ class OneTraining(RankComparison):
         return self._device.type == "cuda" and self._config.tf32
 
     def _all_skipped(self, step: int, precision: Precision) -> bool:
-        """Whether every step so far may have been skipped because fp16 overflowed: each halves the loss scale."""
+        """Whether every step since the last check may have been skipped because fp16 overflowed: each halves the loss
+        scale.
+        """
         scale = precision.loss_scale
-        steps = step - self._first_step
-        return scale is not None and scale <= self._config.init_loss_scale * 0.5**steps
+        if scale is None or self._last_scale is None or self._last_step is None:
+            return False
+        return scale <= self._last_scale * 0.5 ** (step - self._last_step)
 
 
 def _local(parameter: Tensor) -> Tensor:

@@ -58,6 +58,14 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
+def updates_made(optimizer: Optimizer) -> int:
+    """How many updates the optimizer has counted: torch's of each parameter, added up; apex's of each group."""
+    counts = [state["step"] for state in optimizer.state.values() if "step" in state]
+    if counts:
+        return int(torch.stack([torch.as_tensor(_local(count)) for count in counts]).double().sum())
+    return sum(int(group.get("step", 0)) for group in optimizer.param_groups)
+
+
 class GradientClipper:
     """Scales all gradients of a model so that their common 2-norm is at most `max_norm`.
 

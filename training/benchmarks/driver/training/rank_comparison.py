@@ -4,21 +4,49 @@ import hashlib
 from collections.abc import Sequence
 
 from training.benchmarks.driver.training.replicas import Coordinates, Departure, ReplicaState
+from training.benchmarks.driver.training.schedule import applied_rate
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 # Hexadecimal digits of a hash in a log line, 64 bits.
 SHOWN_DIGITS = 16
 # Data-parallel ranks whose hashes a step's log line has.
 MAX_LISTED = 128
+# Parts of the full learning rate below which an update may be too small for float32.
+_SMALL_RATE = 1e-3
 
 
 class RankComparison:
-    """The last check of a run, whose ranks have the `places`. `departure` is the first that was found."""
+    """The last check of a run of `total_steps` steps, whose ranks have the `places`. `departure` is the first that was
+    found.
+    """
 
-    def __init__(self, places: Sequence[Coordinates]) -> None:
+    def __init__(self, places: Sequence[Coordinates], config: TrainingConfig, total_steps: int) -> None:
         self._places = places
+        self._config = config
+        self._total_steps = total_steps
         self._states: list[ReplicaState] = []
+        self._last_parameters: tuple[int, ...] = ()
+        self._last_step: int | None = None
         self.departure: Departure | None = None
+
+    def _note(self, step: int, parameters: tuple[int, ...]) -> None:
+        """Keep the step of a check and this rank's checksums for the next one."""
+        self._last_step, self._last_parameters = step, parameters
+
+    def _expected_rate(self, step: int) -> float | None:
+        """The learning rate of the update of `step`; None at the first check, before any update of this process."""
+        return None if self._last_step is None else applied_rate(self._config, step, self._total_steps)
+
+    def _moving_steps(self, step: int) -> int:
+        """How many steps since the last check should have changed the parameters; 0 if fewer than two have a rate with
+        which they must.
+        """
+        if self._last_step is None:
+            return 0
+        small = _SMALL_RATE * self._config.learning_rate
+        steps = range(self._last_step + 1, step + 1)
+        moving = sum(applied_rate(self._config, each, self._total_steps) > small for each in steps)
+        return len(steps) if moving > 1 else 0
 
     def step_values(self, losses: Sequence[float], was_checked: bool) -> dict[str, object]:
         """What a curve needs of a step besides its mean loss: `losses` in nats, by data-parallel rank, and after a

@@ -58,7 +58,11 @@ def run_training(
         of_round = run.config.of_round(round_number())
         run = replace(run, config=of_round if layout is None else layout.applied(of_round))
         identity = identify(
-            ready.files if run.config.identify_data else (), run.data_dir or Path(), run.group, cache_folder()
+            ready.files if run.config.identify_data else (),
+            run.data_dir or Path(),
+            run.group,
+            cache_folder(),
+            benchmark.published_md5,
         )
         try:
             trainer = Trainer(benchmark, run, ready)

@@ -1,4 +1,4 @@
-"""Compares the ranks of a training: their step, random generators, samples, parameters, and loss on a shared batch."""
+"""Compares the ranks of a training: steps, updates, random generators, samples, parameters, loss on a shared batch."""
 
 import math
 import struct
@@ -9,20 +9,25 @@ Coordinates = dict[str, int]
 """A rank's place in each dimension of the layout's mesh, by the dimension's name."""
 # Relative differences of two ranks' loss on the shared batch that kernels for other processors explain.
 LOSS_TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
-_FIXED = 8
+_FIXED = 10
+# Relative difference of a learning rate that an optimizer which keeps it in float32 explains.
+_RATE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaState:
     """What one rank has at a check.
 
+    `updates` is how many its optimizer has counted, over all parameters, `rate` the learning rate of the last one.
     `seed` is that of its generator, `random` a checksum of the generator's state, `order` a hash of the samples that it
-    has trained, `balance` as in DataOrder, `has_moved` whether its parameters differ from those of the first check,
+    has trained, `balance` as in DataOrder, `has_moved` whether its parameters differ from those of the last check,
     `loss` in nats. `parameters` has a checksum for each of the groups of parameters that are divided along the same
     dimensions of the mesh.
     """
 
     step: int
+    updates: int
+    rate: float
     seed: int
     random: int
     order: int
@@ -34,24 +39,27 @@ class ReplicaState:
 
     def numbers(self) -> list[int]:
         """The state as integers of 64 bits, signed, for a gathering over the ranks."""
-        (loss,) = struct.unpack("<q", struct.pack("<d", self.loss))
+        rate, loss = struct.unpack("<qq", struct.pack("<dd", self.rate, self.loss))
         data = [self.order, self.balance, self.data]
-        first = [self.step, self.seed, self.random, *data, int(self.has_moved), loss]
+        first = [self.step, self.updates, rate, self.seed, self.random, *data, int(self.has_moved), loss]
         return [_signed(number) for number in (*first, *self.parameters)]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[int]) -> "ReplicaState":
         """The state that `numbers` describes."""
-        step, seed, random, order, balance, data, moved, loss = numbers[:_FIXED]
+        step, updates, rate_bits, seed, random, order, balance, data, moved, loss_bits = numbers[:_FIXED]
+        rate, loss = struct.unpack("<dd", struct.pack("<qq", rate_bits, loss_bits))
         return cls(
             step=step,
+            updates=updates,
+            rate=rate,
             seed=seed,
             random=random,
             order=order,
             balance=balance,
             data=data,
             has_moved=bool(moved),
-            loss=struct.unpack("<d", struct.pack("<q", loss))[0],
+            loss=loss,
             parameters=tuple(numbers[_FIXED:]),
         )
 
@@ -59,14 +67,15 @@ class ReplicaState:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
     """What a check expects. `places` and `seeds`: of each rank. `divided`: of each group of parameters the dimensions
-    along which it is divided. `steps`: how many updates were made since the first check; after two of them each rank's
-    parameters have to have changed.
+    along which it is divided. `rate`: the learning rate of the last update, None before there is one. `steps`: in how
+    many, since the last check, each rank's parameters have to have changed; 0 where they need not.
     """
 
     places: Sequence[Coordinates]
     divided: Sequence[frozenset[str]]
     seeds: Sequence[int]
     loss_tolerance: float
+    rate: float | None
     steps: int
 
 
@@ -86,7 +95,7 @@ def first_departure(states: Sequence[ReplicaState], expected: Expectation) -> De
 
     Among ranks that have to be equal, most are right; where there is no majority the lowest rank is.
     """
-    for look in (_steps, _random, _samples, _parameters, _movement, _losses):
+    for look in (_steps, _updates, _random, _samples, _parameters, _movement, _losses):
         found = look(states, expected)
         if found is not None:
             return found
@@ -98,6 +107,20 @@ def _steps(states: Sequence[ReplicaState], expected: Expectation) -> Departure |
         [state.step for state in states],
         lambda _: 0,
         lambda rank, usual: f"is at step {states[rank].step}, rank {usual} at step {states[usual].step}",
+    )
+
+
+def _updates(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    for rank, state in enumerate(states):
+        if expected.rate is not None and not math.isclose(state.rate, expected.rate, rel_tol=_RATE_TOLERANCE):
+            return Departure(
+                rank=rank,
+                sentence=f"rank {rank} has updated with the learning rate {state.rate:.9g}, not {expected.rate:.9g}",
+            )
+    return _odd(
+        [state.updates for state in states],
+        lambda _: 0,
+        lambda rank, usual: f"has counted {states[rank].updates} updates, rank {usual} {states[usual].updates}",
     )
 
 
@@ -125,7 +148,7 @@ def _samples(states: Sequence[ReplicaState], expected: Expectation) -> Departure
         group,
         lambda _, usual: f"has got other data of the same samples than rank {usual}, which shares its layers",
     )
-    if found is not None or not expected.steps:
+    if found is not None or expected.rate is None:
         return found
     first: dict[int, int] = {}
     for rank, state in enumerate(states):
@@ -155,7 +178,7 @@ def _parameters(states: Sequence[ReplicaState], expected: Expectation) -> Depart
 
 
 def _movement(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
-    if expected.steps < 2:
+    if not expected.steps:
         return None
     still = [rank for rank, state in enumerate(states) if not state.has_moved]
     if not still:

@@ -80,7 +80,8 @@ class Trainer:
         samples = prepared.data.evaluation
         self._evaluator = Evaluator(samples, self.layout, config, device) if len(samples) else None
         shared = samples if len(samples) else prepared.data.train
-        self.proof = OneTraining(self.model, self.layout, config, self._order, shared, device)
+        total = self.schedule.total_steps
+        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, shared, device)
         self.meter = Meter(device)
         self._targets = config.targets()
         self.metrics: dict[str, float] = {}

@@ -13,6 +13,8 @@ nominal_parameters = 8_000_000_000
 # FlagPerf, training/benchmarks/llama3_8B/megatron/pretrain_llama3.sh: 300 steps of 512 sequences, cosine to a tenth.
 max_epochs = None
 max_steps = 300
+# Megatron's default, where LLaMA-2's is 1e-5.
+eps = 1e-8
 lr_schedule = "cosine"
 lr_decay_steps = 300
 min_lr_ratio = 0.1
