@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 
 from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of, prepared
 from training.benchmarks.driver.training import hugging_face
@@ -113,13 +114,14 @@ def _damage(folder: Path, what: str) -> None:
             first.write_text("<html>")
         case "index":
             index.write_text("[]")
-        case "moved":
-            content["weight_map"]["lm_head.weight"] = min(content["weight_map"].values())
-            content["weight_map"]["model.layers.9.weight"] = first.name
+        case "moved" | "unknown" | "outside":
+            name = "model.layers.9.weight" if what == "unknown" else "lm_head.weight"
+            content["weight_map"][name] = "../x.safetensors" if what == "outside" else first.name
             index.write_text(json.dumps(content))
-        case "outside":
-            content["weight_map"]["lm_head.weight"] = "../x.safetensors"
-            index.write_text(json.dumps(content))
+        case "quantized":
+            tensors = load_file(first)
+            name = min(tensors)
+            save_file(tensors | {name: tensors[name].to(torch.int8)}, first, {"format": "pt"})
         case "other model":
             other = facts | {"num_attention_heads": 8, "rope_scaling": {"a": 1}, "rope_parameters": None}
             (folder / "config.json").write_text(json.dumps(other))
@@ -139,7 +141,9 @@ def _damage(folder: Path, what: str) -> None:
         ("cut", "broken safetensors file: "),
         ("text", "broken safetensors file: "),
         ("index", "model.safetensors.index.json: no index of safetensors files"),
-        ("moved", "lacks model.layers.9.weight, which model.safetensors.index.json has in it"),
+        ("moved", "lacks lm_head.weight, which model.safetensors.index.json has in it"),
+        ("quantized", ": does not hold weights as they are: model.embed_tokens.weight holds int8; expected float64, "),
+        ("unknown", "lacks model.layers.9.weight, which model.safetensors.index.json has in it"),
         ("outside", "names '../x.safetensors', no file beside it"),
         ("other model", "is of another model: num_attention_heads is 8, the case has 4; rope_scaling is {'a': 1}"),
         ("other rope", "is of another model: rope_theta is 10000.0, the case has 500000.0"),
@@ -154,6 +158,18 @@ def test_what_is_wrong_with_the_files_is_named(
     with pytest.raises(DataError) as caught:
         _prepared(folder)
     assert said in str(caught.value)
+
+
+def test_a_tensor_is_taken_from_the_file_in_which_the_index_has_it(
+    published: tuple[Path, dict[str, torch.Tensor]],
+) -> None:
+    folder, weights = published
+    last = max(folder.glob("model-*.safetensors"))
+    name = "model.embed_tokens.weight"
+    assert name not in load_file(last)
+    save_file(load_file(last) | {name: torch.zeros_like(weights[name])}, last, {"format": "pt"})
+    ready = _prepared(folder)
+    assert ready.weights is not None and torch.equal(ready.weights[name], weights[name])
 
 
 def test_weights_of_other_shapes_are_refused(published: tuple[Path, dict[str, torch.Tensor]]) -> None:

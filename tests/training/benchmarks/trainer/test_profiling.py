@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,20 +59,21 @@ def test_on_a_device_kernels_count_and_copies_hide_nothing() -> None:
     assert exposed_seconds(events) == pytest.approx(12e-6)
 
 
-def test_phases_are_the_mean_of_the_profiled_steps() -> None:
+def test_phases_are_the_mean_of_the_profiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(Profiling, "_now", lambda *_: now[0])
     config = config_of("llama", profile="phases", profile_steps="2..3")
     profiling = Profiling(config, rank=0, device=CPU)
     for step in range(1, 6):
         if step in profiling.steps:
             profiling.begin(step)
         with profiling.phase("forward"):
-            time.sleep(0.02 * step)
+            now[0] += step
         if step in profiling.steps:
             profiling.end(step)
     found = profiling.phases()
     assert set(found) == {f"phase_{name}" for name in PHASES}
-    forward = found["phase_forward"]
-    assert forward is not None and 0.05 <= forward < 0.09, "steps 2 and 3, without 4 and 5"
+    assert found["phase_forward"] == 2.5, "steps 2 and 3, without 4 and 5"
     assert found["phase_backward"] == 0
     other = Profiling(config, rank=1, device=CPU)
     other.begin(2)
@@ -102,6 +102,22 @@ def test_steps_beyond_the_run_are_refused_at_its_start() -> None:
     config = config_of("llama", profile="phases")
     with pytest.raises(ScheduleError, match="profile_steps is up to 25, the run has 20 steps"):
         TrainingSchedule.of(config, dp_size=2, train_samples=128)
+
+
+def test_ranks_beyond_the_run_are_refused_by_the_plan_and_by_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of("llama", profile="phases", profile_ranks="0 3")
+    assert config.refusal(nnodes=2, nproc=2) is None
+    assert config.refusal(nnodes=1, nproc=3) == "profile_ranks = '0 3'; allowed: 0 to 2, the ranks of the run"
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "config.py"
+    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.model_dump().items()))
+    with pytest.raises(SystemExit) as end:
+        run_training(benchmark_of("llama"), type(config), ["--config_file", str(path), "--vendor", "cpu"])
+    assert end.value.code == 2
+    assert "profile_ranks = '0 3'; allowed: 0 to 0, the ranks of the run" in capsys.readouterr().err
 
 
 def test_numbers_are_in_order_and_each_stands_once() -> None:

@@ -11,9 +11,10 @@ from training.benchmarks.bert.samples import BertArrays, files_of, synthetic_arr
 from training.benchmarks.bert.settings import BertSettings
 from training.benchmarks.driver.training.data_error import DataError
 from training.benchmarks.driver.training.hdf5 import Array
-from training.benchmarks.driver.training.inputs import check_shapes, data_folder
+from training.benchmarks.driver.training.inputs import check_numbers, check_shapes, data_folder
 from training.benchmarks.driver.training.micro_batches import Indices, Numbers
 
+_WEIGHTS = ("float64", "float32", "float16")
 _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
 
 
@@ -86,6 +87,7 @@ def _weights(path: Path, vocab_size: int, shapes: dict[str, tuple[int, ...]]) ->
         if missing > 0:
             found[name] = np.pad(found[name], [(0, missing), *[(0, 0)] * (found[name].ndim - 1)])
     check_shapes(path, {name: array.shape for name, array in found.items()}, shapes)
+    check_numbers(path, {name: found[name].dtype.name for name in shapes}, _WEIGHTS)
     return {name: found[name] for name in shapes}
 
 

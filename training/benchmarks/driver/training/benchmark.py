@@ -18,7 +18,7 @@ from torch.serialization import safe_globals
 from training.benchmarks.driver.protocol.case_config import ConfigT
 from training.benchmarks.driver.training import hugging_face
 from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.inputs import check_shapes, data_folder
+from training.benchmarks.driver.training.inputs import check_numbers, check_shapes, data_folder
 from training.benchmarks.driver.training.kernels import Kernels
 from training.benchmarks.driver.training.loader import SampleSet
 from training.benchmarks.driver.training.model import Batch, BenchmarkModel, parameter_count
@@ -38,6 +38,9 @@ _BESIDE_WEIGHTS: list[Any] = [
         for core in ("core", "_core")
     ),
 ]
+
+
+_WEIGHTS = ("float64", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,6 +198,7 @@ def _weights(
         raise DataError(error.path, f"{error} (init_checkpoint)") from error
     wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     check_shapes(path, {name: tuple(tensor.shape) for name, tensor in found.items()}, wanted)
+    check_numbers(path, {name: str(found[name].dtype).removeprefix("torch.") for name in wanted}, _WEIGHTS)
     return {name: found[name] for name in wanted}
 
 

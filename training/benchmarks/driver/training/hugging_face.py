@@ -63,24 +63,26 @@ def files_of(path: Path) -> list[Path]:
 
 def read(path: Path) -> dict[str, Tensor]:
     """Every tensor by its name, of the shape that the file says, on the CPU; files are mapped, and read where needed.
+    Of shards the tensors that the index names, each from the file in which the index has it.
 
     Raises:
         BrokenWeightsError: a file is missing or broken, or lacks a tensor that the index has in it.
     """
     safetensors = _library(path)
+    index = path / INDEX if path.is_dir() else path
+    places = _index(index) if index.is_file() and not index.name.endswith(SUFFIX) else None
     found: dict[str, Tensor] = {}
-    files = files_of(path)
-    for file in files:
+    for file in files_of(path):
         try:
             with safetensors.safe_open(file, framework="pt", device="cpu") as opened:
-                found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+                there = frozenset(opened.keys())
+                names = there if places is None else {name for name, place in places.items() if place == file.name}
+                if names - there:
+                    lacking = min(names - there)
+                    raise BrokenWeightsError(file, f"lacks {lacking}, which {index.name} has in it")
+                found |= {name: opened.get_tensor(name) for name in names}
         except (safetensors.SafetensorError, OSError) as error:
             raise BrokenWeightsError(file, f"broken safetensors file: {error}") from error
-    index = path / INDEX if path.is_dir() else path
-    if index.is_file() and not index.name.endswith(SUFFIX):
-        for name, file_name in _index(index).items():
-            if name not in found:
-                raise BrokenWeightsError(index.with_name(file_name), f"lacks {name}, which {index.name} has in it")
     return found
 
 

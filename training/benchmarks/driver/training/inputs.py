@@ -1,6 +1,6 @@
 """Checks the data folder and initial weights of a training in any framework. Needs neither torch nor Paddle."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,24 @@ def data_folder(config: _HasData, data_dir: Path | None) -> Path | None:
     if data_dir is not None:
         raise UnusableSettingsError(f"--data_dir {data_dir} has no effect with data = 'synthetic'; set data = 'files'")
     return None
+
+
+def check_numbers(path: Path, types: Mapping[str, str], allowed: Collection[str]) -> None:
+    """Check that weights are plain numbers: quantized ones have the shapes of others and mean something else.
+
+    Args:
+        path: the file that they are in.
+        types: the type of each weight's numbers, by its name.
+        allowed: the types that hold weights as they are.
+
+    Raises:
+        DataError: one has another type; the message has the first three.
+    """
+    problems = [f"{name} holds {kind}" for name, kind in types.items() if kind not in allowed]
+    if problems:
+        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        shown = f"{'; '.join(problems[:_SHOWN])}{more}"
+        raise DataError(path, f"does not hold weights as they are: {shown}; expected {', '.join(allowed)}")
 
 
 def check_shapes(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:

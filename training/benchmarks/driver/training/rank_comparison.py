@@ -26,16 +26,21 @@ class RankComparison:
         self._total_steps = total_steps
         self._states: list[ReplicaState] = []
         self._last_parameters: tuple[int, ...] = ()
+        self._first_step: int | None = None
         self._last_step: int | None = None
         self.departure: Departure | None = None
 
     def _note(self, step: int, parameters: tuple[int, ...]) -> None:
         """Keep the step of a check and this rank's checksums for the next one."""
         self._last_step, self._last_parameters = step, parameters
+        if self._first_step is None:
+            self._first_step = step
 
     def _expected_rate(self, step: int) -> float | None:
-        """The learning rate of the update of `step`; None at the first check, before any update of this process."""
-        return None if self._last_step is None else applied_rate(self._config, step, self._total_steps)
+        """The learning rate of the update of `step`; None before any update of this process."""
+        if self._first_step is None or step == self._first_step:
+            return None
+        return applied_rate(self._config, step, self._total_steps)
 
     def _moving_steps(self, step: int) -> int:
         """How many steps since the last check should have changed the parameters; 0 if fewer than two have a rate with

@@ -53,6 +53,7 @@ def run_training(
         prepared.append((prepare(benchmark, laid_out, data_dir, chosen), layout))
 
     with open_run(benchmark.name, "pytorch", config_class, argv, before_devices=before_devices) as run:
+        _check_ranks(run.config, run.group.placement)
         ready, layout = prepared.pop()
         agree_on_layout(layout)
         of_round = run.config.of_round(round_number())
@@ -93,6 +94,17 @@ def run_training(
         raise SystemExit(
             f"{benchmark.name}: target missed after {trainer.step} steps: wanted {' and '.join(bounds)}, found {found}"
         )
+
+
+def _check_ranks(config: TrainingConfig, place: Placement) -> None:
+    """Check the settings that depend on the number of ranks, as the plan does.
+
+    Raises:
+        UnusableSettingsError: one of them does not fit.
+    """
+    refusal = config.refusal(nnodes=place.nnodes, nproc=place.local_world_size)
+    if refusal is not None:
+        raise UnusableSettingsError(refusal)
 
 
 def _layout(

@@ -199,6 +199,8 @@ class TrainingConfig(LayoutSettings):
             self.ranks_of_a_copy(world_size=nnodes * nproc, per_node=nproc)
         except ValueError as error:
             return str(error)
+        if self.profiled_ranks()[-1] >= nnodes * nproc:
+            return f"profile_ranks = {self.profile_ranks!r}; allowed: 0 to {nnodes * nproc - 1}, the ranks of the run"
         return None
 
     def ranks_of_a_copy(self, *, world_size: int, per_node: int) -> int:
