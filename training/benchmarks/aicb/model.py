@@ -5,9 +5,10 @@ DeepSpeed is complete with that. For Megatron, where the layers themselves commu
 `backward`.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import Enum
 from math import prod
+from types import FunctionType, MethodType, ModuleType
 
 from training.benchmarks.aicb.blocks import Block
 from training.benchmarks.aicb.ops import LogItem
@@ -15,6 +16,9 @@ from training.benchmarks.aicb.parameters import ELEMENT_BYTES
 
 DEEPEST = 50
 """Lists within one another that a model may have; more is a list that holds itself."""
+MOST_HIDDEN, MOST_ITEMS = 3, 10_000
+"""How deep, and in collections of how many items, a parameter is looked for where none may be."""
+_PLAIN = (str, bytes, int, float, complex, type, ModuleType, FunctionType, MethodType, Enum)
 
 
 class MockedParam:
@@ -99,17 +103,34 @@ def _held(value: object, where: str, depth: int = 0) -> Iterator[MockedParam | M
         for each in value.values() if isinstance(value, dict) else value:
             yield from _held(each, where, depth + 1)
     elif _hides_a_part(value):
+        what = "can be read once alone" if isinstance(value, Iterator) else "holds parameters"
         raise TypeError(
-            f"{where} is a {type(value).__name__} that holds parameters; allowed: a MockedParam, a MockedModel, and "
-            "lists, tuples and dicts of them"
+            f"{where} is a {type(value).__name__} that {what}; allowed: a MockedParam, a MockedModel, and lists, "
+            "tuples and dicts of them"
         )
 
 
-def _hides_a_part(value: object) -> bool:
-    inside = value if isinstance(value, set | frozenset | deque) else getattr(value, "__dict__", {}).values()
-    if isinstance(value, type):
+def _hides_a_part(value: object, depth: int = 0) -> bool:
+    """Whether an object holds a part in its attributes or items, within MOST_HIDDEN objects in one another.
+
+    An iterator counts as one that does: it can be read once alone.
+    """
+    if isinstance(value, MockedParam | MockedModel | Iterator):
+        return True
+    if depth > MOST_HIDDEN or value is None or isinstance(value, _PLAIN):
         return False
-    return any(isinstance(each, MockedParam | MockedModel) for each in inside)
+    return any(_hides_a_part(each, depth + 1) for each in _inside(value))
+
+
+def _inside(value: object) -> Iterator[object]:
+    """The values of an object's attributes, and the items of a collection."""
+    if isinstance(value, Collection) and len(value) <= MOST_ITEMS:
+        yield from value.values() if isinstance(value, Mapping) else value
+    yield from getattr(value, "__dict__", {}).values()
+    for kind in type(value).__mro__:
+        names = kind.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            yield getattr(value, name, None)
 
 
 class Linear(MockedModel):

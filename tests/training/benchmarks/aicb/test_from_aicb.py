@@ -4,8 +4,10 @@ import argparse
 import re
 import shlex
 import shutil
+from collections import deque
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -142,13 +144,32 @@ class Holder:
         self.weight = MockedParam((2,))
 
 
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self) -> None:
+        self.weight = MockedParam((2,))
+
+
 @pytest.mark.parametrize(
-    ("value", "kind"), [({MockedParam((2,))}, "set"), (Holder(), "Holder"), ([{"a": Holder()}], "Holder")]
+    ("value", "kind"),
+    [
+        ({MockedParam((2,))}, "set"),
+        (Holder(), "Holder"),
+        ([{"a": Holder()}], "Holder"),
+        (deque([[MockedParam((2,))]]), "deque"),
+        ({"a": MockedParam((2,))}.values(), "dict_values"),
+        (MappingProxyType({"a": MockedParam((2,))}), "mappingproxy"),
+        (SimpleNamespace(layers=[Holder()]), "SimpleNamespace"),
+        (Slotted(), "Slotted"),
+        ((MockedParam((2,)) for _ in range(2)), "generator"),
+    ],
 )
 def test_parameters_in_anything_else_are_refused_by_name(value: object, kind: str) -> None:
     model = MockedModel()
     model.hidden = value  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match=rf"MockedModel\.hidden is a {kind} that holds parameters; allowed: "):
+    said = rf"MockedModel\.hidden is a {kind} that (holds parameters|can be read once alone); allowed: "
+    with pytest.raises(TypeError, match=said):
         generate(WorkloadArgs(frame="DeepSpeed", num_attention_heads=16), model=model, dialect="aicb")
 
 
