@@ -3,7 +3,6 @@
 The columns and their spelling are those of AICB's workload CSV, so that its files and ours are interchangeable.
 """
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -197,7 +196,7 @@ def _member(enum: type[AnyEnum], text: str, column: str) -> AnyEnum | None:
         return None
     prefix, _, name = text.rpartition(".")
     if prefix not in ("", enum.__name__) or name not in enum.__members__:
-        raise ValueError(f"{column} is {text!r}, not one of {', '.join(enum.__members__)}")
+        raise ValueError(f"{column} is {text[:80]!r}, not one of {', '.join(enum.__members__)}")
     return enum[name]
 
 
@@ -227,7 +226,7 @@ def _number(text: str, column: str, most: float) -> int | float | None:
         found = float(text) if any(mark in text for mark in ".eEn") else int(text)
     except ValueError:
         raise ValueError(f"{column} is {text[:80]!r}, not a number or None") from None
-    if not (math.isfinite(found) and 0 <= found <= most):
+    if not 0 <= found <= most:
         raise ValueError(f"{column} is {text[:80]!r}, not a number from 0 to {most:.3g}, or None")
     return found
 
@@ -242,4 +241,6 @@ def _size(text: str) -> int | float | GemmShape:
         first, second = text.removeprefix("((").removesuffix("))").split(") (")
         return tuple(map(int, first.split())), tuple(map(int, second.split()))
     except ValueError:
-        raise ValueError(f"msg_size is {text!r}, not two operand shapes like ((2048 1 4096) (4096 6144))") from None
+        raise ValueError(
+            f"msg_size is {text[:80]!r}, not two operand shapes like ((2048 1 4096) (4096 6144))"
+        ) from None

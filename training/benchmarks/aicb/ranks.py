@@ -47,9 +47,9 @@ class Ranks:
                 return cls.of(map(int, text.split("+")))
             start, stride, count = map(int, text.split(":"))
         except ValueError:
-            raise ValueError(f"ranks are {text!r}, not start:stride:count or numbers joined by +") from None
+            raise ValueError(f"ranks are {text[:80]!r}, not start:stride:count or numbers joined by +") from None
         if start < 0 or stride < 1 or not 1 <= count <= MOST_RANKS:
-            raise ValueError(f"ranks are {text!r}: start is 0 or more, stride 1 or more, count 1 to {MOST_RANKS}")
+            raise ValueError(f"ranks are {text[:80]!r}: start is 0 or more, stride 1 or more, count 1 to {MOST_RANKS}")
         return cls(start, stride if count > 1 else 1, count)
 
     def __hash__(self) -> int:

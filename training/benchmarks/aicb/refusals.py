@@ -1,12 +1,36 @@
 """Says why what a GPU alone can show is refused: the same words wherever a workload is traced or stated by rules."""
 
+from typing import Protocol
+
 CONTEXT_PARALLELISM = (
     "Megatron-core refuses context parallelism without Transformer Engine, whose kernels hold the ring; it cannot be "
     "traced without a GPU"
 )
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
+MOST = {"num_layers": 100_000, "num_experts": 100_000}
+"""What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
 DISPATCHERS = ("allgather", "alltoall")
 """How tokens reach their experts, as far as it can be traced."""
+
+
+class Sized(Protocol):
+    """What has the parameters of MOST."""
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def num_experts(self) -> int: ...
+
+
+def too_many(job: Sized) -> list[str]:
+    """The refusals of numbers above MOST."""
+    numbers = {"num_layers": job.num_layers, "num_experts": job.num_experts}
+    return [
+        f"{name} is {number}; it is at most {MOST[name]}, nearest: {MOST[name]}"
+        for name, number in numbers.items()
+        if number > MOST[name]
+    ]
 
 
 def context_parallelism(ranks: int) -> str:

@@ -14,6 +14,10 @@ DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_r
                   "v_head_dim")  # fmt: skip
 
 
+MOST_ROWS = 2**50
+"""Of layers, iterations or sizes in all: each has fewer than 2**13 rows, and rows are counted in 63 bits."""
+
+
 def check(args: WorkloadArgs) -> list[RuleViolation]:
     """Every broken rule. If a size is not positive, the rules that would divide by it are skipped."""
     problems = list(_signs(args))
@@ -80,6 +84,14 @@ def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
         yield RuleViolation(
             f"world_size {world} must be a multiple of tensor_model_parallel_size * pipeline_model_parallel "
             f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
+            forceable=False,
+        )
+    layers = args.iter_num if args.frame == "collective_test" else args.num_layers * max(1, args.num_microbatches)
+    if args.epoch_num * layers > MOST_ROWS:
+        counted = "iter_num" if args.frame == "collective_test" else "num_layers * micro-batches of a rank"
+        yield RuleViolation(
+            f"epoch_num {args.epoch_num} * {counted} {layers} are more than a workload holds, {MOST_ROWS}; "
+            f"nearest epoch_num: {max(1, MOST_ROWS // max(1, layers))}",
             forceable=False,
         )
     if args.epoch_num < 1:

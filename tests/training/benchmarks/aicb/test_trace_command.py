@@ -1,5 +1,8 @@
 """Tests the command `trace` without any framework: options, refusals, versions and the check of unknown ones."""
 
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -69,6 +72,10 @@ def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, c
         ({"frame": "DeepSpeed", "sub_group_size": 0}, "sub_group_size is 0; it is at least 1"),
         ({"dtype": "float16"}, "dtype float16 is traced with frame DeepSpeed alone"),
         ({"kv_channels": 0}, "kv_channels is 0; it is at least 1"),
+        ({"world_size": 10**20}, "world_size is 100000000000000000000; it is at most 2147483647"),
+        ({"num_layers": 10**9}, "num_layers is 1000000000; it is at most 100000"),
+        ({"clip_grad": float("nan")}, "clip_grad is nan; it is 0"),
+        ({"clip_grad": -1.0}, "clip_grad is -1.0; it is 0"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(changes: dict[str, object], part: str) -> None:
@@ -102,6 +109,27 @@ def test_stages_are_written_to_files_of_their_own(
     workload, _ = Workload.load(tmp_path / "x.stage1.csv")
     assert workload.iterations == recorded.job.iterations
     assert sum(item.is_communication for item in workload) == len(recorded.ops)
+
+
+@pytest.mark.parametrize("stage", [-1, 2])
+def test_a_stage_that_is_none_is_refused_by_its_own_name(stage: int, tmp_path: Path, capsys: Said) -> None:
+    words = f"trace --world_size 8 --pp 2 --pp_stage {stage} --output {tmp_path / 'x.csv'}"
+    assert cli.main(words.split()) == 2
+    assert capsys.readouterr().err == f"error: pp_stage {stage} is none of the stages 0 to 1\n"
+
+
+def test_clip_grad_is_a_number(
+    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace
+) -> None:
+    asked: list[TraceJob] = []
+
+    def run(jobs: list[TraceJob]) -> list[Trace]:
+        asked.extend(jobs)
+        return [recorded]
+
+    monkeypatch.setattr(command, "run", run)
+    assert cli.main(["trace", "--world_size", "8", "--clip_grad", "0.5", "--output", str(tmp_path / "x.csv")]) == 0
+    assert [job.clip_grad for job in asked] == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -149,3 +177,18 @@ def test_a_difference_names_the_first_operation(recorded: Trace) -> None:
 def test_a_process_that_dies_is_an_error() -> None:
     with pytest.raises(AicbError, match="ended with code"):
         command.run([TraceJob()], python="/bin/false")
+
+
+def test_the_traced_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
+    stand_in, seen = tmp_path / "python", tmp_path / "seen"
+    stand_in.write_text(f'#!/bin/sh\necho $$ > "{seen}.new"; mv "{seen}.new" "{seen}"; exec sleep 600\n')
+    stand_in.chmod(0o755)
+    code = f"from training.benchmarks.aicb.trace import command as c, job; c.run([job.TraceJob()], {str(stand_in)!r})"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=command.ROOT) as asking:
+        while not seen.exists():
+            assert asking.poll() is None
+            time.sleep(0.01)
+        asking.kill()
+    state = Path(f"/proc/{seen.read_text().strip()}/stat")
+    while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)

@@ -59,7 +59,16 @@ def test_a_file_of_counts_is_read_and_checked(tmp_path: Path) -> None:
     assert (route.sent(0), route.received(0), route.sent(1), route.received(1)) == ((16, 4), (16, 0), (0, 20), (4, 20))
     path.write_text("[10, 6, 4, 0]")
     assert routing(f"file:{path}", **sizes).counts == ((10, 6, 4, 0),) * 2
-    for text in ("[11, 5, 4, 0]", "[10, 6, 4]", "[[10, 6, 4, 0]]", "{", '["a", 1, 2, 3]', "[true, 9, 10, 0]", "[]"):
+    for text in (
+        "[11, 5, 4, 0]",
+        "[10, 6, 4]",
+        "[[10, 6, 4, 0]]",
+        "{",
+        '["a", 1, 2, 3]',
+        "[true, 9, 10, 0]",
+        "[]",
+        "[" * 100_000,
+    ):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"counts\.json"):
             routing(f"file:{path}", **sizes)

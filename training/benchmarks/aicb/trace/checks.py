@@ -1,5 +1,6 @@
 """Says what of a job cannot be traced, and why: all mistakes at once, before a framework is started."""
 
+import math
 from collections.abc import Iterator
 
 from training.benchmarks.aicb import refusals
@@ -27,11 +28,20 @@ ZERO_LEAST = {
 }  # fmt: skip
 
 
+MOST_RANKS = 2**31 - 1
+"""torch.distributed counts ranks in 32 bits."""
+
+
 def problems(job: TraceJob) -> list[str]:
-    """Every reason not to trace the job; where sizes are below 1, only these."""
+    """Every reason not to trace the job; where sizes are below 1 or beyond what can be counted, only these."""
     found = [f"{name} is {getattr(job, name)}; it is at least 1" for name in POSITIVE if getattr(job, name) < 1]
+    if job.world_size > MOST_RANKS:
+        found.append(f"world_size is {job.world_size}; it is at most {MOST_RANKS}")
+    found += refusals.too_many(job)
     if found:
         return found
+    if not (math.isfinite(job.clip_grad) and job.clip_grad >= 0):
+        found.append(f"clip_grad is {job.clip_grad}; it is 0 (no clipping) or a number above it")
     for name, allowed in CHOICES.items():
         if getattr(job, name) not in allowed:
             found.append(f"{name} is {getattr(job, name)!r}, none of {', '.join(allowed)}")

@@ -1,11 +1,14 @@
 """Runs the command `trace`: jobs from options, a process for each stage, a workload file for each."""
 
 import argparse
+import ctypes
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,11 @@ LOST = {
     "epoch_num": "a trace says --iterations",
     "pp_rank": "a trace says --pp_stage",
 }
+PR_SET_PDEATHSIG = 1
+KINDS: dict[type, Callable[[str], object]] = {
+    bool: options.truth, int: options.whole, type(None): options.whole, float: float
+}  # fmt: skip
+"""How the text of a job's parameter is read, by the type of its default."""
 NO_PLACE = "a trace has no such parameter; leave it out"
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
@@ -53,8 +61,14 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     shallow = given.pop("layers_traced", None)
     stages = _stages(given)
     job = job_of(given)
-    jobs = [replace(job, rank=_rank(job, stage)) for stage in stages(job)]
-    found = sorted({problem for each in jobs for problem in checks.problems(each)})
+    wanted = list(stages(job))
+    found = [
+        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
+        for stage in wanted
+        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
+    ]
+    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in wanted]
+    found += sorted({problem for each in jobs for problem in checks.problems(each)})
     if found:
         raise ParameterError(found)
     unknown = missing_or_unknown(job.frame)
@@ -97,9 +111,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     for field in fields(TraceJob):
         if field.name in known or field.name == "rank":
             continue
-        kind = {bool: options.truth, int: options.whole}.get(type(field.default), str)
-        if field.default is None:
-            kind = options.whole
+        kind: Callable[[str], object] = KINDS.get(type(field.default), str)
         extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
         own.add_argument(
             f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=f"(default: {field.default})", **extra
@@ -229,7 +241,10 @@ def run(jobs: list[TraceJob], python: str = sys.executable) -> list[Trace]:
     """
     lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
     command = [python, "-m", "training.benchmarks.aicb.trace.worker"]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
+    die_with_us = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False, preexec_fn=die_with_us
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     errors = sorted({answer["error"] for answer in answers if "error" in answer})
     if errors:

@@ -236,10 +236,13 @@ def _coalesced(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessG
 
 
 def _listed(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
-    """Collectives of lists of lists of tensors."""
+    """Collectives of lists of lists of tensors; ranks that are not the root have none, and one of their own."""
 
-    def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
+    def read(given: dict[str, Any], group: dist.ProcessGroup) -> Read:
         tensors = [tensor for each in given[whole] for tensor in each]
+        if not tensors:
+            (own,) = (name for name in ("input_tensors", "output_tensors") if name != whole)
+            tensors = given[own] * group.size()
         return kind, tensors[0], sum(map(size_of, tensors)), {"peer": given.get("root_rank")}
 
     return read

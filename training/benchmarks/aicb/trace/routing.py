@@ -114,7 +114,7 @@ def _read(path: Path, *, tokens: int, topk: int, experts: int, ranks: int) -> Co
     """Counts from a JSON file: a list of counts by expert, or one such list for each rank of tp x ep."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"routing file {path}: {error}") from None
     rows = found if isinstance(found, list) and found and isinstance(found[0], list) else [found] * ranks
     if len(rows) != ranks:

@@ -63,7 +63,7 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
     """Every broken rule of this dialect; none is forceable, for Megatron does not run."""
     if rules.blocked(args):
         return []
-    texts = [*_known(args, target), *refused(args)]
+    texts = [*_known(args, target), *refused(args), *refusals.too_many(args)]
     if not texts and args.frame != "Megatron":
         texts += [*_choices(args), *sharded(args)]
     elif not texts:
