@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
@@ -16,6 +17,11 @@ from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 
 SECONDS = 60.0
+# Prints the folder if it was there.
+REMOVE = r"""
+[ -e "$1" ] || exit 0
+rm -rf "$1" && printf '%s\n' "$1"
+"""
 
 
 def check_run(folder: Path, plan: Plan) -> None:
@@ -26,7 +32,8 @@ def check_run(folder: Path, plan: Plan) -> None:
             hosts.
     """
     if is_controlled(folder):
-        raise JournalError(f"{folder}: a controller works on this run: end that first: `run.py stop {folder.name}`")
+        stop = own_command("stop", run_word(folder))
+        raise JournalError(f"{folder}: a controller works on this run: end that first: `{stop}`")
     if not folder.is_dir():
         complain(f"warning: there is no {folder}: the tasks of a run of another result folder cannot be found")
     try:
@@ -54,7 +61,7 @@ def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResul
     def clean_host(host: Host) -> list[str]:
         host.connect()
         removed = runtime.clean(host, plan)
-        host.run(["rm", "-rf", plan.log_root_host], deadline=SECONDS)
-        return removed
+        folder = host.run(["sh", "-c", REMOVE, "sh", plan.log_root_host], deadline=SECONDS).stdout
+        return [*removed, *folder.splitlines()]
 
     return for_each(hosts, clean_host)

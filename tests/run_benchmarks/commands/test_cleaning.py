@@ -8,6 +8,7 @@ import pytest
 
 from run_benchmarks.commands.cleaning import check_run, clean
 from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.console.command_line import own_command
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import Plan
@@ -49,8 +50,9 @@ def test_a_run_that_was_begun_otherwise(
 def test_a_run_that_is_worked_on_and_one_that_is_not_there(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with controlling(tmp_path), pytest.raises(JournalError, match="a controller works on this run"):
+    with controlling(tmp_path), pytest.raises(JournalError, match="a controller works on this run") as caught:
         check_run(tmp_path, plan)
+    assert f"`{own_command('stop', str(tmp_path))}`" in str(caught.value)
     assert capsys.readouterr().err == ""
     check_run(tmp_path / "run20200101000000", plan)
     assert "there is no " in capsys.readouterr().err
@@ -81,3 +83,12 @@ def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, 
     for word in (name, str(tmp_path / name)):
         with pytest.raises(ConfigError, match="expected the name of a run in "):
             find_run(word, None, tmp_path / "none.py")
+
+
+def test_a_folder_is_told_as_removed_where_there_was_one(plan: Plan, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    changed, hosts = plan.model_copy(update={"log_root_host": str(folder)}), {"localhost": LocalHost("localhost")}
+    assert clean(hosts, changed, ProcessRuntime()).succeeded["localhost"] == [str(folder)]
+    assert not folder.exists()
+    assert clean(hosts, changed, ProcessRuntime()).succeeded["localhost"] == []

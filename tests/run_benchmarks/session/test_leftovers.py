@@ -73,3 +73,19 @@ def test_what_is_no_host_s_stays(plan: Plan, tmp_path: Path) -> None:
     kept.write_text("by hand")
     remove_collected({name: LocalHost(name) for name in NAMES}, plan, nodes(tmp_path, lost=""), "clean")
     assert [path for path in Path(plan.log_root_host).rglob("*") if path.is_file()] == [kept]
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_host_whose_tasks_never_started_has_nothing_to_collect(
+    plan: Plan, tmp_path: Path, has_files: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(plan.log_root_host) / "ONE/round1/node1_noderank0"
+    folder.mkdir(parents=True)
+    if has_files:
+        (folder / "rank0.out.log").touch()
+    (node,) = nodes(tmp_path, lost="")[:1]
+    without = node.model_copy(update={"files": {}})
+    with caplog.at_level(logging.WARNING, "clusterdyno"):
+        remove_collected({"node1": LocalHost("node1")}, plan, [without], "run.py clean RUN")
+    assert folder.exists() is has_files
+    assert ("until `run.py clean RUN`" in caplog.text) is has_files
