@@ -64,6 +64,14 @@ class DeadlineError(HostError):
         super().__init__(host, f"`{shlex.join(argv)[:300]}` did not end within {seconds:g} s and was killed")
 
 
+class NotBegunError(DeadlineError):
+    """A command whose deadline passed before the account's login shell began it; `message` says what is known."""
+
+    def __init__(self, host: str, argv: Sequence[str], seconds: float, message: str) -> None:
+        super().__init__(host, argv, seconds, "")
+        HostError.__init__(self, host, message)
+
+
 class TaskError(HostError):
     """A node's task (container or process tree) could not be created, started or stopped."""
 

@@ -83,6 +83,16 @@ def ended_early(exit_code: int, noise: str, errors: str) -> str:
     )
 
 
+def began_late(seconds: float, noise: str, errors: str) -> str:
+    """The message for a command that had not begun at its deadline, though its channel was open."""
+    wrote = "; ".join(filter(None, (noise.strip()[-500:], errors.strip()[-500:])))
+    return (
+        f"the login shell did not begin a command within {seconds:g} s{f' and wrote: {wrote}' if wrote else ''}. A "
+        f"start file of it ({START_FILES}) waits or takes long (guard it: leave alone what is not interactive), or "
+        f"the host or its home folder does not answer"
+    )
+
+
 class MarkedStderr(Capture):
     """stderr of a wrapped command, without the line that reports its process group."""
 

@@ -28,6 +28,7 @@ from run_benchmarks.errors import (
     HostError,
     LinkLostError,
     LoginShellError,
+    NotBegunError,
 )
 from run_benchmarks.hosts.base import (
     CANCELLED,
@@ -45,6 +46,7 @@ from run_benchmarks.hosts.login_shell import (
     START_FILES,
     Beginning,
     MarkedStderr,
+    began_late,
     bounded_command,
     ended_early,
     plain_command,
@@ -219,9 +221,10 @@ class SshHost:
         started = time.monotonic()
         out, err = Capture(), MarkedStderr()
         begun = Beginning(on_stdout or out.add)
-        command = bounded_command(argv, deadline)
+        command, is_open = bounded_command(argv, deadline), False
         try:
             with self.cut_off(started + deadline), self.channel(command, seconds=deadline) as channel:
+                is_open = True
                 feed(channel, stdin)
                 try:
                     exit_code = drain(channel, begun.add, err.add, started + deadline, cancel)
@@ -234,6 +237,9 @@ class SshHost:
                 if exit_code == -1:
                     exit_code = self._killed_or_lost(channel)
         except TimeoutError as error:
+            if is_open and not begun.seen:
+                late = began_late(deadline, begun.noise, err.text())
+                raise NotBegunError(self.name, argv, deadline, late) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
             trouble = f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LoginShellError
+from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LoginShellError, NotBegunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.capacity import (
@@ -23,7 +23,7 @@ from run_benchmarks.inspection.machines import note_shared_machines
 from run_benchmarks.inspection.master_port import candidates, has_free_port
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.settings.host_access import deploy_path, endpoint_of
+from run_benchmarks.settings.host_access import deploy_path, login_command
 from run_benchmarks.settings.settings import Settings
 from vendors import Vendor
 
@@ -65,8 +65,7 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
         report.add("host key", str(error).partition(": ")[2], "the recorded key", _trust(settings))
         return report
     except ConnectError as error:
-        endpoint = endpoint_of(host.name, settings.cluster)
-        action = f"try: ssh -p {endpoint.port} {endpoint.user}@{host.name}"
+        action = f"try: {login_command(host.name, settings.cluster)}"
         report.add("ssh", str(error).partition(": ")[2], "a login without a password", action)
         return report
     cases = [case for case in plan.cases if host.name in case.hosts]
@@ -75,8 +74,8 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
         report.facts = gather(host, _questions(plan, vendor, runtime, cases, possible))
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
-    except LoginShellError as error:
-        action = f"`ssh {host.name} echo in` must print only that word"
+    except (LoginShellError, NotBegunError) as error:
+        action = f"`{login_command(host.name, settings.cluster)} echo in` must print only that word"
         report.add("login shell", str(error).partition(": ")[2], "one that runs a command", action)
         return report
     except ClusterDynoError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def deploy_path(cluster: ClusterConf) -> str:
     name.
     """
     return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
+
+
+def login_command(name: str, cluster: ClusterConf) -> str:
+    """The OpenSSH command that logs in as a run does.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
+    endpoint = endpoint_of(name, cluster)
+    config = () if cluster.SSH_CONFIG is None else ("-F", cluster.SSH_CONFIG or "none")
+    key = () if endpoint.key is None else ("-i", str(endpoint.key))
+    return shlex.join(["ssh", *config, *key, "-p", str(endpoint.port), f"{endpoint.user}@{name}"])
 
 
 def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from run_benchmarks.errors import CommandError, DeadlineError, LoginShellError
+from run_benchmarks.errors import CommandError, DeadlineError, LoginShellError, NotBegunError
 from run_benchmarks.hosts.login_shell import BEGIN, MAX_NOISE_BYTES, Beginning, MarkedStderr, bounded_command
 from tests.run_benchmarks.hosts.conftest import Remains
 from tests.run_benchmarks.hosts.sshd import SshServer
@@ -102,6 +102,15 @@ def test_a_start_file_that_ends_the_session_is_named(make_sshd: Make, tmp_path: 
         with pytest.raises(LoginShellError, match=f"ended with exit code {code} before .*~/.bashrc") as caught:
             host.run(["echo", "in"], deadline=SECONDS, check=check)
         assert ("maintenance until noon" in str(caught.value)) is ("maintenance" in text)
+    host.close()
+
+
+def test_a_start_file_that_waits_is_named(make_sshd: Make, remains: Remains, tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text(f"echo pick a project; exec sleep {remains.seconds}\n")
+    host = with_shell(make_sshd, need("bash"), f"HOME={tmp_path}").host()
+    host.connect()
+    with pytest.raises(NotBegunError, match=r"did not begin a command within 1 s and wrote: pick a project.*~/.bashrc"):
+        host.run(["echo", "in"], deadline=1.0)
     host.close()
 
 

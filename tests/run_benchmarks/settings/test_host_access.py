@@ -9,7 +9,7 @@ import pytest
 
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.settings.host_access import endpoint_of, problems_and_notes
+from run_benchmarks.settings.host_access import endpoint_of, login_command, problems_and_notes
 from tests.run_benchmarks.conftest import TEST, Load
 
 CONFIG = """\
@@ -70,6 +70,16 @@ def test_cluster_conf_goes_before_the_ssh_configuration(folder: Path, load: Load
     assert first.jump is not None and first.jump.jump is not None
     assert first.jump.identities == (folder / "key",)  # a jump host that has none of its own
     assert first.jump.user == getpass.getuser() and first.jump.jump.user == "jumper"  # SSH_USER is for HOSTS
+
+
+def test_the_command_that_is_printed_logs_in_as_a_run_does(folder: Path, load: Load) -> None:
+    hosts = f'HOSTS = ["gpu1", {{"host": "other", "user": "own", "port": 7, "key": "{folder}/key"}}]\n'
+    cluster = load(TEST, hosts).cluster
+    assert login_command("gpu1", cluster) == "ssh -p 2201 fromconfig@gpu1"
+    assert login_command("other", cluster) == f"ssh -i {folder}/key -p 7 own@other"
+    config = folder / ".ssh" / "config"
+    assert login_command("gpu1", load(TEST, f'{hosts}SSH_CONFIG = "{config}"\n').cluster).startswith(f"ssh -F {config}")
+    assert login_command("other", load(TEST, f'{hosts}SSH_CONFIG = ""\n').cluster).startswith("ssh -F none -i ")
 
 
 def test_another_file_or_none(folder: Path, load: Load) -> None:
