@@ -9,8 +9,8 @@ from pathlib import Path
 
 from training.benchmarks.driver.protocol import pulse
 from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_file import settings_of
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.protocol.case_file import settings_of, submission
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 
 from .pytorch.config import Config
 
@@ -23,18 +23,7 @@ def main() -> None:
     arguments = parse_arguments("light", sys.argv[1:])
     config, case_sha256 = settings_of(arguments, "light", "pytorch", Config)
     logger = PerfLogger(int(os.environ["RANK"]))
-    info = SubmitInfo(
-        vendor=arguments.vendor,
-        model="light",
-        framework="pytorch",
-        case=arguments.case,
-        case_sha256=case_sha256,
-        config=config.model_dump(mode="json"),
-        world_size=int(os.environ["WORLD_SIZE"]),
-        nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
-        torch="",
-        backend="",
-    )
+    info = submission(arguments, "light", "pytorch", config, case_sha256)
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json"))
     logger.log(Event.INIT_START)
     logger.log(Event.INIT_END)

@@ -11,6 +11,7 @@ from run_benchmarks.results.standards import against_baseline, case_baseline
 from training.benchmarks.driver.protocol.baseline_file import Baseline, load, save
 from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound
 from training.benchmarks.driver.training.curve_records import curve_of
+from training.benchmarks.driver.training.curves import Curve, CurveVerdict, compare_curves
 from training.benchmarks.driver.training.student import student_quantile
 
 FILE = Path("good.json")
@@ -110,6 +111,15 @@ def test_the_first_step_metric_and_rank_that_depart_are_named(change: Any, begin
     assert found.is_below and found.rows[0].below and not found.rows[1].below
     assert found.sentences[0].startswith(f"the training departs from the reference {begin}")
     assert found.sentences[0].endswith(end)
+
+
+def test_a_right_answer_where_the_reference_had_none_is_no_other_training() -> None:
+    none = {"eval_accuracy": {30: 0.0, 40: 0.0}}
+    then = Curve(seed=1, steps=[*range(21, 41)], loss=[1.0] * 20, metrics=none)
+    for accuracy, departs in ((0.001, False), (0.1, True)):
+        now = then.model_copy(update={"metrics": {"eval_accuracy": {30: accuracy, 40: accuracy}}})
+        found = compare_curves(now, [then])
+        assert isinstance(found, CurveVerdict) and found.departs is departs, found
 
 
 def test_the_rule_begins_with_step_21() -> None:

@@ -4,8 +4,8 @@ import os
 import sys
 
 from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_file import settings_of
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.protocol.case_file import settings_of, submission
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 
 from .config import Config
 
@@ -15,18 +15,7 @@ def main(framework: str = "plain") -> None:
     arguments = parse_arguments("gauge", sys.argv[1:])
     config, case_sha256 = settings_of(arguments, "gauge", framework, Config)
     logger = PerfLogger(int(os.environ["RANK"]))
-    info = SubmitInfo(
-        vendor=arguments.vendor,
-        model="gauge",
-        framework=framework,
-        case=arguments.case,
-        case_sha256=case_sha256,
-        config=config.model_dump(mode="json"),
-        world_size=int(os.environ["WORLD_SIZE"]),
-        nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
-        torch="",
-        backend="",
-    )
+    info = submission(arguments, "gauge", framework, config, case_sha256)
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | {"device_name": "Gauge 3000"})
     logger.log(Event.INIT_START)
     logger.log(Event.INIT_END)

@@ -16,9 +16,8 @@ from training.benchmarks.bert.paddle.group import PaddleGroup, device_of, open_g
 from training.benchmarks.bert.paddle.model import PaddleBert, fill, shapes
 from training.benchmarks.bert.paddle.trainer import PaddleTrainer
 from training.benchmarks.driver.protocol.arguments import parse_arguments, round_number
-from training.benchmarks.driver.protocol.case_file import settings_of
-from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.protocol.case_file import settings_of, submission
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.training import log_values
 from training.benchmarks.driver.training.data_identity import DataIdentity, identify
@@ -48,18 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         leave("bert", error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)
-    info = SubmitInfo(
-        vendor=arguments.vendor,
-        model="bert",
-        framework="paddle",
-        case=arguments.case,
-        case_sha256=case_sha256,
-        config=mask_config(config.model_dump(mode="json")),
-        world_size=placement.world_size,
-        nnodes=placement.nnodes,
-        torch="",
-        backend=backend,
-    )
+    info = submission(arguments, "bert", "paddle", config, case_sha256, backend=backend)
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
     logger.log(Event.LAUNCH_TRAINING, ({"fused": {}} if placement.local_rank == 0 else {}) | {"kernels": _KERNELS})
     config = config.of_round(round_number())

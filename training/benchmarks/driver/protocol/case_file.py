@@ -1,8 +1,9 @@
-"""Writes and reads case.json: the settings of a case as the controller resolved them, which its ranks run with."""
+"""Writes and reads case.json, the settings of a case as the controller resolved them; tells what a rank runs with."""
 
 import functools
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,7 @@ from training.benchmarks.driver.protocol import safe_json
 from training.benchmarks.driver.protocol.arguments import WorkloadArguments
 from training.benchmarks.driver.protocol.case_config import CaseConfig, ConfigT, load_case_config
 from training.benchmarks.driver.protocol.masking import mask_config
+from training.benchmarks.driver.protocol.perflog import SubmitInfo
 from training.benchmarks.driver.protocol.problems import ABSENT, ConfigError, Problem
 
 CASE_FILE = "case.json"
@@ -85,6 +87,37 @@ def settings_of(
         allowed = f"expected the settings of {model}:{framework}"
         raise ConfigError([Problem(str(path), "model:framework", f"{found.model}:{found.framework}", allowed)])
     return config_of(found.config, config_class, path), hashlib.sha256(data).hexdigest()
+
+
+def submission(
+    arguments: WorkloadArguments,
+    model: str,
+    framework: str,
+    config: CaseConfig,
+    case_sha256: str | None,
+    *,
+    torch: str = "",
+    backend: str = "",
+) -> SubmitInfo:
+    """What SUBMIT_INFO says of a rank: `config` and `case_sha256` as settings_of found them, secrets masked, and the
+    numbers of ranks and nodes in torchrun's environment.
+
+    Args:
+        torch: its version, where the framework uses it.
+        backend: of the process group, where there is one.
+    """
+    return SubmitInfo(
+        vendor=arguments.vendor,
+        model=model,
+        framework=framework,
+        case=arguments.case,
+        case_sha256=case_sha256,
+        config=mask_config(config.model_dump(mode="json")),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        nnodes=int(os.environ["GROUP_WORLD_SIZE"]),
+        torch=torch,
+        backend=backend,
+    )
 
 
 def config_of(values: dict[str, JsonValue], config_class: type[ConfigT], path: Path) -> ConfigT:

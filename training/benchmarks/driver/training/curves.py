@@ -236,4 +236,5 @@ def _pieces(steps: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _relative(here: float, there: float) -> float:
-    return abs(here - there) / abs(there) if there else (0.0 if here == there else math.inf)
+    """The difference in parts of the reference's value, or of 1 where that is 0: one right answer, and none before."""
+    return abs(here - there) / (abs(there) or 1.0)

@@ -13,9 +13,8 @@ import torch
 import vendors
 from training.benchmarks.driver.protocol.arguments import parse_arguments
 from training.benchmarks.driver.protocol.case_config import ConfigT
-from training.benchmarks.driver.protocol.case_file import settings_of
-from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from training.benchmarks.driver.protocol.case_file import settings_of, submission
+from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.protocol.problems import ConfigError
 from training.benchmarks.driver.workload import process_group
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
@@ -58,18 +57,7 @@ def open_run(
         leave(model, error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)
-    info = SubmitInfo(
-        vendor=arguments.vendor,
-        model=model,
-        framework=framework,
-        case=arguments.case,
-        case_sha256=case_sha256,
-        config=mask_config(config.model_dump(mode="json")),
-        world_size=placement.world_size,
-        nnodes=placement.nnodes,
-        torch=str(torch.__version__),
-        backend=backend,
-    )
+    info = submission(arguments, model, framework, config, case_sha256, torch=str(torch.__version__), backend=backend)
     logger.log(Event.SUBMIT_INFO, info.model_dump(mode="json") | _surroundings(device, arguments.data_dir))
     if before_devices is not None:
         try:
