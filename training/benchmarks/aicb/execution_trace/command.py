@@ -8,7 +8,7 @@ from typing import Any
 
 from training.benchmarks.aicb.conversion import fold_items
 from training.benchmarks.aicb.errors import AicbError, WorkloadFileError
-from training.benchmarks.aicb.execution_trace.placement import axes, moved
+from training.benchmarks.aicb.execution_trace.placement import first_of, moved
 from training.benchmarks.aicb.execution_trace.reading import read
 from training.benchmarks.aicb.execution_trace.schema import load_schema
 from training.benchmarks.aicb.execution_trace.writing import Communicators, trace
@@ -52,16 +52,17 @@ def export(given: dict[str, Any]) -> None:
     """
     schema = load_schema()
     workloads = [Workload.load(path)[0] for path in given["files"]]
-    stages, world = len(workloads), given["world_size"] or len(workloads)
+    stages = len(workloads)
+    world = stages if given["world_size"] is None else given["world_size"]
     if world < 1 or world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
     owns = [
         stage * each if given["world_size"] else _own_rank(workload, stage) for stage, workload in enumerate(workloads)
     ]
-    _check(given["files"], workloads, owns, whole=bool(given["world_size"]))
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
+    _check(given["files"], workloads, owns, given["world_size"])
     names: Communicators = {}
     unknown = written = 0
     for stage, workload in enumerate(workloads):
@@ -88,26 +89,33 @@ def _own_rank(workload: Workload, number: int) -> int:
     return min(common) if common else number
 
 
-def _check(paths: list[Path], workloads: list[Workload], owns: list[int], *, whole: bool) -> None:
-    """Check before anything is written.
+def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
+    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone.
 
     Raises:
-        AicbError: two files are of one rank, a group does not hold the rank of its file, or is no product of axes.
+        AicbError: two files are of one rank, a group does not hold the rank of its file, or is no product of axes, or
+            one of its like is outside of the world.
     """
     problems = [
         f"{path}: is of rank {own}, as another file"
         for path, own in zip(paths, owns, strict=True)
         if owns.count(own) > 1
     ]
-    for path, workload, own in zip(paths, workloads, owns, strict=True) if whole else []:
+    for path, workload, own in zip(paths, workloads, owns, strict=True):
+        if world is None:
+            continue
+        stage = range(own, own + world // len(paths))
         for ranks in {item.ranks for item in workload.rows.tally_kinds() if item.ranks is not None}:
             if own not in ranks:
                 problems.append(f"{path}: is not of rank {own}, the first of its stage: its group {ranks} lacks it")
                 continue
             try:
-                axes(ranks)
+                last = max(first_of(rank, ranks) for rank in stage) + max(ranks) - min(ranks)
             except ValueError as error:
                 problems.append(f"{path}: {error}")
+                continue
+            if last >= world:
+                problems.append(f"{path}: beside group {ranks} there is one with rank {last}; --world_size is {world}")
     if problems:
         raise AicbError("\n".join(problems))
 

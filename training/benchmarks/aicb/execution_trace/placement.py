@@ -37,10 +37,17 @@ def group_of(rank: int, ranks: Ranks) -> Ranks:
     Raises:
         ValueError: the group is no product of axes.
     """
-    start = rank
-    for stride, count in axes(ranks):
-        start -= rank // stride % count * stride
+    start = first_of(rank, ranks)
     return Ranks.of(start - ranks.start + other for other in ranks)
+
+
+def first_of(rank: int, ranks: Ranks) -> int:
+    """The first rank of that group.
+
+    Raises:
+        ValueError: the group is no product of axes.
+    """
+    return rank - sum(rank // stride % count * stride for stride, count in axes(ranks))
 
 
 def moved(item: LogItem, own: int, rank: int) -> LogItem:
