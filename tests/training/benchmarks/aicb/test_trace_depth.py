@@ -9,7 +9,7 @@ import pytest
 from tests.tiers import NIGHTLY
 from tests.training.benchmarks.aicb import trace_depth, trace_matrix
 from tests.training.benchmarks.aicb.test_framework_dialect import arguments
-from tests.training.benchmarks.aicb.trace_depth import INFERRED, REFUSED, SHALLOW
+from tests.training.benchmarks.aicb.trace_depth import DEEPER, INFERRED, REFUSED, SHALLOW
 from training.benchmarks.aicb import cli
 from training.benchmarks.aicb.dialects.framework.rows import rank_of
 from training.benchmarks.aicb.trace import command
@@ -35,7 +35,7 @@ def run(jobs: list[TraceJob]) -> list[Trace]:
 @pytest.mark.parametrize("name", INFERRED)
 def test_what_is_inferred_is_what_the_framework_sends_at_the_full_depth(name: str) -> None:
     job = INFERRED[name]
-    (found,) = deep_traces([job], SHALLOW, run)
+    (found,) = deep_traces([job], DEEPER.get(name, SHALLOW), run)
     (sent,) = run([job])
     assert found.job == sent.job
     for said, real in zip(found.iterations, sent.iterations, strict=True):

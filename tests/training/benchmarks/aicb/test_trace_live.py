@@ -84,14 +84,15 @@ def beyond(draw: st.DrawFn, name: str) -> TraceJob:
 
 @pytest.mark.nightly
 @needs_frameworks
-@pytest.mark.parametrize("name", ["uneven", "fsdp2", "zero3 of short windows"])
+@pytest.mark.parametrize("name", ["uneven", "fsdp2", "zero3 of short windows", "zero3 of windows over layers"])
 def test_what_is_inferred_from_shallow_jobs_is_traced_at_the_full_depth(name: str) -> None:
     job = trace_depth.INFERRED[name]
 
     def run(jobs: list[TraceJob]) -> list[Trace]:
         return command.run(jobs, str(PYTHON))
 
-    assert [trace.ops for trace in deep_traces([job], trace_depth.SHALLOW, run)] == [trace.ops for trace in run([job])]
+    depths = trace_depth.DEEPER.get(name, trace_depth.SHALLOW)
+    assert [trace.ops for trace in deep_traces([job], depths, run)] == [trace.ops for trace in run([job])]
 
 
 @pytest.mark.nightly

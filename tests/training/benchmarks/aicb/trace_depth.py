@@ -73,6 +73,11 @@ INFERRED = {
     "zero3 of short windows and buckets across layers": TraceJob(
         **ZERO, stage=3, prefetch_bucket_size=40_000, max_live_parameters=60_000, reduce_bucket_size=50_000,
     ),
+    # What is gathered ahead reaches into the next layer but one, as LLaMA-2 7B's default windows into the sixth.
+    "zero3 of windows over layers": TraceJob(
+        **ZERO | {"num_layers": 12}, stage=3, param_persistence_threshold=100, prefetch_bucket_size=16_000,
+        max_live_parameters=120_000, max_reuse_distance=120_000,
+    ),
     "fsdp2": TraceJob(**SHARDED, frame="FSDP2", recompute="full", num_microbatches=2),
     "zero1": TraceJob(**ZERO, stage=1),
     "zero3 of one window": TraceJob(**ZERO, stage=3),
@@ -81,6 +86,8 @@ INFERRED = {
     ),
 }  # fmt: skip
 """Jobs whose trace is inferred."""
+DEEPER = {"zero3 of windows over layers": (4, 6)}
+"""Those that are inferred from other depths than SHALLOW."""
 REFUSED = {
     "layers that share buckets": (replace(INFERRED["buckets"], bucket_size=2_000_000), "do not end with the layers"),
     "one bucket that would be full": (
@@ -119,8 +126,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="of an environment with requirements/trace.lock")
     given = parser.parse_args()
-    jobs = [job for job, _ in REFUSED.values() if _is_traced(job)]
-    wanted = [each for job in [*INFERRED.values(), *jobs] for each in wanted_jobs(job, SHALLOW)]
+    wanted = [each for name, job in INFERRED.items() for each in wanted_jobs(job, DEEPER.get(name, SHALLOW))]
+    refused = [job for job, _ in REFUSED.values() if _is_traced(job)]
+    wanted += [each for job in refused for each in wanted_jobs(job, SHALLOW)]
     unique = {str(job): job for job in [*INFERRED.values(), *wanted]}
     save(recorded(given.python, list(unique.values())), FILE)
 

@@ -86,8 +86,8 @@ def _pattern(shallow: tuple[int, int], first: Trace, second: Trace) -> Inferred:
     except NoPatternError as reason:
         raise DepthError(
             f"layers_traced {shallow[0]},{shallow[1]}: what {shallow[1]} layers send is not what {shallow[0]} send and "
-            f"equal layers more ({reason}): buckets or windows do not end with the layers; trace the job "
-            "itself, or let generate write it from rules"
+            f"equal layers more ({reason}): buckets or windows do not end with the layers; trace more "
+            "layers or the job itself, or let generate write it from rules"
         ) from None
 
 

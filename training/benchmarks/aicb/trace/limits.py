@@ -55,7 +55,8 @@ def _zero3(job: TraceJob, depths: tuple[int, int]) -> None:
     layer, whole = elements(job)
     found = [
         f"layers_traced {depths[0]},{depths[1]}: {name} {size} reaches over {-(-size // layer)} layers of {layer} "
-        f"elements, more than the smaller depth shows and fewer than the model has; trace at least {size // layer + 2}"
+        f"elements, more than the smaller depth shows and fewer than the model has; trace "
+        f"{2 * -(-size // layer) + 1} layers or more, so that the waits of its start and of its end are apart"
         for name, size, reach in (
             ("prefetch_bucket_size", job.prefetch_bucket_size, 2 * whole),
             ("max_live_parameters", job.max_live_parameters, 2 * whole),

@@ -137,7 +137,7 @@ def pattern(short: Sequence[Letter], long: Sequence[Letter], depths: tuple[int, 
     size, rest = divmod(len(long) - len(short), more)
     if rest or size < 0:
         raise NoPatternError(f"{len(short)} calls with {first} layers and {len(long)} with {second}")
-    for compared in (_exactly, _but_distances, _but_sizes):
+    for compared in (_exactly, _but_distances, _but_bytes, _but_sizes):
         found = _inserted(short, long, more, size, compared)
         if found is not None:
             ahead = tuple(_line(short[at], long[at], first, more) for at in range(found))
@@ -205,6 +205,11 @@ def _exactly(a: Letter, b: Letter) -> bool:
 
 def _but_distances(a: Letter, b: Letter) -> bool:
     return (a.key, a.layer, a.bytes) == (b.key, b.layer, b.bytes)
+
+
+def _but_bytes(a: Letter, b: Letter) -> bool:
+    """A call that grows with the depth, as ZeRO 3's lists of modules, beside windows that shift with the layers."""
+    return (a.key, a.layer, a.distance) == (b.key, b.layer, b.distance)
 
 
 def _but_sizes(a: Letter, b: Letter) -> bool:
