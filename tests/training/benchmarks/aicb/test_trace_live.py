@@ -68,7 +68,9 @@ def beyond(draw: st.DrawFn, name: str) -> TraceJob:
         iterations=max(job.iterations, draw(st.integers(1, 4))),
     )
     if job.frame == "Megatron":
-        return replace(job, bucket_size=None if job.bucket_size is None else draw(st.integers(1_000, 1_000_000)))
+        # Buckets of one parameter show the order of all gradients and gathers.
+        size = draw(st.one_of(st.just(1), st.integers(1_000, 1_000_000)))
+        return replace(job, bucket_size=None if job.bucket_size is None else size)
     world = draw(st.integers(2, 40)) * job.replicate
     job = replace(job, world_size=world, rank=draw(st.integers(0, world - 1)), num_layers=draw(st.integers(1, 5)),
                   num_microbatches=draw(st.integers(1, 6)))  # fmt: skip
@@ -117,9 +119,11 @@ def test_rules_say_what_frameworks_send_beyond_the_matrix(name: str) -> None:
 
     draw()
     traces = command.run(drawn[0], str(PYTHON))
-    differing = [found for trace in traces if (found := ruled_differently(trace))]
-    # Whole, because no second run draws the same jobs.
-    assert not differing, "\n".join(map(str, differing))
+    differing = [(trace, found) for trace in traces if (found := ruled_differently(trace))]
+    # Whole, because no second run draws the same jobs; and a trace that is not the same twice is no wrong rule.
+    again = differences([trace for trace, _ in differing], str(PYTHON)) if differing else []
+    told = [f"{found}\ntraced again: {said or 'the same'}" for (_, found), said in zip(differing, again, strict=True)]
+    assert not told, "\n".join(told)
 
 
 @pytest.mark.nightly
