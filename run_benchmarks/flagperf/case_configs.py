@@ -39,9 +39,12 @@ def translate_config(model: str, file: Path, base: Path, config_class: type[Case
     """Translate FlagPerf's config `file`, and the benchmark's `base` if there is one, for our `model`."""
     found = CaseConfigText()
     for path in (base, file):
-        conf = read_conf(path, NEEDED, found.problems) if path.is_file() else None
-        if conf is not None:
-            _take(model, conf, config_class, found)
+        if not path.is_file():
+            continue
+        conf = read_conf(path, NEEDED, found.problems)
+        if conf is None:  # of what is missing then, nothing is said
+            return found
+        _take(model, conf, config_class, found)
     for key, value in IMPLIED.get(model, {}).items():
         if key not in found.settings:
             found.settings[key] = value

@@ -83,8 +83,8 @@ def _renamed(conf: Conf, fates: dict[str, Fate], own: tuple[str, ...], done: Tra
         else:
             try:
                 settings[fate.to] = value if fate.convert is None else fate.convert(value)
-            except (TypeError, ValueError) as error:
-                done.problems.append(Problem(str(conf.path), key, value, f"expected {fate.why}: {error}"))
+            except (TypeError, ValueError):
+                done.problems.append(Problem(str(conf.path), key, value, f"expected {fate.why}"))
                 continue
             done.lines.append(
                 Line(conf.path, key, "kept" if fate.to == key else "renamed", "" if fate.to == key else fate.to)

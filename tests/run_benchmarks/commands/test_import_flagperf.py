@@ -189,6 +189,19 @@ def test_a_mistake_in_the_tree_is_named_and_nothing_is_written(
     assert not output.exists()
 
 
+def test_a_config_that_cannot_be_read_is_one_mistake(tree: Path) -> None:
+    change(tree, "nvidia/glm-pytorch/config/config_A100x1x8.py", "warmup = 0.1", "warmup = (")
+    (tree / "training/benchmarks/glm/pytorch/config/_base.py").unlink()
+    (found,) = mistakes(tree)
+    assert "glm-pytorch/config/config_A100x1x8.py: cannot be read as a Python file: " in found
+
+
+def test_a_port_that_is_no_number_is_told_in_words(tree: Path) -> None:
+    change(tree, "run_benchmarks/config/cluster_conf.py", 'SSH_PORT = "', 'SSH_PORT = "x')
+    (found,) = mistakes(tree)
+    assert found.endswith(": expected a number here") and "SSH_PORT = 'x" in found
+
+
 def test_a_value_that_is_computed_is_found_by_running_the_file(tree: Path) -> None:
     change(tree, "nvidia/glm-pytorch/config/config_A100x1x8.py", "lr = 1e-5", "import math\nlr = math.sqrt(1e-10)")
     done = translate(tree)
