@@ -96,9 +96,9 @@ def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGr
         found[kind] = None if lonely is None else lonely.sentence
 
     probe("none")
-    module.set_requires_all_reduce(False)
-    probe("replicas apart")
-    module.set_requires_all_reduce(True)
+    # set_requires_all_reduce(False) leaves no gradients at all, which would be found without a change of any.
+    with mock.patch.object(torch.distributed, "all_reduce", lambda *_, **__: None):
+        probe("replicas apart")
 
     def own_part(_: Any, output_tensor: Tensor, input_tensor: Tensor, group: Any, **__: Any) -> None:
         output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
