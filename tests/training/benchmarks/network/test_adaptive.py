@@ -11,7 +11,7 @@ from tests.training.benchmarks.network.adaptive_simulation import KINDS, Faults,
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
 from training.benchmarks.network import adaptive
 from training.benchmarks.network.adaptive import AdaptiveSearch, Search, expected_rounds
-from training.benchmarks.network.comparison import Judge
+from training.benchmarks.network.comparison import Judge, Times
 from training.benchmarks.network.designs import batches, meetings
 
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
@@ -105,6 +105,18 @@ def test_a_host_within_the_users_bound_is_not_named() -> None:
     """10 % slow is far beyond the noise of a quiet network, and below 15 %."""
     for seed in range(5):
         assert not search(64, QUIET, Faults(rate={(5,): 0.9}), seed, "hosts").named
+
+
+def test_a_drift_that_all_groups_share_hides_nobody() -> None:
+    """Every repeat takes half as long again as the one before; one of eight pairs is 40 % slower than the others."""
+    pairs = [(host, host + 1) for host in range(0, 16, 2)]
+    times: list[Times] = [
+        {pair: {"bandwidth": 100.0 * 1.5**repeat * (1.4 if pair == (4, 5) else 1.0)} for pair in pairs}
+        for repeat in range(5)
+    ]
+    found = Judge(slow_percent=15, late_percent=50).suspicious(pairs, pairs, times)
+    assert list(found) == [(4, 5)]
+    assert found[4, 5][0].ratio == pytest.approx(1.4)
 
 
 def test_where_most_hosts_are_bad_nobody_is_named() -> None:

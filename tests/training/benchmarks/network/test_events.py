@@ -52,6 +52,16 @@ def test_drift_that_all_share_is_no_noise() -> None:
     assert [round(value - settled.values[0], 6) for value in settled.values] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(("wild", "counts"), [(0, False), (1, False), (5, False), (6, True), (20, True)])
+def test_extreme_repeats_are_noise_unless_they_are_rare(wild: int, counts: bool) -> None:
+    """With 5 of 60, all three repeats of a group are extreme with a chance of (6 / 62)^3 < ALPHA; with 6, of more."""
+    repeats = [[0.01 * ((group + repeat * (group % 3 + 1)) % 3) for group in range(20)] for repeat in range(3)]
+    for group in range(wild):
+        repeats[group % 3][group] += 3.0
+    noise = settle(repeats, ALPHA).noise
+    assert noise > 0.5 if counts else noise == pytest.approx(0.005, rel=0.1)
+
+
 def test_a_sample_of_many_values_is_spread_evenly() -> None:
     assert len(every_nth(range(1_000_000))) == 5000 and list(every_nth([1, 2])) == [1, 2]
 
