@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -110,24 +111,31 @@ def test_the_data_are_packed_where_the_encoder_leaves_padding_out() -> None:
         assert torch.equal(more["labels"], few["masked_lm_ids"][few["masked_lm_ids"] != 0])
 
 
-def test_work_is_counted_without_padding() -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_work_is_counted_without_padding(monkeypatch: pytest.MonkeyPatch, on_device: bool) -> None:
+    if on_device:  # the same with torch alone, as where the CPU does not hold the batches
+        monkeypatch.setattr("training.benchmarks.bert.pytorch.packed._is_here", lambda tensors: False)
     config = config_of("bert")
     assert isinstance(config, Config)
     model = Bert(config).train()
     batch = benchmark_of("bert").synthetic_data(config).train[[0, 1, 2, 3]]
-    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, [batch]))
-    assert (tokens, flops) == (4 * config.tokens_per_sample(), 4 * config.flops_per_sample()), "nothing is padding"
+    found = BertBenchmark().work_of(config, [batch])
+    assert [isinstance(each, Tensor) for each in found] == [False, on_device, on_device]
+    samples, tokens, flops = (float(each) for each in found)
+    assert (samples, tokens, flops) == (4, 4 * config.tokens_per_sample(), 4 * config.flops_per_sample()), (
+        "nothing is padding"
+    )
     batch["input_mask"][:, 10:] = 0
     batch["masked_lm_positions"].clamp_(max=9)
     batch["masked_lm_ids"][:, 2:] = 0
     short = config.model_copy(update={"max_seq_length": 10, "max_predictions_per_seq": 2})
-    tokens, flops = (float(found) for found in BertBenchmark().work_of(config, [batch]))
-    assert (tokens, flops) == (40, 4 * short.flops_per_sample())
+    samples, tokens, flops = (float(each) for each in BertBenchmark().work_of(config, [batch]))
+    assert (samples, tokens, flops) == (4, 40, 4 * short.flops_per_sample())
     rest = benchmark_of("bert").synthetic_data(config).train[[4, 5]]
     for both in ([batch, rest], [packed(batch), packed(rest)]):
         counted = [{name: each[name] for name in BertBenchmark.counted if name in each} for each in both]
-        found = tuple(float(value) for value in BertBenchmark().work_of(config, counted))
-        assert found == (40 + 2 * config.tokens_per_sample(), flops + 2 * config.flops_per_sample())
+        found_of_both = tuple(float(value) for value in BertBenchmark().work_of(config, counted))
+        assert found_of_both == (6, 40 + 2 * config.tokens_per_sample(), flops + 2 * config.flops_per_sample())
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         cut = {
             key: value[:, :10] if key in ("input_ids", "input_mask", "segment_ids") else value

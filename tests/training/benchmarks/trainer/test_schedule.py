@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.trainer.tiny import config_of
-from training.benchmarks.driver.training.schedule import ScheduleError, TrainingSchedule, applied_rate, learning_rate
+from training.benchmarks.driver.training.schedule import (
+    AppliedRates,
+    ScheduleError,
+    TrainingSchedule,
+    applied_rate,
+    learning_rate,
+)
 from training.benchmarks.driver.training.settings import TrainingConfig
 
 
@@ -82,6 +88,15 @@ def test_flagperfs_schedules_fall_over_max_steps_however_long_the_run_is() -> No
     assert learning_rate(longer, 4, 3) == 0.75
     without = _config(learning_rate=1.0, warmup=0.0, max_steps=8, lr_schedule="flagperf_cpm", min_lr_ratio=0.0)
     assert applied_rate(without, 1, 8) == 1.0, "no warm-up: the first update takes the full rate"
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "flagperf_cpm"])
+def test_rates_that_are_computed_ahead_are_those_of_their_steps(schedule: str) -> None:
+    config = _config(learning_rate=1.0, warmup=0.1, min_lr_ratio=0.0, max_steps=300, lr_schedule=schedule)
+    rates = AppliedRates(config, 300)
+    steps = [*range(1, 200), 7, 150, 299, 300]  # as after a resume, too
+    assert [rates[step] for step in steps] == [applied_rate(config, step, 300) for step in steps]
+    assert len({rates[step] for step in range(31, 301)}) == 270, "each step has a rate of its own"
 
 
 @pytest.mark.parametrize("schedule", ["constant", "flagperf_bert", "flagperf_cpm", "flagperf_cpm_cosine"])

@@ -1,7 +1,9 @@
 """Says where the tokens and labels of a padded batch stand, on the CPU, where their number is known without waiting."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,12 +51,36 @@ def is_packed(batch: Batch) -> bool:
     return _PLACES in batch
 
 
-def packed_sizes(batches: Sequence[Batch]) -> tuple[int, int, Tensor]:
-    """Number of tokens and of labels of packed batches, which their shapes tell, and the length of each sample, shape
-    (samples of all,), float64.
+def _is_here(tensors: Sequence[Tensor]) -> bool:
+    """Whether the CPU reads the tensors without waiting for a device."""
+    return tensors[0].is_cpu
+
+
+def packed_sizes(batches: Sequence[Batch]) -> tuple[int, int, int, int | Tensor]:
+    """Of packed batches the number of samples, of tokens and of labels, which their shapes tell, and the sum of the
+    squared lengths of the samples: 0-d float64 where the batches lie on a device, so that nothing waits for it.
     """
+    boundaries = [batch[_BOUNDARIES] for batch in batches]
+    samples = sum(len(of_batch) - 1 for of_batch in boundaries)
     tokens, labels = (sum(len(batch[name]) for batch in batches) for name in (_PLACES, _LABELS))
-    return tokens, labels, torch.cat([batch[_BOUNDARIES].diff() for batch in batches]).double()
+    if _is_here(boundaries):  # between two steps a call of torch costs more than these few numbers
+        squares = sum((end - begin) ** 2 for places in boundaries for begin, end in pairwise(places.tolist()))
+        return samples, tokens, labels, squares
+    lengths = torch.cat([of_batch.diff() for of_batch in boundaries]).double()
+    return samples, tokens, labels, torch.dot(lengths, lengths)
+
+
+def padded_sizes(batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor, int | Tensor]:
+    """As packed_sizes, of batches that are not packed: where they lie on a device all but the number of samples is
+    0-d float64 or int64.
+    """
+    masks, ids = ([batch[name] for batch in batches] for name in ("input_mask", "masked_lm_ids"))
+    if _is_here(masks):  # a call of numpy costs a third of one of torch
+        of_samples = np.concatenate([mask.numpy() for mask in masks]).sum(1)
+        labels = np.count_nonzero(np.concatenate([of_batch.numpy() for of_batch in ids]))
+        return len(of_samples), int(of_samples.sum()), int(labels), int(of_samples @ of_samples)
+    lengths = torch.cat(masks).sum(1).double()
+    return len(lengths), lengths.sum(), (torch.cat(ids) != IGNORED).sum(), torch.dot(lengths, lengths)
 
 
 class PackedSet(SampleSet):

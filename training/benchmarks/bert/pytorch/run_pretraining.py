@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
-from training.benchmarks.bert.pytorch.packed import COUNTED, IGNORED, is_packed, packed_sizes
+from training.benchmarks.bert.pytorch.packed import COUNTED, is_packed, packed_sizes, padded_sizes
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
 from training.benchmarks.driver.training.model import Batch
 from training.benchmarks.driver.training.rank_entry import run_training
@@ -41,19 +40,12 @@ class BertBenchmark(TrainingBenchmark[Config]):
         """See TrainingBenchmark."""
         return data.open_files(config, data_dir)
 
-    def work_of(self, config: Config, batches: Sequence[Batch]) -> tuple[int | Tensor, Tensor]:
+    def work_of(self, config: Config, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
         """See TrainingBenchmark."""
         per_token, per_pair, per_prediction, per_sample = config.flops_of_parts()
-        tokens: int | Tensor
-        predictions: int | Tensor
-        if is_packed(batches[0]):
-            tokens, predictions, lengths = packed_sizes(batches)
-        else:
-            lengths = torch.cat([batch["input_mask"] for batch in batches]).sum(1).double()
-            tokens = lengths.sum()
-            predictions = (torch.cat([batch["masked_lm_ids"] for batch in batches]) != IGNORED).sum()
-        of_parts = tokens * per_token + predictions * per_prediction + len(lengths) * per_sample
-        return tokens, torch.dot(lengths, lengths) * per_pair + of_parts
+        samples, tokens, predictions, squares = (packed_sizes if is_packed(batches[0]) else padded_sizes)(batches)
+        of_parts = tokens * per_token + predictions * per_prediction + samples * per_sample
+        return samples, tokens, squares * per_pair + of_parts
 
     def weights_of(self, config: Config, state: Any) -> Any:
         """MLPerf's or FlagPerf's checkpoint, or a state dict of Hugging Face's BertForPreTraining.

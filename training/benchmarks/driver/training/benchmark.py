@@ -89,10 +89,10 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
             DataError: a file is missing or broken.
         """
 
-    def work_of(self, config: ConfigT, batches: Sequence[Batch]) -> tuple[int | Tensor, Tensor]:
-        """Number of tokens and of floating-point operations (forward and backward, as flops_per_sample counts them) of
-        all `batches` together without their padding, 0-d float64 where only the device knows it. The batches have the
-        tensors `counted`, of shape (samples, ...).
+    def work_of(self, config: ConfigT, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
+        """Number of samples, of tokens and of floating-point operations (forward and backward, as flops_per_sample
+        counts them) of all `batches` together without their padding, 0-d where only the device knows it. The batches
+        have the tensors `counted`, of shape (samples, ...).
         """
         raise NotImplementedError(f"{type(self).__name__} counts {', '.join(self.counted)}, and has no work_of")
 

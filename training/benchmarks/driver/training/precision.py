@@ -43,7 +43,8 @@ class Precision:
     def __init__(self, config: TrainingConfig, device: torch.device) -> None:
         self._device = device
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
-        self.scaler = _Scaler(device.type, init_scale=config.init_loss_scale, enabled=config.precision == "fp16")
+        self._scales = config.precision == "fp16"
+        self.scaler = _Scaler(device.type, init_scale=config.init_loss_scale, enabled=self._scales)
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = config.tf32
             torch.backends.cudnn.allow_tf32 = config.tf32
@@ -56,18 +57,23 @@ class Precision:
 
     def backward(self, loss: Tensor) -> None:
         """Backward pass of `loss`, 0-d, scaled in fp16."""
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaled = self.scaler.scale(loss) if self._scales else loss
+        scaled.backward()  # type: ignore[no-untyped-call]
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Remove the loss scale from the gradients, for clipping."""
-        self.scaler.unscale_(optimizer)
+        if self._scales:
+            self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
         """Update the parameters; in fp16 the update is skipped after an overflow, and the scale is adapted."""
+        if not self._scales:
+            optimizer.step()
+            return
         self.scaler.step(optimizer)
         self.scaler.update()
 
     @property
     def loss_scale(self) -> float | None:
         """The present scale of fp16 (dimensionless), else None. Waits for the device."""
-        return float(self.scaler.get_scale()) if self.scaler.is_enabled() else None
+        return float(self.scaler.get_scale()) if self._scales else None

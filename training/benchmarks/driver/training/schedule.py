@@ -7,6 +7,8 @@ from typing import Self
 
 from training.benchmarks.driver.training.settings import TrainingConfig
 
+_RATES_AHEAD = 64
+
 
 class ScheduleError(ValueError):
     """Settings and size of the data allow no step; the message states both."""
@@ -107,6 +109,24 @@ def applied_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
     of the step before, the first one 0 if there is a warm-up.
     """
     return learning_rate(config, step - 1 if config.lr_schedule in _AFTER_THE_UPDATE else step, total_steps)
+
+
+class AppliedRates:
+    """The applied_rate of each step of a run, computed some steps at a time: between two steps one by itself costs ten
+    times as much.
+    """
+
+    def __init__(self, config: TrainingConfig, total_steps: int) -> None:
+        self._config = config
+        self._total_steps = total_steps
+        self._ahead: dict[int, float] = {}
+
+    def __getitem__(self, step: int) -> float:
+        """The rate (dimensionless) that the update of `step`, counted from 1, takes."""
+        if step not in self._ahead:
+            steps = range(step, step + _RATES_AHEAD)
+            self._ahead = {each: applied_rate(self._config, each, self._total_steps) for each in steps}
+        return self._ahead[step]
 
 
 def _bert(config: TrainingConfig, step: int, steps: int) -> float:

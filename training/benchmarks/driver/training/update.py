@@ -11,7 +11,7 @@ from training.benchmarks.driver.training.model import LOSS, Batch
 from training.benchmarks.driver.training.parallel import ParallelModel
 from training.benchmarks.driver.training.precision import Precision
 from training.benchmarks.driver.training.profiling import Profiling
-from training.benchmarks.driver.training.schedule import applied_rate
+from training.benchmarks.driver.training.schedule import AppliedRates
 from training.benchmarks.driver.training.settings import TrainingConfig
 from training.benchmarks.driver.training.work import Work
 
@@ -33,7 +33,7 @@ class Update:
         self._optimizer = optimizer
         self._precision = precision
         self._config = config
-        self._total_steps = total_steps
+        self._rates = AppliedRates(config, total_steps)
         self._profiling = profiling
         self._work = work
         bound = config.max_grad_norm
@@ -63,7 +63,7 @@ class Update:
             if self._clipper is not None:
                 precision.unscale(self._optimizer)
                 self._grad_norm = self._clipper.clip()
-            optimizers.set_learning_rate(self._optimizer, applied_rate(config, step, self._total_steps))
+            optimizers.set_learning_rate(self._optimizer, self._rates[step])
             precision.step(self._optimizer)
         meter.end_compute(is_typical=step not in self._profiling.steps)
         return loss
