@@ -86,7 +86,8 @@ def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
             f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
             forceable=False,
         )
-    layers = args.iter_num if args.frame == "collective_test" else args.num_layers * max(1, args.num_microbatches)
+    batches = max(1, args.num_microbatches) if args.data_parallel_size else 1
+    layers = args.iter_num if args.frame == "collective_test" else args.num_layers * batches
     if args.epoch_num * layers > MOST_ROWS:
         counted = "iter_num" if args.frame == "collective_test" else "num_layers * micro-batches of a rank"
         yield RuleViolation(
