@@ -60,6 +60,10 @@ TORCH_PATHS = (
 NO_TORCH_OPTION = "--no-torch"
 
 
+# Tests of the repository's text: what they run of the product, others run.
+TEXT_PATHS = ("tests/docs/", "tests/scripts/", "tests/test_docstrings.py")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of make quick and make test."""
     parser.addoption(NO_TORCH_OPTION, action="store_true", help="leave out what needs torch, and refuse to import it")
@@ -90,7 +94,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Measure the coverage of the tests that need neither torch nor hosts, in make test as in make quick."""
     for item in items:
-        if item.nodeid.startswith(TORCH_PATHS) or item.get_closest_marker("cluster") is not None:
+        if item.nodeid.startswith((*TORCH_PATHS, *TEXT_PATHS)) or item.get_closest_marker("cluster") is not None:
             item.add_marker("no_cover")
 
 

@@ -21,7 +21,7 @@ from training.benchmarks.driver.training.settings import TrainingConfig
 WORKLOAD = "tests.training.benchmarks.trainer.parity_workload"
 # Trained in make nightly alone: all that they have, others have, too, each with something more.
 LATE = {
-    *("compiled", "fsdp_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
+    *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp"),
 }
 Table = TypeVar("Table")
