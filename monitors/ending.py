@@ -11,6 +11,8 @@ ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 # Seconds between two looks at the lock, independent of the interval of the samples.
 _LOOK_S = 0.5
+# Seconds for which a lock that was never seen held has to be free: a workload takes it as soon as it has made the file.
+_FREE_S = 5.0
 
 
 def block_signals() -> None:
@@ -57,24 +59,33 @@ class Ending:
 
 
 class _WorkloadLock:
-    """Watches a flock of another process, which may live in another container: only the lock itself shows its end."""
+    """Watches a flock of another process, which may live in another container: only the lock itself shows its end.
+
+    The folder is this round's alone, so the file is made by its workload. One that lives for less than a look leaves
+    the file with a lock that nobody was seen to hold.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
         self._taken = False
+        self._free_since: float | None = None
 
     def released(self) -> bool:
-        """Whether the lock was held once and is free now."""
-        held = self._held()
-        self._taken = self._taken or held
-        return self._taken and not held
-
-    def _held(self) -> bool:
+        """Whether the lock was held once and is free now, or has been free for some time in a file that is there."""
         if self._descriptor is None:
             with contextlib.suppress(FileNotFoundError):
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             return False  # a new file: trying its lock now could make the workload's own attempt fail
+        if self._held():
+            self._taken, self._free_since = True, None
+            return False
+        now = time.monotonic()
+        self._free_since = now if self._free_since is None else self._free_since
+        return self._taken or now - self._free_since >= _FREE_S
+
+    def _held(self) -> bool:
+        assert self._descriptor is not None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -83,5 +94,6 @@ class _WorkloadLock:
         return False
 
     def close(self) -> None:
+        """Closes the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)

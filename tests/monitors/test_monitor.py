@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from monitors.ending import Ending
 from monitors.summary import summarize
 from tests.monitors.running import REPOSITORY, Monitor, new_vendor
 
@@ -97,13 +99,24 @@ def test_it_ends_when_the_workloads_lock_is_free_again(tmp_path: Path) -> None:
     assert summarize(tmp_path / "monitor.jsonl").reason == "the workload's lock is free again"
 
 
-def test_a_lock_never_taken_ends_nothing_and_stays_free_to_take(tmp_path: Path) -> None:
+def test_a_lock_not_taken_yet_ends_nothing_and_stays_free_to_take(tmp_path: Path) -> None:
     lock = tmp_path / "workload.lock"
     lock.touch()
     with Monitor(tmp_path, FAST, ENDLESS, f"--lock={lock}") as monitor:
         monitor.wait_for("cpu", 15)
         assert monitor.process.poll() is None
         monitor.end(by=signal.SIGTERM)
+
+
+def test_it_ends_after_a_workload_that_was_gone_before_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it goes on until max_seconds, a day, where the controller is gone, too."""
+    monkeypatch.setattr("monitors.ending._FREE_S", 0.2)
+    lock = tmp_path / "workload.lock"
+    ending = Ending(lock, time.monotonic() + 60)
+    assert ending.wait(time.monotonic() + 1.2) is None, "no workload has come yet"
+    lock.touch()  # and the process that held its lock has been killed
+    assert ending.wait(time.monotonic() + 30) == "the workload's lock is free again"
+    ending.close()
 
 
 def test_a_killed_monitor_loses_at_most_the_last_line(tmp_path: Path) -> None:

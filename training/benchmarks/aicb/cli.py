@@ -167,9 +167,7 @@ def _write(words: list[str], target: str) -> int:
         parser.error(str(error))
     workload = generate(args, dialect=dialect, force=force) if target == "csv" else None
     made = simai(args, dialect=dialect, force=force) if workload is None else workload
-    idle = sorted(set(given) & dialects.get(dialect).without_effect(args, target))
-    if idle:
-        print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in idle)}", file=sys.stderr)
+    options.note_idle(given, args, dialect, target)
     path = naming.default_path(args, target, dialect) if output is None else output
     size = made.save(path) if workload is None else save(workload, path, form)
     special = path.exists() and not path.is_file()

@@ -1,11 +1,12 @@
 """Defines the options of the command line: AICB's names, their kinds and meanings, their conversion to WorkloadArgs."""
 
 import argparse
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.benchmarks.aicb import presets
+from training.benchmarks.aicb import dialects, presets
 from training.benchmarks.aicb.dialects.framework import presets as models
 from training.benchmarks.aicb.ops import AICB_TYPES
 from training.benchmarks.aicb.parameters import (
@@ -250,3 +251,10 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
                 count = max(count, args.pipeline_model_parallel)
             merged["global_batch"] = count * ranks * args.micro_batch
     return WorkloadArgs(**merged)
+
+
+def note_idle(given: Iterable[str], args: WorkloadArgs, dialect: str, target: str) -> None:
+    """Say on stderr which options of those `given` change no row of the workload that a dialect makes of `args`."""
+    idle = sorted(set(given) & dialects.get(dialect).without_effect(args, target))
+    if idle:
+        print(f"note: no effect on this workload: {', '.join(f'--{name}' for name in idle)}", file=sys.stderr)

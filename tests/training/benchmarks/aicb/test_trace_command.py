@@ -192,3 +192,16 @@ def test_the_traced_process_ends_with_the_one_that_asked(tmp_path: Path) -> None
     state = Path(f"/proc/{seen.read_text().strip()}/stat")
     while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)
+
+
+def test_what_was_given_in_vain_is_said(
+    versions: dict[str, str], recorded: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
+) -> None:
+    monkeypatch.setattr(command, "run", lambda jobs: [recorded for _ in jobs])
+    words = f"trace --world_size 8 --hidden_size 256 --num_layers 4 --output {tmp_path / 'x.csv'}".split()
+    assert cli.main(words) == 0
+    assert capsys.readouterr().err == ""
+    assert cli.main([*words, "--routing", "zipf:1.2", "--layers_traced", "2,3"]) == 0
+    idle = "note: no effect on this workload: --routing"
+    whole = "note: no effect on this job: --layers_traced 2,3 saves no layer of its 4; it is traced whole"
+    assert capsys.readouterr().err.splitlines() == [idle, whole]

@@ -387,3 +387,12 @@ def test_a_run_that_diverges_fails_with_the_step(alone: Callable[..., Rank], tmp
     found = alone("llama", {"init_checkpoint": str(tmp_path / "nan.pt"), "log_freq": 3})
     assert found.code == "the loss is nan at step 1: training has diverged"
     assert found.events[-1] is Event.STEP_END
+
+
+def test_weights_that_cannot_be_written_leave_the_result(
+    single: Single, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "weights.partial").touch()  # where the folder is to be made
+    with pytest.raises(FileExistsError):
+        single("llama", {"save_weights": str(tmp_path / "weights"), "max_steps": 2, "target_loss": None}, None)
+    assert _records(capsys.readouterr().out)[-1].event is Event.FINISHED

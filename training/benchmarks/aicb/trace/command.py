@@ -18,7 +18,8 @@ from training.benchmarks.aicb.conversion import rows_of
 from training.benchmarks.aicb.errors import AicbError, ParameterError
 from training.benchmarks.aicb.parameters import DEFAULTS, WorkloadArgs
 from training.benchmarks.aicb.trace import checks
-from training.benchmarks.aicb.trace.deep import deep_traces, depths
+from training.benchmarks.aicb.trace.deep import deep_traces, depths, is_whole
+from training.benchmarks.aicb.trace.depth import depth_of
 from training.benchmarks.aicb.trace.job import TraceJob
 from training.benchmarks.aicb.trace.record import Trace, load
 from training.benchmarks.aicb.workload import Workload
@@ -60,6 +61,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     output: Path = given.pop("output")
     shallow = given.pop("layers_traced", None)
     stages = _stages(given)
+    options.note_idle(given, _resolved(given), "framework", "csv")
     job = job_of(given)
     wanted = list(stages(job))
     found = [
@@ -75,6 +77,12 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
         self_check(job.frame)
+    if shallow is not None and all(is_whole(each, shallow) for each in jobs):
+        print(
+            f"note: no effect on this job: --layers_traced {shallow[0]},{shallow[1]} saves no layer of its "
+            f"{depth_of(job)}; it is traced whole",
+            file=sys.stderr,
+        )
     for traced in run(jobs) if shallow is None else deep_traces(jobs, shallow, run):
         stage = traced.job.pp_stage
         path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
@@ -136,15 +144,9 @@ def job_of(given: dict[str, Any]) -> TraceJob:
     Raises:
         ParameterError: there is no such preset, or a trace has no place for a parameter.
     """
-    shared = {field.name for field in fields(WorkloadArgs)}
     ours = {field.name for field in fields(TraceJob)}
     frame = given.get("frame", "Megatron")
-    for_args = {name: value for name, value in given.items() if name in shared} | {"frame": frame}
-    preset = given.pop("model_size", None)
-    try:
-        args = options.resolve(for_args, preset, "csv", "framework")
-    except ValueError as error:
-        raise ParameterError([str(error)]) from None
+    args = _resolved(given)
     lost = _lost(args, ours)
     if lost:
         raise ParameterError([f"{name} is {getattr(args, name)!r}: {LOST.get(name, NO_PLACE)}" for name in lost])
@@ -167,6 +169,16 @@ def job_of(given: dict[str, Any]) -> TraceJob:
         # ZeRO 3 learns in its first iteration and differs in its second.
         values.setdefault("iterations", 3)
     return TraceJob(**{"hidden_size": args.hidden_size, "num_layers": args.num_layers, **values})
+
+
+def _resolved(given: dict[str, Any]) -> WorkloadArgs:
+    shared = {field.name for field in fields(WorkloadArgs)}
+    for_args = {name: value for name, value in given.items() if name in shared}
+    for_args["frame"] = given.get("frame", "Megatron")
+    try:
+        return options.resolve(for_args, given.get("model_size"), "csv", "framework")
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
 
 
 def _lost(args: WorkloadArgs, ours: set[str]) -> list[str]:

@@ -36,7 +36,7 @@ def deep_traces(jobs: list[TraceJob], shallow: tuple[int, int], run: Run) -> lis
         DepthError: a trace cannot be inferred, or the proof fails; the message says which operation is the first.
     """
     for job in jobs:
-        if depth_of(job) > shallow[1] + 1:
+        if not is_whole(job, shallow):
             limits.before(job, shallow)
     wanted = [wanted_jobs(job, shallow) for job in jobs]
     traces = iter(run([job for each in wanted for job in each]))
@@ -44,11 +44,16 @@ def deep_traces(jobs: list[TraceJob], shallow: tuple[int, int], run: Run) -> lis
     return [_inferred(job, shallow, each) for job, each in zip(jobs, found, strict=True)]
 
 
+def is_whole(job: TraceJob, shallow: tuple[int, int]) -> bool:
+    """Whether the job is no deeper than the proof of its inference, so that it is traced as it is."""
+    return depth_of(job) <= shallow[1] + 1
+
+
 def wanted_jobs(job: TraceJob, shallow: tuple[int, int]) -> list[TraceJob]:
     """What is traced: three depths; of Megatron also the ends of iterations, at the third depth and the job's; of
     DeepSpeed, where only the job fills a bucket, the third depth also with buckets that end inside of layers.
     """
-    if depth_of(job) <= shallow[1] + 1:
+    if is_whole(job, shallow):
         return [job]
     third = at_depth(job, shallow[1] + 1)
     if job.frame == "DeepSpeed":

@@ -79,15 +79,16 @@ def run_training(
         run.logger.log(Event.INIT_END, files, other="Finish initialization")
         init_seconds = time.perf_counter() - begin
         trainer.train()
-        if run.config.save_weights is not None:
-            hugging_face.write(
-                Path(run.config.save_weights), trainer.model.module, benchmark.published_facts(run.config)
-            )
         times = {"init_time": init_seconds}
         result = _result(trainer, benchmark, run, identity)
         if layout is not None:
             result |= {"layout": layout.words, "estimated_memory_bytes": layout.chosen.bytes}
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin} | times | result)
+        # After the result, which a full disk then leaves.
+        if run.config.save_weights is not None:
+            hugging_face.write(
+                Path(run.config.save_weights), trainer.model.module, benchmark.published_facts(run.config)
+            )
     if result["converged"] is False:
         bounds = [str(target) for target in run.config.targets() if not target.met(trainer.metrics)]
         found = ", ".join(f"{name} {value:.4g}" for name, value in trainer.metrics.items())
