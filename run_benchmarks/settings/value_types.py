@@ -16,9 +16,8 @@ from training.benchmarks.driver.protocol.finding import KINDS, SEVERITIES
 
 # A plan lists every process and round: these limits are far beyond any real run, and are still planned in seconds.
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
-MOST_ROUNDS_OF_HOSTS = (
-    50_000  # rounds times hosts of a case: a plan has 5 KB for each, and its objects seven times that
-)
+# Rounds times hosts of a case: a plan has 5 KB for each, and its objects seven times that.
+MOST_ROUNDS_OF_HOSTS = 50_000
 
 
 def no_bool(value: object) -> object:

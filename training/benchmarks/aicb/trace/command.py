@@ -61,8 +61,9 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     output: Path = given.pop("output")
     shallow = given.pop("layers_traced", None)
     stages = _stages(given)
-    options.note_idle(given, _resolved(given), "framework", "csv")
-    job = job_of(given)
+    args = _resolved(given)
+    options.note_idle(given, args, "framework", "csv")
+    job = _job(given, args)
     wanted = list(stages(job))
     found = [
         f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
@@ -144,9 +145,12 @@ def job_of(given: dict[str, Any]) -> TraceJob:
     Raises:
         ParameterError: there is no such preset, or a trace has no place for a parameter.
     """
+    return _job(given, _resolved(given))
+
+
+def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
     ours = {field.name for field in fields(TraceJob)}
     frame = given.get("frame", "Megatron")
-    args = _resolved(given)
     lost = _lost(args, ours)
     if lost:
         raise ParameterError([f"{name} is {getattr(args, name)!r}: {LOST.get(name, NO_PLACE)}" for name in lost])
