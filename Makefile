@@ -1,7 +1,8 @@
 # make run      a virtual environment, what run.py needs, and the shipped benchmark on this machine
 # make test     everything set up and every check and test run, as .ci/run does
 # make quick    style, types, import contracts, and the tests that need neither torch nor hosts: minutes
-# make nightly  make test with many more samples, the tests that take long, and mutants that tests have to notice
+# make coverage the tests of make quick, which have to run so many of the product's lines (pyproject.toml)
+# make nightly  make test with many more samples, the tests that take long, coverage, and mutants that tests have to notice
 # make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
 # make bench    the measurements of tests/performance, written into README.md and docs/performance.md
 # make lint     style, types and import contracts only
@@ -25,7 +26,7 @@ DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.*)
 
 export PIP_ARGS TORCH_ARGS
 
-.PHONY: help run test quick nightly matrix bench lint clean
+.PHONY: help run test quick coverage nightly matrix bench lint clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -40,6 +41,9 @@ test:
 
 quick: $(VENV)/.installed-dev
 	scripts/check.sh $(VENV) quick
+
+coverage: $(VENV)/.installed-dev
+	scripts/check.sh $(VENV) coverage
 
 nightly:
 	tests/cluster/setup.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs checks and tests, one after the other, and says at the end which failed: check.sh VENV lint|quick|test|nightly.
+# Runs checks and tests, one after the other, and says at the end which failed: check.sh VENV lint|quick|coverage|test|nightly.
 #
-# lint     style, types, import contracts
-# quick    lint, and the tests that need neither torch nor hosts
-# test     lint, and every test that proves the product; they fail below the floor of coverage (pyproject.toml): what CI runs
-# nightly  the same with many more samples, the tests that take long, and the mutants of tests/mutants.toml
+# lint      style, types, import contracts
+# quick     lint, and the tests that need neither torch nor hosts
+# coverage  the same, in twice the time; fails below the floor of coverage (pyproject.toml)
+# test      lint, and every test that proves the product: what CI runs
+# nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
 #
 # Exit code 0 only if all passed. A failing step does not keep the others from running.
 set -uo pipefail
@@ -59,7 +60,8 @@ tests() { # tests NAME MARKERS OPTIONS...: a file stays on one worker, what its 
 measured_tests() { # as tests; below fail_under of pyproject.toml it fails. `coverage report -m` shows the lines afterwards
     # sys.monitoring of Python 3.12 costs less than a trace function.
     "$bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' && export COVERAGE_CORE=sysmon
-    tests "$@" --cov --cov-report=
+    # Tests of the repository's text run little of the product that others do not.
+    tests "$@" -n 4 --no-torch --ignore=tests/docs --ignore=tests/scripts --cov --cov-report=
 }
 
 collection() { # of all tests: what is wrong, or how many there are
@@ -95,8 +97,11 @@ step "ruff format" "$bin/ruff" format --check .
 step "mypy" "$bin/mypy"
 step "import contracts" "$bin/lint-imports"
 if [ "$what" = quick ]; then
-    # Without coverage, which doubles the time. Four workers on two cores: many tests wait for processes and sockets.
+    # Four workers on two cores: many tests wait for processes and sockets.
     tests "quick tests" "not cluster and not nightly" -n 4 --no-torch
+fi
+if [ "$what" = coverage ] || [ "$what" = nightly ]; then
+    measured_tests "coverage" "not cluster and not nightly and not alone"
 fi
 if [ "$what" = nightly ]; then
     export CLUSTERDYNO_NIGHTLY=1
@@ -110,7 +115,7 @@ if [ -n "$is_whole" ]; then
     budgets=--check-budgets
     [ "$what" = test ] || budgets=
     wait_for_images=${making:+--wait-for-images=$making}
-    measured_tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"} ${wait_for_images:+"$wait_for_images"}
+    tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"} ${wait_for_images:+"$wait_for_images"}
     # Those of its tests that need hosts have waited for them.
     [ -z "${making:-}" ] || step "images" images_made
     mapfile -t lonely < <(files_marked alone)

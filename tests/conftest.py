@@ -10,7 +10,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -61,11 +60,6 @@ TORCH_PATHS = (
 NO_TORCH_OPTION = "--no-torch"
 
 
-UNTRACED = "untraced"
-# Tests of the repository's text: what they run of the product, others run.
-TEXT_PATHS = ("tests/docs/", "tests/scripts/", "tests/test_docstrings.py")
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of make quick and make test."""
     parser.addoption(NO_TORCH_OPTION, action="store_true", help="leave out what needs torch, and refuse to import it")
@@ -77,7 +71,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the budgets, keep torch out where that is asked for, and mend inherited signals."""
-    config.addinivalue_line("markers", f"{UNTRACED}: coverage does not trace it")
     plugin = budgets.Budgets(budgets.read(), checks=config.getoption(budgets.OPTION))
     config.pluginmanager.register(plugin, "budgets")
     if (making := config.getoption(beside.OPTION)) is not None:
@@ -92,31 +85,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Whether a file is not even imported: with NO_TORCH_OPTION what is one of TORCH_PATHS."""
     path = f"{collection_path.relative_to(config.rootpath).as_posix()}{'/' * collection_path.is_dir()}"
     return True if config.getoption(NO_TORCH_OPTION) and path.startswith(TORCH_PATHS) else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Measure the coverage of the tests that need neither torch nor hosts, in make test as in make quick."""
-    for item in items:
-        if item.nodeid.startswith((*TORCH_PATHS, *TEXT_PATHS)) or item.get_closest_marker("cluster") is not None:
-            item.add_marker(UNTRACED)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Run an untraced test and its fixtures without the trace function of coverage, which doubles what a test takes.
-
-    pytest-cov's own marker does not do that in xdist's workers, where two of its collectors lie one above the other.
-    """
-    tracer, of_threads = sys.gettrace(), threading.gettrace()
-    if tracer is None or item.get_closest_marker(UNTRACED) is None:
-        return (yield)
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        return (yield)
-    finally:
-        sys.settrace(tracer)
-        threading.settrace(of_threads)
 
 
 def _restore_signals() -> None:

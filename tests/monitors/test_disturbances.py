@@ -169,7 +169,6 @@ def test_a_driver_that_lists_no_processes_is_asked_no_more(
     assert nvml.calls.count("nvmlDeviceGetComputeRunningProcesses") == 2
 
 
-@pytest.mark.untraced  # traced it takes four times as long
 def test_a_record_of_any_length_is_kept_in_bounded_memory() -> None:
     """A host that steps its clock in each line, with a new device and process in each: beyond the bound they count."""
     found, lines = Disturbances(), 3 * MAX_SAMPLES

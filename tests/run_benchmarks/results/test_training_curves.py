@@ -151,7 +151,6 @@ def test_other_seeds_are_compared_with_what_the_seeds_of_the_reference_scatter()
     assert any("it has the seed 9, the reference 1, 2; expected the same seed, or a reference of 3" in it for it in few)
 
 
-@pytest.mark.untraced  # traced it takes four times as long
 def test_a_false_alarm_by_seeds_is_rare() -> None:
     alarms = 0
     for first in range(0, 600, 6):

@@ -45,7 +45,6 @@ def parallel_sizes(draw: st.DrawFn) -> ParallelSizes:
     return ParallelSizes(ranks=ranks, per_server=per_server, tp=tp, pp=pp, ep=ep)
 
 
-@pytest.mark.untraced  # traced it takes four times as long
 @UNTIMED
 @given(parallel_sizes())
 def test_groups_of_a_kind_hold_every_rank_once_and_stay_in_their_stage(sizes: ParallelSizes) -> None:

@@ -152,7 +152,6 @@ def test_ids_begin_where_they_are_told(case: Case, first_id: int) -> None:
     assert [flow[:-1] for flow in moved] == [flow[:-1] for flow in found]
 
 
-@pytest.mark.untraced  # traced it takes four times as long
 @UNTIMED
 @given(groups(even=True), st.sampled_from([*RING_OPS, "AllToAll"]), st.integers(1, 500), st.booleans())
 def test_the_originals_rings_are_right_where_nothing_is_left_over(

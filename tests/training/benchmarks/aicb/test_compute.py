@@ -107,7 +107,6 @@ def test_attention_with_a_mask_does_not_answer_for_one_without() -> None:
         assert (answer.how, answer.basis, answer.error) == ("roofline", (), float("inf"))
 
 
-@pytest.mark.untraced  # traced it takes four times as long
 def test_a_workload_is_filled_with_the_times_of_its_products(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

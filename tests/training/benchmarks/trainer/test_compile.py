@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-import torch._inductor.config
 
 from tests.training.benchmarks.trainer import reference
 from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of, config_of
@@ -41,7 +40,7 @@ def test_a_block_is_one_graph_that_is_compiled_once(name: str) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor makes C++ and there is no g++")
 def test_inductor_trains_as_the_plain_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
     # Inductor would find out by six compilations which vector instructions there are: a third of this test's time.
-    monkeypatch.setattr(torch._inductor.config.cpp, "vec_isa_ok", True)
+    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", True)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     config = config_of("bert", num_layers=1)
     torch.manual_seed(0)
