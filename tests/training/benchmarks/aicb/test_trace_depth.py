@@ -74,7 +74,7 @@ def test_a_failed_proof_names_the_first_operation_and_nothing_is_written(
 
     words = ["trace", "--world_size", "8", "--layers_traced", "2,4", "--output", str(tmp_path / "x.csv")]
     monkeypatch.setattr(command, "missing_or_unknown", lambda _: None)
-    monkeypatch.setattr(command, "job_of", lambda _: job)
+    monkeypatch.setattr(command, "_job", lambda *_: job)
     monkeypatch.setattr(command, "run", other)
     assert cli.main(words) == 2
     said = capsys.readouterr().err
