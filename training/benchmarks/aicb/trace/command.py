@@ -75,16 +75,17 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     if found:
         raise ParameterError(found)
     unknown = missing_or_unknown(job.frame)
+    tracing = run
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
-        self_check(job.frame)
+        tracing = partial(run_checked, job.frame)
     if shallow is not None and all(is_whole(each, shallow) for each in jobs):
         print(
             f"note: no effect on this job: --layers_traced {shallow[0]},{shallow[1]} saves no layer of its "
             f"{depth_of(job)}; it is traced whole",
             file=sys.stderr,
         )
-    for traced in run(jobs) if shallow is None else deep_traces(jobs, shallow, run):
+    for traced in tracing(jobs) if shallow is None else deep_traces(jobs, shallow, tracing):
         stage = traced.job.pp_stage
         path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
         workload = Workload(rows_of(traced.ops, ends(traced)))
@@ -226,17 +227,19 @@ def missing_or_unknown(frame: str) -> str | None:
     return "; ".join(unknown) or None
 
 
-def self_check(frame: str) -> None:
-    """Trace recorded jobs of a frame again.
+def run_checked(frame: str, jobs: list[TraceJob]) -> list[Trace]:
+    """As run; recorded jobs of a frame are traced before them, in the same processes: the framework is imported once.
 
     Raises:
         AicbError: the installed versions send something else; nothing should be written then.
     """
     recorded = [trace for trace in load(SELF_CHECK) if trace.job.frame == frame]
-    for before, now in zip(recorded, run([trace.job for trace in recorded]), strict=True):
+    traces = run([*(trace.job for trace in recorded), *jobs])
+    for before, now in zip(recorded, traces, strict=False):
         difference = first_difference(before, now)
         if difference:
             raise AicbError(f"the installed {frame} does not send what {before.versions} sent: {difference}")
+    return traces[len(recorded) :]
 
 
 def first_difference(before: Trace, now: Trace) -> str | None:
