@@ -85,7 +85,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     A baseline that the run was started with --save-baseline for is saved at the end.
 
     Raises:
-        JournalError: it has no journal, has ended, has a controller, or config files changed since the run started.
+        JournalError: it has no journal, a controller works on it, or config files changed since the run started.
     """
     os.umask(UMASK)
     past = Journal(folder).read()

@@ -34,6 +34,7 @@ MOE: dict[str, Any] = {
     "moe_enable": True, "num_experts": 8, "moe_router_topk": 2, "expert_model_parallel_size": 2,
     "enable_sequence_parallel": True,
 }  # fmt: skip
+BIASED: dict[str, Any] = {"add_bias_linear": True, "expert_tensor_parallel_size": 1}
 FSDP2: dict[str, Any] = {"frame": "FSDP2", "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1}
 LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
@@ -161,6 +162,10 @@ def test_pp_rank_chooses_the_stage() -> None:
         (MOE | {"routing": "file:nowhere"}, "routing file nowhere"),
         (MOE | {"moe_ffn_hidden_size": 33}, "the width of an expert 33 must be a multiple of"),
         (MOE | {"moe_shared_expert_size": 33}, "moe_shared_expert_size 33 must be a multiple of 2"),
+        (MOE | BIASED | {"expert_tensor_parallel_size": None}, "add_bias_linear with experts over 2 tensor ranks"),
+        (MOE | BIASED | {"expert_model_parallel_size": 1}, "add_bias_linear with expert_model_parallel_size 1"),
+        (MOE | BIASED | {"moe_shared_expert_size": 32}, "Megatron-core has no biases in shared experts"),
+        (MOE | BIASED, None),
         (MOE | {"moe_first_dense_layers": 5}, "moe_first_dense_layers 5 must be from 0 to num_layers 4"),
         (MOE | {"moe_token_dispatcher": "flex"}, refusals.dispatcher("flex")),
         (MOE | {"expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1}, None),

@@ -45,6 +45,8 @@ VALUES: Factors = {
     "topk": (1, 2, 3),
     "shared_expert": (None, 384),
     "first_dense": (0, 1),
+    "experts": (False, True),
+    "q_lora": (None, 96),
     "aux_loss": (False, True),
     "expert_bias": (False, True),
     "latent": (False, True),
@@ -84,6 +86,11 @@ _EXPERTS = (
 _FEWER: dict[str, tuple[Any, ...]] = {"recompute": ("none", "full"), "query_groups": (None, 4)}
 EXPERTS = _factors(_EXPERTS, **_FEWER)
 WIDTHS = _factors(f"{_EXPERTS} vocab kv_channels", **_FEWER, vocab=(32000, 50257))
+ORDERS = _factors(
+    "tp pp dp sp distributed_optimizer overlap untied position norm bias swiglu qk_layernorm experts latent q_lora "
+    "shared_expert first_dense dispatcher fp32_gradients",
+    tp=(1, 2), pp=(1, 2), dp=(2, 4), overlap=("gradients", "parameters"),
+)  # fmt: skip
 FSDP2 = _factors(
     "world replicate layers micro_batches untied vocab query_groups recompute reshard fp32_gradients bias swiglu clip "
     "last_rank",
@@ -221,6 +228,45 @@ def megatron_widths(choice: Choice) -> TraceJob | None:
     if job is None or (choice["latent"] and choice["kv_channels"]):
         return None
     return replace(job, vocab_size=choice["vocab"], kv_channels=choice["kv_channels"])
+
+
+def megatron_orders(choice: Choice) -> TraceJob | None:
+    """A job with a bucket for each parameter, which shows in which order gradients are complete and parameters used."""
+    experts, latent, tp = choice["experts"], choice["latent"], choice["tp"]
+    # Megatron-core adds biases of experts in place, which fails where one rank has them all.
+    ep = 2 if experts and choice["bias"] else 1
+    fixed = {"stage": "first", "vpp": 1, "ep": ep, "expert_tp": 1 if tp > 1 else None, "routing": "balanced",
+             "topk": 2, "aux_loss": False, "expert_bias": False, "recompute": "none", "query_groups": None}  # fmt: skip
+    job = megatron_experts({**choice, **fixed})
+    impossible = (
+        choice["sp"] and tp == 1,
+        experts and tp > 1 and not choice["sp"],
+        # Megatron-core's shared experts have no biases.
+        choice["shared_expert"] and (choice["bias"] or not experts),
+        choice["first_dense"] and not experts,
+        choice["q_lora"] and not latent,
+        latent and choice["position"] != "rope",
+        choice["dispatcher"] != "alltoall" and not experts,
+    )
+    if job is None or any(impossible):
+        return None
+    job = replace(
+        job,
+        bucket_size=1,
+        iterations=2,
+        hidden_size=128,
+        seq_length=32,
+        vocab_size=1000,
+        num_microbatches=2,
+        enable_sequence_parallel=choice["sp"],
+        position_embedding=choice["position"],
+        normalization=choice["norm"],
+        add_bias_linear=choice["bias"],
+        qk_layernorm=choice["qk_layernorm"],
+        q_lora_rank=choice["q_lora"],
+        grad_reduce_in_fp32=choice["fp32_gradients"],
+    )
+    return job if experts else replace(job, num_experts=0, expert_tensor_parallel_size=None)
 
 
 def fsdp2(choice: Choice) -> TraceJob | None:

@@ -54,7 +54,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The gradients of these parameters are complete for this micro-batch."""
+    """The gradients of these parameters are complete for this micro-batch, one after the other."""
 
     parameters: tuple[str, ...]
 

@@ -56,6 +56,8 @@ class MoeMlp:
         args = self.args
         found = norm(self.norm, args.hidden_size, args)
         found.append(Parameter(f"{self.router}.weight", args.num_experts * args.hidden_size, reduced=True))
+        if args.add_bias_linear:
+            found.append(Parameter(f"{self.router}.bias", args.num_experts, reduced=True))
         gated = self.width * (2 if args.swiglu else 1)
         apart = self.place.ep > 1
         for expert in range(self.local):
@@ -72,7 +74,7 @@ class MoeMlp:
         events = use(self.norm, self.args)
         if self.shared:
             events += self.shared.forward(phase)
-        events.append(Use((f"{self.router}.weight",)))
+        events.append(Use(self._routers()))
         # The auxiliary loss is skipped where no gradient is wanted: in a pass that is run again.
         if self.balance and not (phase == "forward" and self.args.activation_recompute == "full"):
             size = SIZES[INT64] * self.args.num_experts
@@ -83,11 +85,14 @@ class MoeMlp:
 
     def backward(self) -> list[Event]:
         events: list[Event] = [*self.dispatch.home_back()]
-        events += [Ready(self._weights(expert)) for expert in reversed(range(self.local))]
-        events += [*self.dispatch.out_back(), Ready((f"{self.router}.weight",))]
+        events += [Ready(self._weights(expert)[::-1]) for expert in reversed(range(self.local))]
+        events += [*self.dispatch.out_back(), Ready(self._routers())]
         if self.shared:
             events += self.shared.backward()
         return [*events, *ready(self.norm, self.args)]
+
+    def _routers(self) -> tuple[str, ...]:
+        return f"{self.router}.weight", f"{self.router}.bias"
 
     def _expert(self, number: int) -> str:
         return f"{self.name}.experts.local_experts.{number}"

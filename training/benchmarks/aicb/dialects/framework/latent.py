@@ -49,11 +49,10 @@ class LatentAttention:
             events += self._down(phase, "q_down_proj", args.q_lora_rank)
         events += self._down(phase, "kv_down_proj", self.down)
         if self.narrow:
-            events += [*self._norm("q"), *self._up(phase, "q_up_proj", args.q_lora_rank)]
-            events += [*self._norm("kv"), *self._up(phase, "kv_up_proj", args.kv_lora_rank)]
+            events += [*self._norm("q"), *self._norm("kv"), *self._up(phase, "q_up_proj", args.q_lora_rank)]
         else:
             events += [*self._norm("kv"), *self._up(phase, "q_proj", args.hidden_size)]
-            events += self._up(phase, "kv_up_proj", args.kv_lora_rank)
+        events += self._up(phase, "kv_up_proj", args.kv_lora_rank)
         events.append(Use((self._weight("proj"), f"{self.name}.linear_proj.bias")))
         return [*events, *tensor.row(phase, f"{self.name}.linear_proj")]
 
@@ -61,12 +60,10 @@ class LatentAttention:
         args, tensor = self.args, self.tensor
         events: list[Event] = [Ready((f"{self.name}.linear_proj.bias",)), *tensor.row_back(f"{self.name}.linear_proj")]
         events += [Ready((self._weight("proj"),)), *self._up_back("kv_up_proj", args.kv_lora_rank)]
-        if not self.narrow:
-            events += self._up_back("q_proj", args.hidden_size)
         if self.narrow:
-            events += [*self._norm_back("kv"), *self._up_back("q_up_proj", args.q_lora_rank), *self._norm_back("q")]
+            events += [*self._up_back("q_up_proj", args.q_lora_rank), *self._norm_back("kv"), *self._norm_back("q")]
         else:
-            events += self._norm_back("kv")
+            events += [*self._up_back("q_proj", args.hidden_size), *self._norm_back("kv")]
         events += self._down_back("kv_down_proj", args.kv_lora_rank)
         if self.narrow:
             events += self._down_back("q_down_proj", args.q_lora_rank)

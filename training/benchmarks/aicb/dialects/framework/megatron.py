@@ -189,8 +189,9 @@ def _reduced(events: list[Event], groups: list[BucketGroup]) -> list[Call]:
         if isinstance(event, Call):
             calls.append(event)
         elif isinstance(event, Ready):
-            for number, names in enumerate(missing):
-                if names and not names.difference(event.parameters):
-                    calls.append(groups[number].reduction("backward"))
-                names.difference_update(event.parameters)
+            for name in event.parameters:
+                for number, names in enumerate(missing):
+                    if names == {name}:
+                        calls.append(groups[number].reduction("backward"))
+                    names.discard(name)
     return calls

@@ -132,7 +132,7 @@ class Chunk:
 
     def _embed_back(self) -> list[Event]:
         gathered = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []
-        return [*gathered, Ready((f"{WORDS}.weight", f"{POSITIONS}.weight"))]
+        return [*gathered, Ready((f"{POSITIONS}.weight", f"{WORDS}.weight"))]
 
     def _embed(self) -> list[Event]:
         """Word vectors are summed over the tensor ranks; learned positions are added to the whole sequence."""

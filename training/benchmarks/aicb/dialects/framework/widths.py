@@ -70,6 +70,8 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
         yield f"moe_first_dense_layers {args.moe_first_dense_layers} must be from 0 to num_layers {args.num_layers}"
     if tp > 1 and not args.enable_sequence_parallel and args.phase == TRAINING:
         yield "--moe_enable with tensor_model_parallel_size > 1 needs --enable_sequence_parallel: Megatron demands it"
+    if args.add_bias_linear:
+        yield from _biases(args, etp)
     if args.expert_size % etp:
         yield f"the width of an expert {args.expert_size} must be a multiple of its tensor-parallel size {etp}"
     if (args.moe_shared_expert_size or 0) % tp:
@@ -78,6 +80,19 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
         routed(args, RankPlacement(args, 0))
     except ValueError as error:
         yield str(error)
+
+
+def _biases(args: WorkloadArgs, etp: int) -> Iterator[str]:
+    nearest = "nearest: without --add_bias_linear"
+    if etp > 1:
+        yield (
+            f"add_bias_linear with experts over {etp} tensor ranks: Megatron-core refuses it; nearest: "
+            "--expert_tensor_parallel_size 1"
+        )
+    elif args.expert_model_parallel_size == 1 and args.phase == TRAINING:
+        yield f"add_bias_linear with expert_model_parallel_size 1: Megatron-core fails in the experts' MLP; {nearest}"
+    if args.moe_shared_expert_size:
+        yield f"add_bias_linear with moe_shared_expert_size: Megatron-core has no biases in shared experts; {nearest}"
 
 
 def _common(args: WorkloadArgs) -> Iterator[str]:
