@@ -183,6 +183,7 @@ def _gathered(events: list[Event], groups: list[BucketGroup]) -> list[Call]:
 
 def _reduced(events: list[Event], groups: list[BucketGroup]) -> list[Call]:
     """A backward pass with its reductions: a bucket is sent when the last of its gradients is complete."""
+    place = {name: number for number, group in enumerate(groups) for name in group.names}
     missing = [set(group.names) for group in groups]
     calls: list[Call] = []
     for event in events:
@@ -190,8 +191,8 @@ def _reduced(events: list[Event], groups: list[BucketGroup]) -> list[Call]:
             calls.append(event)
         elif isinstance(event, Ready):
             for name in event.parameters:
-                for number, names in enumerate(missing):
-                    if names == {name}:
-                        calls.append(groups[number].reduction("backward"))
-                    names.discard(name)
+                names = missing[place[name]] if name in place else set()
+                if names == {name}:
+                    calls.append(groups[place[name]].reduction("backward"))
+                names.discard(name)
     return calls
