@@ -9,7 +9,7 @@ well acquits nobody.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from statistics import median, median_low
@@ -125,13 +125,43 @@ def pair_outliers(
             for key in ((first, each), (second, each)):
                 if key in places:
                     places[key].append(place)
-    found = []
-    for (host, each), own in places.items():
-        usual = model.usual[each]
-        if judge.is_bad_in_every_repeat(own, [usual] * len(own)):
-            found.append(judge.outlier(host, tuple(own), usual, model.able[each][host] - usual, each))
+    constant = {
+        key: own for key, own in places.items() if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
+    }
+    found = [
+        judge.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
+        for (host, each), own in _own_faults(constant, pairs, model).items()
+    ]
     found += judge.single_outliers()
     return Compared(outliers=found, expected=model.without_outliers(classes, bound))
+
+
+def _own_faults(
+    bad: Mapping[tuple[int, int], list[int]], pairs: Sequence[tuple[int, ...]], model: _PairModel
+) -> dict[tuple[int, int], list[int]]:
+    """Bad hosts, by host and class, without those whose partners explain it; the values are the places of their pairs.
+
+    Every partner there is bad in another class, too, where the host itself is as good as others: the hosts of the only
+    other rack in the pod of a bad rack have bad pairs within the pod alone.
+    """
+    classes: dict[int, set[int]] = {}
+    for host, each in bad:
+        classes.setdefault(host, set()).add(each)
+    good = {
+        host: {each for each, count in enumerate(model.pairs_of[:-1]) if count.get(host, 0) >= _MIN_PAIRS_OF_A_HOST}
+        - own
+        for host, own in classes.items()
+    }
+    return {
+        (host, each): own
+        for (host, each), own in bad.items()
+        if not all(
+            each in classes.get(partner, ()) and classes[partner] & good[host]
+            for place in own
+            for partner in pairs[place]
+            if partner != host
+        )
+    }
 
 
 def group_outliers(repeats: Sequence[Sequence[float]], bound: float) -> Compared:
