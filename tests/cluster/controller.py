@@ -141,7 +141,9 @@ class Controller:
         for host in self._bed.hosts:
             client = host.connect_docker()
             try:
-                names += [str(c.name) for c in client.containers.list(all=True, filters={"label": LABEL})]
+                names += [
+                    str(c.name) for c in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+                ]
             finally:
                 client.close()
         return names

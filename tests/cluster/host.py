@@ -89,7 +89,7 @@ class ClusterHost:
         """Remove every container of its engine: those of a session that was killed are there again with its images."""
         client = self.connect_docker()
         try:
-            for container in client.containers.list(all=True):
+            for container in client.containers.list(all=True, ignore_removed=True):
                 container.remove(force=True)
         finally:
             client.close()

@@ -115,9 +115,15 @@ def test_monitor_ends_by_itself_when_the_workload_is_killed(controller: Controll
     clients = [host.connect_docker() for host in testbed.hosts]
     try:
         for client in clients:
-            for container in client.containers.list(filters={"label": "org.clusterdyno.task=workload"}):
+            for container in client.containers.list(
+                filters={"label": "org.clusterdyno.task=workload"}, ignore_removed=True
+            ):
                 container.kill()
-        wait_until("the end of the monitors", lambda: not any(client.containers.list() for client in clients), 30)
+        wait_until(
+            "the end of the monitors",
+            lambda: not any(client.containers.list(ignore_removed=True) for client in clients),
+            30,
+        )
     finally:
         for client in clients:
             client.close()

@@ -56,7 +56,8 @@ def _assert_nothing_left(host: ClusterHost, before: Counter[str]) -> None:
     assert processes(host) - before == Counter(), host.name
     client = host.connect_docker()
     try:
-        assert client.containers.list(all=True) == [], host.name  # a build's own containers have no label
+        # A build's own containers have no label.
+        assert client.containers.list(all=True, ignore_removed=True) == [], host.name
     finally:
         client.close()
 
@@ -147,7 +148,7 @@ def _assert_least_privilege(host: ClusterHost) -> None:
     """What docs/security.md says of a container, of those that run."""
     client = host.connect_docker()
     try:
-        running = client.containers.list()
+        running = client.containers.list(ignore_removed=True)
         assert len(running) == 2
         for container in running:
             allowed = container.attrs["HostConfig"]

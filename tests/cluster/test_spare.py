@@ -52,6 +52,6 @@ def test_a_spare_host_takes_over_what_a_lost_one_would_have_run(controller: Cont
     assert f"is on no host: building it on {spare.address}" in answer.output
     client = spare.connect_docker()
     try:
-        assert client.containers.list(all=True, filters={"label": "org.clusterdyno.run"}) == []
+        assert client.containers.list(all=True, filters={"label": "org.clusterdyno.run"}, ignore_removed=True) == []
     finally:
         client.close()
