@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import shutil
 import signal
 from functools import partial
@@ -93,8 +94,7 @@ def remove_cgroups(name: str) -> None:
     root = Path("/sys/fs/cgroup")
     for hierarchy in [root, *(entry for entry in root.iterdir() if entry.is_dir())]:
         top = hierarchy / CGROUP_ROOT
-        below = top / name
-        found = sorted((path for path in (below, *below.rglob("*")) if path.is_dir()), reverse=True)
+        found = sorted((Path(folder) for folder, _, _ in os.walk(top / name)), reverse=True)
         for folder in found:
             # The kernel lets go of a killed container's control group a little after its last process.
             wait_until(partial(_removed, folder), timeout=10, what=f"the removal of {folder}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ class Run:
 
     def in_a_round(self) -> bool:
         """Whether the ranks are at work."""
-        return any("TRAIN_START" in path.read_text() for path in self.folder.rglob("rank0.out.log"))
+        return any("TRAIN_START" in text for text in texts(self.folder, "rank0.out.log"))
 
     def journal(self) -> list[dict[str, Any]]:
         """The events of the run so far."""
@@ -53,6 +55,17 @@ class Run:
         """Of the run once it has ended."""
         ends = [event for event in self.journal() if event["event"] == "run_ended"]
         return ends[-1]["verdict"] if ends else None
+
+
+def texts(folder: Path, name: str) -> Iterator[str]:
+    """Of the files of that name below `folder`, while a run makes, renames and removes folders there.
+
+    Path.rglob of Python 3.11 fails on a folder that goes while it looks.
+    """
+    for parent, _, files in os.walk(folder):
+        if name in files:
+            with suppress(FileNotFoundError):
+                yield (Path(parent) / name).read_text(errors="replace")
 
 
 def wait_until(what: str, condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from run_benchmarks.commands.verification import verify
 from run_benchmarks.results.records import RoundRecord, Verdict
 from tests.run_benchmarks.conftest import Load
+from tests.run_benchmarks.local_run import texts
 from tests.run_benchmarks.session.test_session import run, settings_of
 
 DEADLINE_S = 120.0
@@ -19,7 +20,7 @@ DEADLINE_S = 120.0
 def _interrupt_after_a_step(logs: Path) -> None:
     """Send this process what Ctrl-C sends, once rank 0 has logged a step."""
     for _ in range(int(DEADLINE_S / 0.05)):
-        if any('"STEP_END"' in log.read_text(errors="replace") for log in logs.rglob("rank0.out.log")):
+        if any('"STEP_END"' in text for text in texts(logs, "rank0.out.log")):
             break
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGINT)
