@@ -26,7 +26,8 @@ from tests.cluster.pairs import HEALTHY, four_healthy_hosts, measure, view_of
 # A tenth of pairs.HEALTHY for a twentieth of the time: a moment in each second on average.
 TENTH, MOMENT_S, BETWEEN_S = "20mbit", 0.05, 0.95
 STOP_S, BETWEEN_STOPS_S = 0.1, 0.9
-HOGS = 3
+# Loops of the ranks' own priority show in no message: a rank that mostly waits preempts them.
+HOGS, HOGS_NICE = 3, -8
 RANK_PROGRAMS = ("python", "python3", "python3.11")
 
 
@@ -68,13 +69,18 @@ def stops(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
 
 @contextmanager
 def hog(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
-    """Loops compete with the host's ranks for one CPU; the other hosts have the rest of the machine for themselves."""
+    """Loops of a higher priority have the CPU of the host's ranks; the other hosts have the rest of the machine.
+
+    Each is in a session of its own with that session's priority, as sessions share a CPU where the kernel groups them
+    (sched(7), autogroup).
+    """
     cpus = sorted(os.sched_getaffinity(0))
     for host in bed.hosts:
         mine = {cpus[0]} if host is victim else set(cpus[1:] or cpus)
         for pid in host.pids("sshd"):
             os.sched_setaffinity(pid, mine)
-    loops = f"for n in $(seq {HOGS}); do sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!; done"
+    loop = f"echo {HOGS_NICE} > /proc/self/autogroup; while :; do :; done"
+    loops = f"for n in $(seq {HOGS}); do setsid nice -n {HOGS_NICE} sh -c '{loop}' >/dev/null 2>&1 & echo $!; done"
     started = victim.exec(["taskset", "-c", str(cpus[0]), "sh", "-c", loops])
     try:
         yield
@@ -133,7 +139,7 @@ DISTURBANCES = {
     "rate -80 %": Disturbance(lambda bed, victim: rate(bed, victim, "40mbit"), frozenset({"constant"}), _FEW),
     "rate -95 %": Disturbance(lambda bed, victim: rate(bed, victim, "10mbit"), frozenset({"constant"}), _FEW),
     "a tenth of the rate, 5 % of the time": Disturbance(moments, frozenset({"intermittent"}), _MOST),
-    "3 loops on the CPU of its rank": Disturbance(
+    "3 loops of nice -8 on the CPU of its rank": Disturbance(
         hog, frozenset({"constant", "intermittent"}), {"repeats": 10, "iterations": 20}
     ),
     "SIGSTOP of 0.1 s, 10 % of the time": Disturbance(stops, frozenset({"intermittent", "stalls"}), _MANY),
