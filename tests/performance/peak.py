@@ -1,4 +1,4 @@
-"""Wall time and peak memory of one command.
+"""Wall time and peak memory of one command, and the peak memory of the process that asks.
 
 A child's ru_maxrss starts at its parent's size at the fork (Linux keeps the larger across exec), so the command is
 forked from a bare interpreter, not from the measuring process.
@@ -31,6 +31,13 @@ def run_measured(argv: list[str], cwd: Path) -> tuple[float, float, int, str]:
     answer = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
     figures = json.loads(answer.stderr)
     return figures["seconds"], figures["kilobytes"] * 1024 / MEGABYTE, figures["exit_code"], answer.stdout
+
+
+def own_peak() -> int:
+    """Peak resident bytes of this process since its program began; VmHWM knows nothing of its parent (proc(5))."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(kilobytes) * 1024
 
 
 def run_sound(argv: list[str], cwd: Path) -> tuple[float, float, str]:

@@ -7,7 +7,6 @@ are network namespaces of this machine, so what sshd and the commands cost is pa
 from __future__ import annotations
 
 import json
-import resource
 import shlex
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.settings.settings import load_settings
 from tests.cluster import images
 from tests.cluster.bed import TestBed
+from tests.performance.peak import own_peak
 from tests.performance.rows import Row
 from tests.performance.simulated_host import LATENCY_SECONDS, SimulatedHost
 
@@ -83,7 +83,7 @@ def measure_on(bed: TestBed, *, smoke: bool) -> list[Row]:
         whole_many = min(_timed(lambda n=n: _whole(many, folder, f"many{n}")) for n in range(effort.repeats))  # type: ignore[misc]
         time.sleep(SETTLE_SECONDS)
         left = _threads_and_descriptors()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEGABYTE
+        peak = own_peak() / MEGABYTE
     return [
         _against(f"check {effort.many}", check, pssh),
         _against(f"start {effort.many}", start, None),
@@ -133,9 +133,9 @@ def _simulated(count: int) -> Row:
         answer += "".join(f"resolves\t{name}\n" for name in names) + "own\teth0\n"
         hosts: dict[str, Host] = {name: SimulatedHost(name, answer) for name in names}
         reports: dict[str, HostReport] = {}
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = own_peak()
         seconds = _timed(lambda: reports.update(_check_on(hosts, prepared)))
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / MEGABYTE
+        grown = (own_peak() - before) / MEGABYTE
     if len(reports) != count or any(report.facts is None for report in reports.values()):
         raise RuntimeError("the simulated hosts were not all checked")
     floor = count * 2 * LATENCY_SECONDS

@@ -8,7 +8,6 @@ analysis. The values are drawn before, in another process.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.performance.peak import own_peak
 from tests.performance.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +135,7 @@ def _read(hosts: int, log: Path) -> None:
     if found is None or [each.hosts for each in found.findings] != [(f"node{SLOW_HOST + 1}",)]:
         raise RuntimeError(f"node{SLOW_HOST + 1} alone should be found: {found and found.sentences}")
     cpu_s = time.process_time() - begin
-    print(json.dumps({"cpu_s": cpu_s, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}))
+    print(json.dumps({"cpu_s": cpu_s, "peak": own_peak()}))
 
 
 if __name__ == "__main__":

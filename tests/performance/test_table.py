@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.performance import __main__ as command
 from tests.performance.__main__ import Measure
+from tests.performance.peak import own_peak
 from tests.performance.rows import Row
 from tests.performance.table import BEGIN, END, describe_machine, read_blocks, render_block, replace_blocks
 
@@ -24,11 +28,19 @@ def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def returning(*rows: Row) -> Measure:
-    def measure(*, smoke: bool = False) -> list[Row]:
-        return list(rows)
+def measured(rows: Sequence[Row], *, smoke: bool = False) -> list[Row]:
+    return list(rows)
 
-    return measure
+
+def returning(*rows: Row) -> Measure:
+    return partial(measured, rows)
+
+
+def peak_with(bytes_held: int, *, smoke: bool = False) -> list[Row]:
+    """The peak memory of the process that measures, which holds so many bytes meanwhile."""
+    held = bytearray(bytes_held)
+    held[::4096] = b"1" * len(held[::4096])
+    return [replace(ROW, ratio=float(own_peak()))]
 
 
 def fail(*, smoke: bool = False) -> list[Row]:
@@ -118,3 +130,12 @@ def test_the_pages_hold_tables_of_measurements_that_there_are() -> None:
     for file in (command.README, command.PAGE):
         names = set(read_blocks(file))
         assert names <= known and {command.file_of(name) for name in names} == {file}
+
+
+def test_a_measurement_sees_no_memory_of_the_one_before(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    much = 300_000_000
+    known = {"first": partial(peak_with, much), "second": partial(peak_with, 0)}
+    monkeypatch.setattr(command, "measurements", lambda: known)
+    assert command.main([]) == 0
+    ratios = [float(block.splitlines()[-1].split(" | ")[3]) for block in read_blocks(readme).values()]
+    assert ratios[0] > much > ratios[1]
