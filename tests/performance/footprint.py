@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.cluster.faulty_project import project
 from tests.performance.rows import Row
+from tests.run_benchmarks.local_run import texts
 from training.benchmarks.driver.launch.process_tree import descendants
 
 SECONDS, SMOKE_SECONDS = 60.0, 1.0  # of each measurement
@@ -182,8 +183,8 @@ def _round(folder: Path, seconds: float) -> Iterator[int]:
     """Pid of a controller whose round is at work and goes on for the measurement. Raises RuntimeError."""
     root = project(folder / "project", {})
     overrides = {"steps": 1, "after": 1, "together": False, "pause": seconds + START_SECONDS}
-    texts = {"deploy": str(folder / "deploy"), "logs": str(folder / "logs"), "overrides": overrides}
-    (folder / "test_conf.py").write_text(TEST_CONF.format(**texts), encoding="utf-8")
+    places = {"deploy": str(folder / "deploy"), "logs": str(folder / "logs"), "overrides": overrides}
+    (folder / "test_conf.py").write_text(TEST_CONF.format(**places), encoding="utf-8")
     (folder / "cluster_conf.py").write_text('HOSTS = ["localhost"]\n', encoding="utf-8")
     files = ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
     argv = [sys.executable, str(root / "run_benchmarks" / "run.py"), *files]
@@ -202,8 +203,8 @@ def _round(folder: Path, seconds: float) -> Iterator[int]:
 
 
 def _at_work(folder: Path) -> bool:
-    logs = [path for path in folder.rglob("rank*.out.log") if "project" not in path.parts]
-    return len(logs) == 2 and all("TRAIN_START" in log.read_text(encoding="utf-8") for log in logs)
+    logs = [text for rank in range(2) for text in texts(folder / "logs", f"rank{rank}.out.log")]
+    return len(logs) == 2 and all("TRAIN_START" in log for log in logs)
 
 
 if __name__ == "__main__":
