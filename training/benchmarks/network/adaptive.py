@@ -5,9 +5,9 @@ what is bad. It knows hosts by their places 0 .. count - 1 and measures nothing,
 
 Every group of a round is compared with the others of its size in that round. A suspicious group is cut in halves; if
 neither half is suspicious, the fault lies between them, and parts of both halves are joined. Two hosts that remain are
-each paired with good hosts: a host that is slow with most of them is bad. If both are fine with all of them, their link
-is bad; that is said only where links are searched, as a fault that comes and goes looks the same. At the end the groups
-of the bad hosts are measured again without them, as a bad host hides others.
+each paired with good hosts: a host that shows the same symptom with most of them is bad. If both are fine with all of
+them, their link is bad; that is said only where links are searched, as a fault that comes and goes looks the same. At
+the end the groups of the bad hosts are measured again without them, as a bad host hides others.
 
 Source: adaptive group testing by halves as in Hwang, "A method for detecting all defective members in a population by
 group testing" (1972); batches that meet once as the lines of an affine plane of prime order.
@@ -174,15 +174,14 @@ class AdaptiveSearch:
             slow = yield from self._tested("suspects with known-good hosts", list(tests))
             for pair, host in tests.items():
                 seen[host].append(slow.get(pair, ()))
-        slow_with = {host: sum(map(bool, every)) for host, every in seen.items()}
         found = [
-            BadMembers(members=(host,), excesses=self._judge.together(every))
+            BadMembers(members=(host,), excesses=excesses)
             for host, every in seen.items()
-            if every and 2 * slow_with[host] > len(every)
+            if (excesses := self._judge.together(every))
         ]
         accused = {each.members[0] for each in found}
-        # Slow with some good host, but not with most: neither this host nor a link of it is accused.
-        unclear = {host for host, every in seen.items() if host not in accused and (slow_with[host] or not every)}
+        # Slow with some good host, but not in the same way with most: neither this host nor a link of it is accused.
+        unclear = {host for host, every in seen.items() if host not in accused and (any(every) or not every)}
         links = [pair for pair in pairs if not accused & set(pair)]
         doubted = [pair for pair in links if self._find == "hosts" or unclear & set(pair)]
         undecided += doubted
@@ -194,9 +193,9 @@ class AdaptiveSearch:
             for pair in links:
                 again[pair].append(slow.get(pair, ()))
         return found + [
-            BadMembers(members=pair, excesses=self._judge.together(every))
+            BadMembers(members=pair, excesses=excesses)
             for pair, every in again.items()
-            if all(every)
+            if all(every) and (excesses := self._judge.together(every))
         ]
 
     def _with_good(self, hosts: Sequence[int], partners: dict[int, set[int]]) -> dict[Members, int]:

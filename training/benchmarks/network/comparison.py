@@ -68,7 +68,7 @@ class Judge:
         return {group: tuple(excesses) for group, excesses in found.items()}
 
     def together(self, every: Sequence[Sequence[Excess]]) -> tuple[Excess, ...]:
-        """The excesses of several rounds as one for each symptom that half of them show: medians, the worst first."""
+        """The excesses of several rounds as one for each symptom that most of them show: medians, the worst first."""
         by_symptom: dict[SymptomName, list[Excess]] = {}
         for excess in (each for of_round in every for each in of_round):
             by_symptom.setdefault(excess.symptom, []).append(excess)

@@ -1,5 +1,6 @@
 """The adaptive search in a modelled cluster; the table of the documentation is adaptive_simulation.py's."""
 
+import random
 from itertools import combinations
 
 import pytest
@@ -10,7 +11,7 @@ from tests.tiers import samples
 from tests.training.benchmarks.network.adaptive_simulation import KINDS, Faults, drawn, search, table
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
 from training.benchmarks.network import adaptive
-from training.benchmarks.network.adaptive import AdaptiveSearch, Search, expected_rounds
+from training.benchmarks.network.adaptive import AdaptiveSearch, ScanResult, Search, expected_rounds
 from training.benchmarks.network.comparison import Judge, Times
 from training.benchmarks.network.designs import batches, meetings
 
@@ -117,6 +118,50 @@ def test_a_drift_that_all_groups_share_hides_nobody() -> None:
     found = Judge(slow_percent=15, late_percent=50).suspicious(pairs, pairs, times)
     assert list(found) == [(4, 5)]
     assert found[4, 5][0].ratio == pytest.approx(1.4)
+
+
+def test_a_host_that_is_late_with_one_host_and_slow_with_another_is_not_named() -> None:
+    """Of three known-good hosts; only a symptom that it shows with most of them is its own."""
+
+    def searched(late_with: set[int], slow_with: set[int]) -> ScanResult:
+        steps = AdaptiveSearch(6, Judge(slow_percent=15, late_percent=50)).run()
+        this_round = next(steps)
+        while True:
+            times: Times = {
+                group: {
+                    "latency": 5.0 if group in {(other, 5) for other in late_with} else 1.0,
+                    "bandwidth": 500.0 if group in {(other, 5) for other in slow_with} else 100.0,
+                }
+                for group in this_round.groups
+            }
+            try:
+                this_round = steps.send([times] * 3)
+            except StopIteration as end:
+                result: ScanResult = end.value
+                return result
+
+    mixed = searched(late_with={4, 3}, slow_with={2})
+    assert mixed.bad == () and mixed.undecided == ((4, 5),)
+    (found,) = searched(late_with={4, 3, 2}, slow_with={2}).bad
+    assert found.members == (5,) and [each.symptom for each in found.excesses] == ["latency"]
+
+
+@given(count=st.integers(4, 9), find=st.sampled_from(["hosts", "links"]), seed=st.integers(0, 10**9))
+def test_whatever_is_named_shows_a_symptom(count: int, find: Search, seed: int) -> None:
+    """Where every group is another factor of about 3 late and slow in each round, too."""
+    chance = random.Random(seed)
+    steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find).run()
+    this_round = next(steps)
+    while True:
+        times: Times = {
+            group: {"latency": chance.lognormvariate(0, 1), "bandwidth": chance.lognormvariate(0, 1)}
+            for group in this_round.groups
+        }
+        try:
+            this_round = steps.send([times] * 3)
+        except StopIteration as end:
+            assert all(bad.excesses for bad in end.value.bad)
+            return
 
 
 def test_where_most_hosts_are_bad_nobody_is_named() -> None:
