@@ -19,6 +19,7 @@ _NAN = math.nan
 DEVICES_PER_HOST = 1 << 12
 # Cells (groups x repeats) beyond which a host's nonsense would fill the memory.
 _MAX_CELLS = 50_000_000
+_LENGTHS = "the columns of a packed step differ in length"
 _LOGS = array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))])
 
 
@@ -41,6 +42,8 @@ class Readings:
     stalled: list[dict[int, int]] = field(default_factory=list)
     iterations: int = 0
     _places: dict[tuple[object, ...], int] = field(default_factory=dict)
+    # By the number of groups and of a group's hosts and the columns of node ranks and rails: the same in each repeat.
+    _told: dict[tuple[int, int, str, str], Sequence[int]] = field(default_factory=dict)
 
     @property
     def repeats(self) -> int:
@@ -82,34 +85,52 @@ class Readings:
         Raises:
             KeyError, TypeError, ValueError: the step was not made by `packing.packed`.
         """
-        count, wide = int(columns["groups"]), int(columns["hosts"])
-        ranks = packing.decode(columns["node_ranks"])
+        count = int(columns["groups"])
         codes = {name: packing.decode(columns[_NAMES[name][0]]) for name in QUANTILES}
-        rails = packing.decode(columns["rails"]) if "rails" in columns else [-1] * count
-        if wide < 1 or len(ranks) != count * wide or any(len(each) != count for each in (*codes.values(), rails)):
-            raise ValueError("the columns of a packed step differ in length")
-        work = int(columns["size_bytes"]) / 1e3 * float(columns["busbw_over_algbw"])
-        world_size, stalls = int(columns["world_size"]), columns["stalled_iterations"]
+        stalls = columns["stalled_iterations"]
         stalled = {int(place): int(value) for place, value in stalls.items() if 0 <= int(place) < count}
-        members = list(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True))
-        keys = [*zip(members, rails, strict=True)]
-        places = [
-            self._place(key[0], "", key[1], this_round, world_size, work) if place is None else place
-            for key, place in zip(keys, map(self._places.get, keys), strict=True)
-        ]
+        places = self._packed_places(this_round, columns)
+        if any(len(each) != count for each in codes.values()):
+            raise ValueError(_LENGTHS)
         self._grow(repeat)
-        begin, logs = places[0] if places else 0, _LOGS
-        is_run = places == list(range(begin, begin + count))
         for name, column in codes.items():
-            values = array("f", [logs[code] for code in column])
+            values = array("f", map(_LOGS.__getitem__, column))
             target = self._column(name, repeat)
-            if is_run:
-                target[begin : begin + count] = values
+            if isinstance(places, range):
+                target[places.start : places.stop] = values
             else:
                 for place, value in zip(places, values, strict=True):
                     target[place] = value
         self.stalled[repeat] |= {places[place]: value for place, value in stalled.items() if value > 0}
         self.iterations = max(self.iterations, int(columns.get("iterations", 0)))
+
+    def _packed_places(self, this_round: int, columns: Mapping[str, Any]) -> Sequence[int]:
+        """The places of the groups of a packed step, as a range where they follow one another."""
+        count, wide = int(columns["groups"]), int(columns["hosts"])
+        told = (count, wide, str(columns["node_ranks"]), str(columns.get("rails", "")))
+        if told in self._told:
+            return self._told[told]
+        ranks = packing.decode(columns["node_ranks"])
+        rails = packing.decode(columns["rails"]) if "rails" in columns else array("i", [-1]) * max(0, count)
+        if wide < 1 or len(ranks) != count * wide or len(rails) != count:
+            raise ValueError(_LENGTHS)
+        work = int(columns["size_bytes"]) / 1e3 * float(columns["busbw_over_algbw"])
+        world_size = int(columns["world_size"])
+        keys = [*zip(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True), rails, strict=True)]
+        begin = len(self)
+        if len(set(keys)) == count and self._places.keys().isdisjoint(keys):
+            self._places.update(zip(keys, range(begin, begin + count), strict=True))
+            self.members += [members for members, _ in keys]
+            self.labels += [""] * count
+            self.rails += rails
+            self.rounds += array("i", [this_round]) * count
+            self.world_sizes += array("i", [world_size]) * count
+            self.work += array("d", [work]) * count
+            places: Sequence[int] = range(begin, begin + count)
+        else:
+            places = [self._place(members, "", rail, this_round, world_size, work) for members, rail in keys]
+        self._told[told] = places
+        return places
 
     def _place(
         self, members: tuple[int, ...], label: str, rail: int, this_round: int, world_size: int, work: float

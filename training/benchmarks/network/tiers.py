@@ -153,28 +153,33 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> Tiers:
     hosts = sorted({host for pair in pairs for host in pair})
     own = {host: place for place, host in enumerate(hosts)}
     found: list[dict[int, int]] = []
-    between: dict[tuple[int, int], list[float]] = {}
-    for (first, second), time in zip(pairs, times, strict=True):
-        between.setdefault((own[first], own[second]), []).append(time)
+    between = [(own[first], own[second]) for first, second in pairs]
     count = len(hosts)
     while len(found) < MAX_TIERS and count >= 4:
-        figures = {key: sorted(values)[len(values) // 2] for key, values in between.items()}
-        block = _blocks(count, figures, noise)
+        block = _blocks(count, _middles(between, times), noise)
         if block is None:
             break
-        joined: dict[tuple[int, int], list[float]] = {}
         singles = iter(range(count, 2 * count))
         place = [block[each] if each in block else next(singles) for each in range(count)]
-        for (first, second), values in between.items():
-            one, other = sorted((place[first], place[second]))
-            if one != other:
-                joined.setdefault((one, other), []).extend(values)
         number = {old: new for new, old in enumerate(dict.fromkeys(place))}
         found.append({host: block[at] for host, at in own.items() if at in block})
         own = {host: number[place[at]] for host, at in own.items()}
-        between = {(number[one], number[other]): values for (one, other), values in joined.items()}
+        ends = [sorted((number[place[first]], number[place[second]])) for first, second in between]
+        times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
+        between = [(one, other) for one, other in ends if one != other]
         count = len(number)
     return Tiers(blocks=tuple(found), source="learnt from these measurements") if found else Tiers()
+
+
+def _middles(keys: Sequence[tuple[int, int]], values: Sequence[float]) -> dict[tuple[int, int], float]:
+    """The middle one of each key's values, of an even number the higher."""
+    found = dict(zip(keys, values, strict=True))
+    if len(found) == len(keys):
+        return found
+    every: dict[tuple[int, int], list[float]] = {}
+    for key, value in zip(keys, values, strict=True):
+        every.setdefault(key, []).append(value)
+    return {key: sorted(own)[len(own) // 2] for key, own in every.items()}
 
 
 def _blocks(count: int, figures: Mapping[tuple[int, int], float], noise: float) -> dict[int, int] | None:

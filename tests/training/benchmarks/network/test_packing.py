@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network import packing
 from training.benchmarks.network.analysis import analyse
-from training.benchmarks.network.packing import Packer, decode, encode, time_code, time_us_of, unpacked
+from training.benchmarks.network.packing import PACKED_FROM, Packer, decode, encode, time_code, time_us_of, unpacked
 from training.benchmarks.network.readings import scan_of
 from training.benchmarks.network.references import named_references
 
@@ -109,6 +109,49 @@ def test_groups_with_wrong_data_are_kept_whole() -> None:
     assert [row["correct"] for row in unpacked(kept, {})].count("fail") == 1
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 8, 16, 32]), st.sampled_from(["", "reversed", "twice"])),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_packed_groups_find_their_places(drawn: list[tuple[int, int, str]], with_rails: bool) -> None:
+    """Rounds whose pairs were there before, in another order, in part, or are there twice."""
+    plain = []
+    for number, (repeat, begin, order) in enumerate(drawn):
+        pairs = [(host, host + 1, host) for host in range(begin, begin + PACKED_FROM)]
+        if order:
+            pairs = pairs[::-1] if order == "reversed" else pairs[:-1] + pairs[:1]
+        times = [dict.fromkeys(packing.TIMES, time_us_of(1000 * number + place + 1)) for place in range(len(pairs))]
+        groups = [
+            {
+                "group": f"node{one}-node{other}" + (f" rail {rail % 2}" if with_rails else ""),
+                "hosts": [f"node{one}", f"node{other}"],
+                "node_ranks": [one, other],
+                **({"rail": rail % 2} if with_rails else {}),
+                "world_size": 2,
+                "size_bytes": 8000,
+                "iterations": 5,
+                "stalled_iterations": place % 3,
+                "algbw_GBps": 8.0 / own["p50"],
+                "busbw_GBps": 8.0 / own["p50"],
+                "time_us": own,
+            }
+            for place, ((one, other, rail), own) in enumerate(zip(pairs, times, strict=True))
+        ]
+        plain.append({"pattern": "pairs", "round": f"{number}", "repeat": repeat, "size_bytes": 8000, "groups": groups})
+    kept = packed(plain)
+    assert all("packed" in step for step in kept)
+    want, found = (scan_of(steps, None).sizes[8000] for steps in (plain, kept))
+    assert found.members == want.members and found.rails == want.rails and found.rounds == want.rounds
+    assert found.world_sizes == want.world_sizes and list(found.work) == pytest.approx(list(want.work))
+    for name, columns in want.columns.items():
+        for one, other in zip(columns, found.columns[name], strict=True):
+            assert list(other) == pytest.approx(list(one), rel=1e-6, nan_ok=True)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -135,3 +178,15 @@ def test_a_damaged_step_is_skipped(damage: dict[str, Any]) -> None:
     assert len(found.sizes[size]) == len(whole.sizes[size])
     assert (found.sizes[size].stalled[0], whole.sizes[size].stalled[0]) == ({}, {3: 1})
     assert analyse(kept, slow_percent=15) is not None
+
+
+@pytest.mark.parametrize("damage", [{"groups": 3}, {"groups": 18, "stalled_iterations": {"17": 1}}, {"p50": "AAAA"}])
+def test_a_damaged_step_of_a_later_repeat_is_skipped(damage: dict[str, Any]) -> None:
+    kept = packed(logged())
+    last = kept[-1]
+    assert any(step["packed"]["node_ranks"] == last["packed"]["node_ranks"] for step in kept[:-1])
+    last["packed"] = last["packed"] | damage
+    found, want = (scan_of(steps, None).sizes[1 << 24] for steps in (kept, kept[:-1]))
+    found.complete()
+    want.complete()
+    assert found.columns == want.columns
