@@ -65,6 +65,7 @@ class Buffered:
         self.team, self.dtype, self.seed, self.in_place = team, dtype, seed, in_place
         self.count = self.iteration = 0
         self._messages: pattern.Messages | None = None
+        self._carrier = self.carriers.get(dtype)
 
     def elements(self, size_bytes: int) -> int:
         """Number of elements of S, at least one; of chunks the same number for each rank, in whole lines of 16 bytes.
@@ -120,13 +121,12 @@ class Buffered:
         return self._messages.between(source, destination, self.iteration)
 
     def wire(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same memory in a type that the backends of torch carry.
+        """The same memory, a tensor of `dtype`, in a type that the backends of torch carry.
 
         They know no unsigned integers of 32 and 64 bits, whose sums, products and, below half of the range, order are
         those of signed ones; and gloo moves no 8-bit floating point. Reducing collectives override `carriers`.
         """
-        carrier = self.carriers.get(tensor.dtype)
-        return tensor if carrier is None else tensor.view(carrier)
+        return tensor if self._carrier is None else tensor.view(self._carrier)
 
     def none_wrong(self) -> torch.Tensor:
         """The count, 0-d, of a rank that receives nothing."""

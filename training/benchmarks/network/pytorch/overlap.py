@@ -45,7 +45,7 @@ class AllReduceBesideProducts(AllReduce):
 
     def run(self) -> None:
         """See Collective."""
-        work = dist.all_reduce(self.wire(self.buffer), self.reduce_op, group=self.team.handle, async_op=True)
+        work = dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle, async_op=True)
         self._compute.queue(self.products)
         work.wait()
 

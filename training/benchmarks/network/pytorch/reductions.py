@@ -18,13 +18,9 @@ class Reducing(Buffered):
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
         self.op = op
+        # For torch.distributed, looked up once: 2 us between clock and operation make 1 MiB over gloo 10 us longer.
+        self.reduce_op: dist.ReduceOp.RedOpType = getattr(dist.ReduceOp, "PRODUCT" if op == "prod" else op.upper())
         self._operands: Operands | None = None
-
-    @property
-    def reduce_op(self) -> dist.ReduceOp.RedOpType:
-        """`op` for torch.distributed."""
-        found: dist.ReduceOp.RedOpType = getattr(dist.ReduceOp, "PRODUCT" if self.op == "prod" else self.op.upper())
-        return found
 
     @property
     def operands(self) -> Operands:
@@ -50,15 +46,16 @@ class AllReduce(Reducing):
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
         super().__init__(team, dtype, seed, in_place=in_place, op=op)
-        self.buffer = self.empty(0)
+        self.buffer = self.wired = self.empty(0)
 
     def release(self) -> None:
         """See Buffered."""
-        self.buffer = self.empty(0)
+        self.buffer = self.wired = self.empty(0)
 
     def allocate(self) -> None:
         """See Buffered."""
         self.buffer = self.empty(self.count)
+        self.wired = self.wire(self.buffer)
 
     def write(self) -> None:
         """See Buffered."""
@@ -66,7 +63,7 @@ class AllReduce(Reducing):
 
     def run(self) -> None:
         """See Collective."""
-        dist.all_reduce(self.wire(self.buffer), self.reduce_op, group=self.team.handle)
+        dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
@@ -84,7 +81,7 @@ class Reduce(AllReduce):
 
     def run(self) -> None:
         """See Collective."""
-        dist.reduce(self.wire(self.buffer), self.team.ranks[self._root], self.reduce_op, group=self.team.handle)
+        dist.reduce(self.wired, self.team.ranks[self._root], self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """Count of the root, 0-d; the other ranks' buffers are undefined afterwards."""
