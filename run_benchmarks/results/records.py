@@ -284,15 +284,15 @@ def record_text(record: BaseModel) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically (mode 0640)."""
-    write_lines(path, (text,))
+    write_pieces(path, (text.encode("utf-8", "surrogateescape"),))
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file of these pieces atomically (mode 0640); escaped bytes are restored."""
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file of these pieces atomically (mode 0640)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.writelines(lines)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(pieces)
         Path(name).chmod(0o640)
         Path(name).replace(path)
     except BaseException:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from run_benchmarks.results.records import write_lines
-from training.benchmarks.driver.protocol.masking import mask_output, secret_spans
+from run_benchmarks.results.records import write_pieces
+from training.benchmarks.driver.protocol.masking import ASSIGNED, mask_output, secret_spans
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20
 MARGIN_BYTES = 1 << 16  # the longest secret that is masked anywhere in an endless line
 MAX_STEPS = 64  # back over adjacent secrets
 SPACE = re.compile(rb"\s")
+_ASSIGNED = tuple(word.encode() for word in ASSIGNED)
 
 
 def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
@@ -26,24 +28,65 @@ def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
     """
     masked = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
-        if _is_text(path) and any(text != mask_output(text, secrets) for text in _pieces(path, secrets)):
-            write_lines(path, (mask_output(text, secrets) for text in _pieces(path, secrets)))
-            with path.open("rb") as file:
-                masked[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest := _mask_file(path, secrets):
+            masked[path.relative_to(folder).as_posix()] = digest
     return masked
 
 
-def _is_text(path: Path) -> bool:
-    with path.open("rb") as file:
-        return b"\0" not in file.read(BINARY_BYTES)
-
-
-def _pieces(path: Path, secrets: Collection[str]) -> Iterator[str]:
-    """The file in pieces of about a megabyte that do not end inside a secret, so that they can be masked one by one."""
-    known = [secret.encode("utf-8", "surrogateescape") for secret in secrets]
+def _mask_file(path: Path, secrets: Collection[str]) -> str:
+    """The sha256 of the file if it had a secret, else ""; what lies before the first secret is only copied."""
+    known = [_encoded(secret) for secret in secrets]
     margin = max([MARGIN_BYTES, *(2 * len(secret) for secret in known)])
+    digest, before = hashlib.sha256(), 0
     with path.open("rb") as file:
-        yield from (piece.decode("utf-8", "surrogateescape") for piece in _cut(file, known, margin))
+        if b"\0" in file.read(BINARY_BYTES):
+            return ""
+        file.seek(0)
+        pieces = _cut(file, known, margin)
+        for piece in pieces:
+            first = _masked(piece, known, secrets)
+            if first != piece:
+                rest = (_masked(each, known, secrets) for each in pieces)
+                write_pieces(path, _digested(chain(_beginning(path, before), [first], rest), digest))
+                return digest.hexdigest()
+            before += len(piece)
+    return ""
+
+
+def _beginning(path: Path, count: int) -> Iterator[bytes]:
+    """The first `count` bytes of a file, in pieces."""
+    with path.open("rb") as file:
+        while piece := file.read(min(PIECE_BYTES, count)):
+            count -= len(piece)
+            yield piece
+
+
+def _digested(pieces: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+
+
+def _masked(piece: bytes, known: Collection[bytes], secrets: Collection[str]) -> bytes:
+    """The piece with what `mask_output` finds in it masked; `known` are the secrets in bytes."""
+    if not _may_hold(piece, known):
+        return piece
+    return _encoded(mask_output(piece.decode("utf-8", "surrogateescape"), secrets))
+
+
+def _may_hold(piece: bytes, known: Collection[bytes]) -> bool:
+    """Whether `mask_output` could find something; most pieces hold nothing, and need not become text for it."""
+    if b"://" in piece or any(secret in piece for secret in known):
+        return True
+    if b"=" not in piece:
+        return False
+    small = piece.lower()
+    # A letter beyond ASCII, the Kelvin sign, is a k in lower case.
+    return not piece.isascii() or any(word in small for word in _ASSIGNED)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _cut(file: IO[bytes], secrets: Collection[bytes], margin: int) -> Iterator[bytes]:

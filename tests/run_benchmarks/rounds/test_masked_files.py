@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -36,8 +37,12 @@ def test_in_pieces_as_in_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_files, "PIECE_BYTES", piece)
         patch.setattr(masked_files, "MARGIN_BYTES", 40)
-        mask_files(folder, SECRETS)
-    kept = (folder / "log").read_bytes().decode(errors="replace")
+        before = (folder / "log").stat().st_ino
+        masked = mask_files(folder, SECRETS)
+    data = (folder / "log").read_bytes()
+    assert masked == ({"log": hashlib.sha256(data).hexdigest()} if data != text.encode() else {})
+    assert ((folder / "log").stat().st_ino == before) == (not masked)
+    kept = data.decode(errors="replace")
     assert not any(secret in kept for secret in SECRETS)
     # A blank inside a secret ends no word: the secret is part of what follows `token=`.
     longest = max(map(len, text.replace(SECRETS[0], "x" * len(SECRETS[0])).split()), default=0)
@@ -71,6 +76,22 @@ with (Path(sys.argv[1]) / "log").open("wb") as file:
 masked = mask_files(Path(sys.argv[1]), ["secret of ours"])
 print(list(masked), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
+
+
+@pytest.mark.parametrize(
+    "text", ["to\N{KELVIN SIGN}en=abcdefgh", "TOKEN=abcdefgh", "http://me:password@host", *SECRETS]
+)
+def test_what_output_has_masked_is_masked_in_files(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log").write_text(text, encoding="utf-8")
+    mask_files(tmp_path, SECRETS)
+    assert (tmp_path / "log").read_text(encoding="utf-8") == mask_output(text, SECRETS) != text
+
+
+def test_bytes_that_are_no_text_are_kept_around_a_secret(tmp_path: Path) -> None:
+    junk = bytes(range(1, 256))
+    (tmp_path / "log").write_bytes(junk + b"\n" + SECRETS[1].encode() + b"\n" + junk)
+    mask_files(tmp_path, SECRETS)
+    assert (tmp_path / "log").read_bytes() == junk + b"\n***\n" + junk
 
 
 def test_a_line_of_100_megabytes_takes_little_memory(tmp_path: Path) -> None:
