@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import IO
 
 from run_benchmarks.results.records import write_pieces
-from training.benchmarks.driver.protocol.masking import ASSIGNED, mask_output, secret_spans
+from training.benchmarks.driver.protocol.masking import mask_output, may_mask, secret_spans
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20
 MARGIN_BYTES = 1 << 16  # the longest secret that is masked anywhere in an endless line
 MAX_STEPS = 64  # back over adjacent secrets
 SPACE = re.compile(rb"\s")
-_ASSIGNED = tuple(word.encode() for word in ASSIGNED)
 
 
 def mask_files(folder: Path, secrets: Collection[str]) -> dict[str, str]:
@@ -69,20 +68,9 @@ def _digested(pieces: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]
 
 def _masked(piece: bytes, known: Collection[bytes], secrets: Collection[str]) -> bytes:
     """The piece with what `mask_output` finds in it masked; `known` are the secrets in bytes."""
-    if not _may_hold(piece, known):
+    if not may_mask(piece, known):  # as most pieces: they need not become text
         return piece
     return _encoded(mask_output(piece.decode("utf-8", "surrogateescape"), secrets))
-
-
-def _may_hold(piece: bytes, known: Collection[bytes]) -> bool:
-    """Whether `mask_output` could find something; most pieces hold nothing, and need not become text for it."""
-    if b"://" in piece or any(secret in piece for secret in known):
-        return True
-    if b"=" not in piece:
-        return False
-    small = piece.lower()
-    # A letter beyond ASCII, the Kelvin sign, is a k in lower case.
-    return not piece.isascii() or any(word in small for word in _ASSIGNED)
 
 
 def _encoded(text: str) -> bytes:
