@@ -19,6 +19,7 @@ _NAN = math.nan
 DEVICES_PER_HOST = 1 << 12
 # Cells (groups x repeats) beyond which a host's nonsense would fill the memory.
 _MAX_CELLS = 50_000_000
+_MAX_WORLD_SIZE = (1 << 31) - 1
 _LENGTHS = "the columns of a packed step differ in length"
 _LOGS = array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))])
 
@@ -69,10 +70,10 @@ class Readings:
             raise ValueError(f"node ranks {members} of {len(hosts)} hosts")
         stalled, iterations = int(group.get("stalled_iterations", 0)), int(group.get("iterations", 0))
         work = float(group["busbw_GBps"]) * float(times["p50"])
-        rail = int(group.get("rail", -1))
+        rail, world_size = int(group.get("rail", -1)), _world_size(group)
         self._grow(repeat)
         label = "" if rail >= 0 or str(group["group"]) == "-".join(hosts) else str(group["group"])
-        place = self._place(members, label, rail, this_round, int(group["world_size"]), work)
+        place = self._place(members, label, rail, this_round, world_size, work)
         for name, value in zip(QUANTILES, logs, strict=True):
             self._column(name, repeat)[place] = value
         if stalled:
@@ -87,11 +88,11 @@ class Readings:
         """
         count = int(columns["groups"])
         codes = {name: packing.decode(columns[_NAMES[name][0]]) for name in QUANTILES}
-        stalls = columns["stalled_iterations"]
+        stalls, iterations = columns["stalled_iterations"], int(columns.get("iterations", 0))
         stalled = {int(place): int(value) for place, value in stalls.items() if 0 <= int(place) < count}
-        places = self._packed_places(this_round, columns)
         if any(len(each) != count for each in codes.values()):
             raise ValueError(_LENGTHS)
+        places = self._packed_places(this_round, columns)
         self._grow(repeat)
         for name, column in codes.items():
             values = array("f", map(_LOGS.__getitem__, column))
@@ -102,10 +103,14 @@ class Readings:
                 for place, value in zip(places, values, strict=True):
                     target[place] = value
         self.stalled[repeat] |= {places[place]: value for place, value in stalled.items() if value > 0}
-        self.iterations = max(self.iterations, int(columns.get("iterations", 0)))
+        self.iterations = max(self.iterations, iterations)
 
     def _packed_places(self, this_round: int, columns: Mapping[str, Any]) -> Sequence[int]:
-        """The places of the groups of a packed step, as a range where they follow one another."""
+        """The places of the groups of a packed step, as a range where they follow one another; new groups are added.
+
+        Raises:
+            KeyError, TypeError, ValueError: the step was not made by `packing.packed`; no group was added.
+        """
         count, wide = int(columns["groups"]), int(columns["hosts"])
         told = (count, wide, str(columns["node_ranks"]), str(columns.get("rails", "")))
         if told in self._told:
@@ -115,7 +120,7 @@ class Readings:
         if wide < 1 or len(ranks) != count * wide or len(rails) != count:
             raise ValueError(_LENGTHS)
         work = int(columns["size_bytes"]) / 1e3 * float(columns["busbw_over_algbw"])
-        world_size = int(columns["world_size"])
+        world_size = _world_size(columns)
         keys = [*zip(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True), rails, strict=True)]
         begin = len(self)
         if len(set(keys)) == count and self._places.keys().isdisjoint(keys):
@@ -161,15 +166,23 @@ class Readings:
             column.extend([_NAN] * (len(self) - len(column)))
         return column
 
-    def complete(self) -> None:
-        """Give a group that a repeat lacks the median of its other repeats: a host's record may lack a step."""
+    def complete(self) -> set[int]:
+        """Give a group that a repeat lacks the median of its other repeats: a host's record may lack a step.
+
+        Returns the places of the groups that have no time in any repeat.
+        """
+        empty: set[int] = set()
         for name in QUANTILES:
             columns = [self._column(name, repeat) for repeat in range(self.repeats)]
             # A sum is NaN where a value is.
             for column in (each for each in columns if math.isnan(sum(each))):
                 for place in [place for place, value in enumerate(column) if value != value]:
                     known = sorted(each[place] for each in columns if each[place] == each[place])
-                    column[place] = known[(len(known) - 1) // 2]
+                    if known:
+                        column[place] = known[(len(known) - 1) // 2]
+                    else:
+                        empty.add(place)
+        return empty
 
     def devices(self) -> list[tuple[int, ...]]:
         """The devices of each group, one of each of its hosts, by their numbers."""
@@ -216,6 +229,13 @@ class Readings:
             rate=median_of([1e6 / time for time in times]),
             busbw_gbps=median_of([self.work[place] / time for time in times]),
         )
+
+
+def _world_size(told: Mapping[str, Any]) -> int:
+    size = int(told["world_size"])
+    if not 0 < size <= _MAX_WORLD_SIZE:
+        raise ValueError(f"world size {size}; allowed: 1 to {_MAX_WORLD_SIZE}")
+    return size
 
 
 class Scan:
@@ -273,9 +293,10 @@ class Scan:
     def of_size(self, size_bytes: int, begin: str = "") -> Readings:
         """The readings at a size in bytes, of the rounds whose name begins with `begin`, without gaps."""
         readings = self.sizes[size_bytes]
-        readings.complete()
+        empty = readings.complete()
         wanted = [name.startswith(begin) for name in self.round_names]
-        return readings.choose([place for place, number in enumerate(readings.rounds) if wanted[number]])
+        rounds = enumerate(readings.rounds)
+        return readings.choose([place for place, number in rounds if wanted[number] and place not in empty])
 
     def largest_and_smallest(self) -> tuple[int, int]:
         """The largest and the smallest size in bytes that have readings."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.network import packing
+from training.benchmarks.network import packing, readings
 from training.benchmarks.network.analysis import analyse
 from training.benchmarks.network.packing import PACKED_FROM, Packer, decode, encode, time_code, time_us_of, unpacked
 from training.benchmarks.network.readings import scan_of
@@ -157,8 +157,10 @@ def test_packed_groups_find_their_places(drawn: list[tuple[int, int, str]], with
     [
         {"groups": 3},
         {"p50": "AAAA"},
+        {"p50": "AAA="},
         {"p50": "not base64"},
         {"p50": None},
+        {"world_size": 1 << 40},
         {"hosts": 0},
         {"node_ranks": ""},
         {"stalled_iterations": [1]},
@@ -177,6 +179,25 @@ def test_a_damaged_step_is_skipped(damage: dict[str, Any]) -> None:
     (size,) = whole.sizes
     assert len(found.sizes[size]) == len(whole.sizes[size])
     assert (found.sizes[size].stalled[0], whole.sizes[size].stalled[0]) == ({}, {3: 1})
+    assert analyse(kept, slow_percent=15) is not None
+    once = [step for step in kept if step["repeat"] == 1]
+    assert len(scan_of(once, None).of_size(size)) < len(whole.sizes[size]), "no group is there without a time"
+    assert analyse(once, slow_percent=15) is not None
+
+
+def test_groups_without_a_time_in_any_repeat_are_left_out() -> None:
+    once = [step for step in packed(logged()) if step["repeat"] == 1]
+    every = len(scan_of(once, None).of_size(1 << 24))
+    once[0]["packed"] |= {"p50": encode([0] * (HOSTS // 2))}
+    assert len(scan_of(once, None).of_size(1 << 24)) == every - HOSTS // 2
+    assert analyse(once, slow_percent=15) is not None
+
+
+def test_more_groups_than_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = packed(logged())
+    monkeypatch.setattr(readings, "_MAX_CELLS", 100)
+    scan = scan_of(kept, None)
+    assert 0 < len(scan.of_size(1 << 24)) * scan.sizes[1 << 24].repeats <= 100
     assert analyse(kept, slow_percent=15) is not None
 
 
