@@ -24,6 +24,7 @@ _SHARED = ("size_bytes", "count", "world_size", "iterations", "dtype", "in_place
 _NUMBER_LIMIT = 0x10000
 _RANK_DIGITS = 5
 _PAIR = 2
+LENGTHS = "the columns of a packed step differ in length"
 
 
 def time_code(time_us: float) -> int:
@@ -100,6 +101,20 @@ def _columns(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def group_keys(columns: Mapping[str, Any]) -> list[tuple[tuple[int, ...], int]]:
+    """(node ranks, rail) of each group of a packed step; rail -1: none.
+
+    Raises:
+        ValueError, KeyError, TypeError: the step was not made by `packed`.
+    """
+    count, wide = int(columns["groups"]), int(columns["hosts"])
+    ranks = decode(columns["node_ranks"])
+    rails = decode(columns["rails"]) if "rails" in columns else array("i", [-1]) * max(0, count)
+    if wide < 1 or len(ranks) != count * wide or len(rails) != count:
+        raise ValueError(LENGTHS)
+    return [*zip(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True), rails, strict=True)]
+
+
 def host_names(step: Mapping[str, Any]) -> dict[int, str]:
     """The hosts' own names by node rank that a packed step tells; nothing for what is none, such as 9999...9."""
     found = step.get("host_names")
@@ -137,7 +152,7 @@ def unpacked(step: Mapping[str, Any], names: Mapping[int, str]) -> Iterator[dict
     ranks = decode(columns["node_ranks"])
     times = {name: decode(columns[name]) for name in TIMES}
     if wide < 1 or len(ranks) != count * wide or any(len(column) != count for column in times.values()):
-        raise ValueError("the columns of a packed step differ in length")
+        raise ValueError(LENGTHS)
     rails = decode(columns["rails"]) if "rails" in columns else None
     shared = {name: columns[name] for name in _SHARED if name in columns}
     size, factor = int(columns["size_bytes"]), float(columns["busbw_over_algbw"])

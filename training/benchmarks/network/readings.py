@@ -19,8 +19,6 @@ _NAN = math.nan
 DEVICES_PER_HOST = 1 << 12
 # Cells (groups x repeats) beyond which a host's nonsense would fill the memory.
 _MAX_CELLS = 50_000_000
-_MAX_WORLD_SIZE = (1 << 31) - 1
-_LENGTHS = "the columns of a packed step differ in length"
 _LOGS = array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))])
 
 
@@ -70,10 +68,10 @@ class Readings:
             raise ValueError(f"node ranks {members} of {len(hosts)} hosts")
         stalled, iterations = int(group.get("stalled_iterations", 0)), int(group.get("iterations", 0))
         work = float(group["busbw_GBps"]) * float(times["p50"])
-        rail, world_size = int(group.get("rail", -1)), _world_size(group)
+        rail = int(group.get("rail", -1))
         self._grow(repeat)
         label = "" if rail >= 0 or str(group["group"]) == "-".join(hosts) else str(group["group"])
-        place = self._place(members, label, rail, this_round, world_size, work)
+        place = self._place(members, label, rail, this_round, int(group["world_size"]), work)
         for name, value in zip(QUANTILES, logs, strict=True):
             self._column(name, repeat)[place] = value
         if stalled:
@@ -91,7 +89,7 @@ class Readings:
         stalls, iterations = columns["stalled_iterations"], int(columns.get("iterations", 0))
         stalled = {int(place): int(value) for place, value in stalls.items() if 0 <= int(place) < count}
         if any(len(each) != count for each in codes.values()):
-            raise ValueError(_LENGTHS)
+            raise ValueError(packing.LENGTHS)
         places = self._packed_places(this_round, columns)
         self._grow(repeat)
         for name, column in codes.items():
@@ -106,30 +104,22 @@ class Readings:
         self.iterations = max(self.iterations, iterations)
 
     def _packed_places(self, this_round: int, columns: Mapping[str, Any]) -> Sequence[int]:
-        """The places of the groups of a packed step, as a range where they follow one another; new groups are added.
-
-        Raises:
-            KeyError, TypeError, ValueError: the step was not made by `packing.packed`; no group was added.
-        """
+        """The places of the groups of a packed step, as a range where they follow one another; new groups are added."""
         count, wide = int(columns["groups"]), int(columns["hosts"])
         told = (count, wide, str(columns["node_ranks"]), str(columns.get("rails", "")))
         if told in self._told:
             return self._told[told]
-        ranks = packing.decode(columns["node_ranks"])
-        rails = packing.decode(columns["rails"]) if "rails" in columns else array("i", [-1]) * max(0, count)
-        if wide < 1 or len(ranks) != count * wide or len(rails) != count:
-            raise ValueError(_LENGTHS)
+        keys = packing.group_keys(columns)
         work = int(columns["size_bytes"]) / 1e3 * float(columns["busbw_over_algbw"])
-        world_size = _world_size(columns)
-        keys = [*zip(zip(*(ranks[offset::wide] for offset in range(wide)), strict=True), rails, strict=True)]
+        world_size = int(columns["world_size"])
         begin = len(self)
         if len(set(keys)) == count and self._places.keys().isdisjoint(keys):
+            self.world_sizes += array("i", [world_size]) * count  # first: OverflowError beyond 31 bits
             self._places.update(zip(keys, range(begin, begin + count), strict=True))
             self.members += [members for members, _ in keys]
             self.labels += [""] * count
-            self.rails += rails
+            self.rails += [rail for _, rail in keys]
             self.rounds += array("i", [this_round]) * count
-            self.world_sizes += array("i", [world_size]) * count
             self.work += array("d", [work]) * count
             places: Sequence[int] = range(begin, begin + count)
         else:
@@ -141,13 +131,14 @@ class Readings:
         self, members: tuple[int, ...], label: str, rail: int, this_round: int, world_size: int, work: float
     ) -> int:
         key = (members, rail) if not label else (members, label)
-        place = self._places.setdefault(key, len(self.members))
-        if place == len(self.members):
+        place = self._places.get(key, len(self))
+        if place == len(self):
+            self.world_sizes.append(world_size)  # first: OverflowError beyond 31 bits
+            self._places[key] = place
             self.members.append(members)
             self.labels.append(label)
             self.rails.append(rail)
             self.rounds.append(this_round)
-            self.world_sizes.append(world_size)
             self.work.append(work)
         return place
 
@@ -229,13 +220,6 @@ class Readings:
             rate=median_of([1e6 / time for time in times]),
             busbw_gbps=median_of([self.work[place] / time for time in times]),
         )
-
-
-def _world_size(told: Mapping[str, Any]) -> int:
-    size = int(told["world_size"])
-    if not 0 < size <= _MAX_WORLD_SIZE:
-        raise ValueError(f"world size {size}; allowed: 1 to {_MAX_WORLD_SIZE}")
-    return size
 
 
 class Scan:
