@@ -16,7 +16,7 @@ from monitors import hardware
 
 FILE = "sys_info.json"
 SCHEMA_VERSION = 1
-# What the launch of the workload writes at its end (training.benchmarks.driver.protocol.node_record).
+# What the launch of the workload writes at its end (protocol.node_record).
 LAUNCH_FILE, MAX_LAUNCH_BYTES = "node_exit.json", 4 << 20
 
 # Facts that the controller passes in and the host cannot see: CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from training.benchmarks.driver.protocol.problems import ConfigError as ConfigError
-from training.benchmarks.driver.protocol.problems import Problem as Problem
+from protocol.problems import ConfigError as ConfigError
+from protocol.problems import Problem as Problem
 
 TAIL_LINES = 50
 TAIL_CHARACTERS = 16_384  # a line may have any length

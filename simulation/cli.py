@@ -11,9 +11,9 @@ from types import FrameType
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
-from simulation.common.errors import InputProblems, SimulationError, input_problem
+from common.errors import InputProblems, SimulationError, input_problem
 from simulation.common.summary import Summary
-from simulation.common.writing import STDOUT, STDOUT_NAMES
+from common.writing import STDOUT, STDOUT_NAMES
 
 PROGRAM = "python -m simulation"
 # A verb is one line here and a module with HELP, add_arguments(parser) and run(arguments) -> Summary.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
 MAX_LENGTH = 120
 QUESTION_WORDS = ("What", "How", "Which", "Where", "Whether", "Who", "Whose", "Why", "When")
 
@@ -45,20 +45,20 @@ SEE = re.compile(r"See [A-Z]")  # the docstring of the method that this one impl
 SOURCE = re.compile(r"^Sources?: ", re.MULTILINE)
 # Formulas and statistical methods that others published.
 FORMULAS = {
-    "training/benchmarks/driver/training/attention.py": ["attend"],
-    "training/benchmarks/driver/training/layers.py": ["initialize_residual"],
-    "training/benchmarks/driver/training/rates.py": ["model_flops_utilization", "flops_without_attention"],
-    "training/benchmarks/driver/training/optimizers.py": ["Lamb", "scale_by_ratio"],
-    "training/benchmarks/driver/training/steady.py": ["settled_after", "half_width"],
-    "training/benchmarks/driver/training/profiling.py": ["exposed_seconds"],
-    "training/benchmarks/driver/training/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
+    "training/benchmarks/driver/training/model/attention.py": ["attend"],
+    "training/benchmarks/driver/training/model/layers.py": ["initialize_residual"],
+    "training/benchmarks/driver/training/measuring/rates.py": ["model_flops_utilization", "flops_without_attention"],
+    "training/benchmarks/driver/training/model/optimizers.py": ["Lamb", "scale_by_ratio"],
+    "training/benchmarks/driver/training/measuring/steady.py": ["settled_after", "half_width"],
+    "training/benchmarks/driver/training/measuring/profiling.py": ["exposed_seconds"],
+    "training/benchmarks/driver/training/settings/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
     "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
-    "training/benchmarks/network/answers.py": ["training_at_scale"],
-    "training/benchmarks/driver/protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
-    "training/benchmarks/network/links.py": ["judge_share"],
-    "training/benchmarks/network/noise.py": ["", "tail", "quantile"],
-    "training/benchmarks/network/samples.py": ["median_of"],
-    "training/benchmarks/network/events.py": ["", "chance", "exact_chance"],
+    "training/benchmarks/network/reporting/answers.py": ["training_at_scale"],
+    "protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
+    "training/benchmarks/network/hosts/links.py": ["judge_share"],
+    "training/benchmarks/network/slow_parts/noise.py": ["", "tail", "quantile"],
+    "common/samples.py": ["median_of"],
+    "training/benchmarks/network/slow_parts/events.py": ["", "chance", "exact_chance"],
 }
 
 

@@ -12,7 +12,7 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.config_names import named_size
 
 LAYOUT_COLUMNS = ("memory of a device", "layout")
-MODULE = "training.benchmarks.driver.training.layout_preview"
+MODULE = "training.benchmarks.driver.training.layout.layout_preview"
 DEADLINE_S = 300.0
 
 

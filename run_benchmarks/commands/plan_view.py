@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from run_benchmarks.plan.plan import Plan
-from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
+from protocol.masking import mask_argv, mask_config, mask_environment
 
 SETTING_COLUMNS = ("setting", "value", "from")
 

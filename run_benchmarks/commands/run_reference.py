@@ -13,8 +13,8 @@ from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
-from training.benchmarks.driver.protocol.config_file import read_config_file
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem
+from protocol.config_file import read_config_file
+from protocol.problems import ABSENT, Problem
 
 
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:

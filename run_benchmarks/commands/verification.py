@@ -37,8 +37,8 @@ from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.exit_codes import EXIT_PASS, exit_code
 from run_benchmarks.state.run_lock import is_controlled
-from training.benchmarks.driver.protocol.case_file import CASE_FILE
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol.case_file import CASE_FILE
+from protocol.perflog import Event
 
 RUN_FILE = "run.json"
 RecordT = TypeVar("RecordT", bound=BaseModel)

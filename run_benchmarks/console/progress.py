@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from run_benchmarks.console.console import CONSOLE, LOG, outliving
-from training.benchmarks.driver.protocol.perflog import Event, LineFinder, PerfLogError, PerfLogRecord, parse_line
+from protocol.perflog import Event, LineFinder, PerfLogError, PerfLogRecord, parse_line
 
 LOG_EVERY_SECONDS = 10.0
 SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")

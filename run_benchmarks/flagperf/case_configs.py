@@ -11,10 +11,10 @@ from typing import Any
 from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
-from training.benchmarks.driver.protocol.case_config import CaseConfig, load_case_config
-from training.benchmarks.driver.protocol.config_file import read_config_file
-from training.benchmarks.driver.protocol.config_layers import BASE_FILE, base_file
-from training.benchmarks.driver.protocol.problems import ConfigError, Problem
+from protocol.case_config import CaseConfig, load_case_config
+from protocol.config_file import read_config_file
+from protocol.config_layers import BASE_FILE, base_file
+from protocol.problems import ConfigError, Problem
 
 IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
 ADDED_WHY = {"target_loss": "ours; target_embedding_average alone tells little of a model"}

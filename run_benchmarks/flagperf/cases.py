@@ -10,8 +10,8 @@ from typing import Any
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.settings.case import parse_case_key
-from training.benchmarks.driver.protocol.catalog import without_version
-from training.benchmarks.driver.protocol.problems import Problem, closest
+from training.benchmarks.catalog import without_version
+from protocol.problems import Problem, closest
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem
+from protocol.problems import ABSENT, Problem
 
 RUN_SECONDS = 30.0
 LARGEST_EXPONENT = 64

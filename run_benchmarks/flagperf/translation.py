@@ -17,8 +17,8 @@ from run_benchmarks.flagperf.reading import Conf, read_conf
 from run_benchmarks.flagperf.shell_file import read_variables
 from run_benchmarks.settings.container_options import parse_container_options
 from run_benchmarks.settings.settings import load_settings
-from training.benchmarks.driver.protocol.catalog import benchmark
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem
+from training.benchmarks.catalog import benchmark
+from protocol.problems import ABSENT, Problem
 from vendors.case_files import CaseFileError, case_environment, requirement_names
 
 CONFIG = Path("run_benchmarks") / "config"

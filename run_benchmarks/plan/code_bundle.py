@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PARTS = ("training", "monitors", "vendors")
+PARTS = ("common", "protocol", "workloads", "training", "monitors", "vendors")
 # No .env: the variables of a case reach its task through the plan, and may be secrets.
 SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model"})
 CASE_CONFIGS = "vendors/*/*/config/*"

@@ -8,8 +8,8 @@ from pathlib import Path
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.changes import REPEAT
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol.case_config import DEFAULT
-from training.benchmarks.driver.protocol.config_file import OVERRIDE
+from protocol.case_config import DEFAULT
+from protocol.config_file import OVERRIDE
 
 # Parts of a path in the repository: vendors/<vendor>/<model>-<framework>/config/<config>.py and
 # training/benchmarks/<model>/<framework>/base.py.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig, ConfigT, LoadedConfig
-from training.benchmarks.driver.protocol.case_file import CaseFile, config_of
-from training.benchmarks.driver.protocol.masking import MASK, mask_config
-from training.benchmarks.driver.protocol.problems import ABSENT, ConfigError, Problem
+from protocol.case_config import CaseConfig, ConfigT, LoadedConfig
+from protocol.case_file import CaseFile, config_of
+from protocol.masking import MASK, mask_config
+from protocol.problems import ABSENT, ConfigError, Problem
 
 CASES_FOLDER = "cases"  # of a run: <case folder>.json for each case
 MAX_NAMED, MAX_CHARACTERS = 3, 60

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
 from run_benchmarks.settings.settings import Settings
-from training.benchmarks.driver.protocol import baseline_file
-from training.benchmarks.driver.protocol.case_config import CaseConfig
-from training.benchmarks.driver.protocol.catalog import Benchmark, without_version
-from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric, declared
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem, in_brief
+from protocol import baseline_file
+from protocol.case_config import CaseConfig
+from training.benchmarks.catalog import Benchmark, without_version
+from protocol.masking import mask_config
+from protocol.outcome import MeasuredCase, Metric, declared
+from protocol.problems import ABSENT, Problem, in_brief
 
 
 class SizedCase(Protocol):

@@ -32,13 +32,9 @@ from run_benchmarks.settings.container_options import ContainerOptions, parse_co
 from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.settings.value_types import MOST_ROUNDS_OF_HOSTS
-from training.benchmarks.driver.protocol.case_config import (
-    CaseConfig,
-    LoadedConfig,
-    trace_case_config,
-)
-from training.benchmarks.driver.protocol.case_file import CaseFile, lost_in_json
-from training.benchmarks.driver.protocol.catalog import Benchmark, UnknownBenchmarkError, benchmark
+from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
+from protocol.case_file import CaseFile, lost_in_json
+from training.benchmarks.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from vendors import (
     CaseFileError,
     UnknownVendor,

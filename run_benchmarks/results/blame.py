@@ -16,8 +16,8 @@ from run_benchmarks.results.partial import has_finished
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
-from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
-from training.benchmarks.driver.protocol.rank_states import RankState
+from protocol.node_record import NodeExit, RankFailure
+from protocol.rank_states import RankState
 
 # Largest delay of a rank that exited with 0 behind a peer's failure that it may still have caused: the clocks of two
 # hosts differ by milliseconds; within a host, the end of a process that reported nothing is noticed a little late.

@@ -7,7 +7,7 @@ from typing import Any
 
 from monitors.ports import ERRORS
 from run_benchmarks.results.sights import number
-from training.benchmarks.driver.protocol.finding import MAX_CHARACTERS, PartFinding
+from protocol.finding import MAX_CHARACTERS, PartFinding
 
 MAX_OF_A_HOST = 50
 SOCKETS = "Socket"

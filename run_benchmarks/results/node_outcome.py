@@ -12,9 +12,9 @@ from monitors.summary import SummaryError, summarize
 from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile
-from training.benchmarks.driver.protocol import safe_json
-from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
-from training.benchmarks.driver.protocol.rank_states import NodeRanks
+from protocol import safe_json
+from protocol.node_record import NODE_EXIT_FILE, NodeExit
+from protocol.rank_states import NodeRanks
 
 
 @dataclass(kw_only=True)

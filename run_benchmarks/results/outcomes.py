@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from training.benchmarks.driver.protocol.catalog import UnknownBenchmarkError, benchmark
-from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
-from training.benchmarks.driver.protocol.finding import FindingOutcome, PartFinding
-from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.outcome import (
-    Assessment,
-    Block,
-    MeasuredCase,
-    MeasuredRound,
-    Metric,
-    Outcome,
-    Paragraph,
-    declared,
-)
-from training.benchmarks.driver.protocol.problems import in_brief
+from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
+from protocol.default_outcome import DefaultOutcome
+from protocol.finding import FindingOutcome, PartFinding
+from protocol.masking import mask_config
+from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Outcome, Paragraph, declared
+from protocol.problems import in_brief
 
 MAX_FINDINGS = 1000
 

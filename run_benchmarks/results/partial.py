@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.verdict import Verdict
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol.perflog import Event
 
 
 class PartialRecord(BaseModel):

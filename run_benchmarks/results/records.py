@@ -17,7 +17,7 @@ from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
 from run_benchmarks.results.verdict import worst as worst
 from run_benchmarks.settings.changes import Changes
-from training.benchmarks.driver.protocol.finding import PartFinding
+from protocol.finding import PartFinding
 
 SCHEMA_VERSION = 3
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round

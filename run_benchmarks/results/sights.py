@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from training.benchmarks.driver.protocol import safe_json
+from protocol import safe_json
 
 SYS_INFO_FILE, MAX_BYTES = "sys_info.json", 4 << 20
 MAX_NAME_CHARACTERS = 100

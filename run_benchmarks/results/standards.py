@@ -21,9 +21,9 @@ from run_benchmarks.results.outcomes import (
     outcome_of,
 )
 from run_benchmarks.settings.limits import limits_for, parse_limit
-from training.benchmarks.driver.protocol.baseline_file import Baseline, CaseBaseline, load
-from training.benchmarks.driver.protocol.catalog import without_version
-from training.benchmarks.driver.protocol.default_outcome import is_measured
+from protocol.baseline_file import Baseline, CaseBaseline, load
+from training.benchmarks.catalog import without_version
+from protocol.default_outcome import is_measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from training.benchmarks.driver.protocol.rank_states import STOPPED_STATES, RankState
+from protocol.rank_states import STOPPED_STATES, RankState
 
 STILL_SECONDS = 5.0  # two reports of a rank without a change, and some time on a busy host
 SILENT_SECONDS = 10.0

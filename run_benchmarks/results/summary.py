@@ -7,7 +7,7 @@ from typing import Any
 from run_benchmarks.results.metrics import Rule, Spread
 from run_benchmarks.results.outcomes import metrics_of
 from run_benchmarks.results.records import CaseRecord, RunRecord
-from training.benchmarks.driver.protocol.default_outcome import is_measured
+from protocol.default_outcome import is_measured
 
 LARGE, HUGE = 1e3, 1e15
 SHOWN_CHARACTERS = 500

@@ -15,7 +15,7 @@ from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile, write_text
 from run_benchmarks.rounds.masked_files import mask_files
-from training.benchmarks.driver.protocol.masking import mask_argv, mask_environment, mask_output, secret_values
+from protocol.masking import mask_argv, mask_environment, mask_output, secret_values
 
 COLLECT_SECONDS = 600.0
 

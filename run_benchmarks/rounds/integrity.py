@@ -15,7 +15,7 @@ from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.records import Integrity, Remark
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
-from training.benchmarks.driver.protocol import safe_json
+from protocol import safe_json
 
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5

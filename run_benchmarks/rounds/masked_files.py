@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from run_benchmarks.results.records import write_pieces
-from training.benchmarks.driver.protocol.masking import mask_output, may_mask, secret_spans
+from protocol.masking import mask_output, may_mask, secret_spans
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20

@@ -23,9 +23,9 @@ from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
 from run_benchmarks.state.context import RunContext, RunningNode
-from training.benchmarks.driver.protocol import safe_json
-from training.benchmarks.driver.protocol.finding import PartFinding
-from training.benchmarks.driver.protocol.masking import mask_argv, mask_config, mask_environment
+from protocol import safe_json
+from protocol.finding import PartFinding
+from protocol.masking import mask_argv, mask_config, mask_environment
 
 MAX_REASON_CHARACTERS = 1000
 

@@ -20,8 +20,8 @@ from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
-from training.benchmarks.driver.protocol import safe_json
-from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
+from protocol import safe_json
+from protocol.node_record import NODE_EXIT_FILE, NodeExit
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0

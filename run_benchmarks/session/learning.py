@@ -12,7 +12,7 @@ from run_benchmarks.session.run_record import RunRecorder
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.state.exit_codes import EXIT_PASS
 from run_benchmarks.state.journal import BaselineInUse
-from training.benchmarks.driver.protocol.baseline_file import BaselineError, load, save
+from protocol.baseline_file import BaselineError, load, save
 
 
 def save_baseline(recorder: RunRecorder, record: RunRecord, file: Path) -> str:

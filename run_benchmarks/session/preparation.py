@@ -27,8 +27,8 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import deploy_path, endpoint_of, problems_and_notes, users_of
 from run_benchmarks.settings.host_selection import HostSelection, select_hosts, with_hosts
 from run_benchmarks.settings.settings import Settings, SettingsError, load_settings
-from training.benchmarks.driver.protocol.case_file import CaseFile
-from training.benchmarks.driver.protocol.problems import unique
+from protocol.case_file import CaseFile
+from protocol.problems import unique
 
 
 @dataclass(frozen=True, kw_only=True)

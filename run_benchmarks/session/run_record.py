@@ -26,10 +26,10 @@ from run_benchmarks.session.retries import earlier_attempts, passed_late
 from run_benchmarks.session.revision import revision
 from run_benchmarks.state.exit_codes import exit_code
 from run_benchmarks.state.interruption import Interruption
-from training.benchmarks.driver.protocol.baseline_file import CaseBaseline
-from training.benchmarks.driver.protocol.masking import mask_argv, mask_config
-from training.benchmarks.driver.protocol.outcome import Assessment
-from training.benchmarks.driver.protocol.problems import in_brief
+from protocol.baseline_file import CaseBaseline
+from protocol.masking import mask_argv, mask_config
+from protocol.outcome import Assessment
+from protocol.problems import in_brief
 
 MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")

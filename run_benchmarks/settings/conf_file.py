@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from training.benchmarks.driver.protocol.case_config import type_in_words
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem, closest
+from protocol.case_config import type_in_words
+from protocol.problems import ABSENT, Problem, closest
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}

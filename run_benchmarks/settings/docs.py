@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.run import TestConf
-from training.benchmarks.driver.protocol.case_config import type_in_words
+from protocol.case_config import type_in_words
 
 FILES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("cluster_conf.py", ClusterConf),

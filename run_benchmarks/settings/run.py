@@ -21,7 +21,7 @@ from run_benchmarks.settings.value_types import (
     VariableName,
     WebAddress,
 )
-from training.benchmarks.driver.protocol import baseline_file
+from protocol import baseline_file
 
 CASES_WORDS = "a list of case names, or a dict of case keys with their data paths"
 

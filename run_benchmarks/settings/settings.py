@@ -19,8 +19,8 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.conf_file import helper_hint, sound_part, validate
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
-from training.benchmarks.driver.protocol.config_file import read_config_file
-from training.benchmarks.driver.protocol.problems import ABSENT, Problem
+from protocol.config_file import read_config_file
+from protocol.problems import ABSENT, Problem
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
 PATHS_OF_HEAD_NODE = ("BASELINE", "WHEELHOUSE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from run_benchmarks.results.verdict import Verdict
-from training.benchmarks.driver.protocol.finding import PartFinding
+from protocol.finding import PartFinding
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 EXIT_INTERRUPTED = 130

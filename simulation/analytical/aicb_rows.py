@@ -3,25 +3,10 @@
 import argparse
 from pathlib import Path
 
-from simulation.analytical.header import WorkloadHeader
-from simulation.analytical.rows import (
-    ALL,
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    BROADCAST,
-    DP,
-    DP_EP,
-    EMBEDDING,
-    EP,
-    EP_TP,
-    NONE,
-    PP,
-    REDUCESCATTER,
-    TP,
-)  # fmt: skip
+from workloads.formats.simai_header import WorkloadHeader
+from workloads.formats.simai_rows import ALL, ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EMBEDDING, EP, EP_TP, NONE, PP, REDUCESCATTER, TP  # fmt: skip
 from simulation.analytical.workload import LineSource
-from simulation.common.errors import input_problem
+from common.errors import input_problem
 
 COLLECTIVE = {
     "all_reduce": ALLREDUCE,
@@ -63,8 +48,8 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
     Raises:
         InputProblems: the file is malformed or has no iteration.
     """
-    from training.benchmarks.aicb.errors import WorkloadFileError
-    from training.benchmarks.aicb.workload import Workload
+    from workloads.job.errors import WorkloadFileError
+    from workloads.formats.workload import Workload
 
     try:
         workload, args = Workload.load(path)

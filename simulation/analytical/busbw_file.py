@@ -9,8 +9,8 @@ PP: {busbw: 47.5}
 import re
 from pathlib import Path
 
-from simulation.analytical.rows import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
-from simulation.common.errors import MistakeList, input_problem
+from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
+from common.errors import MistakeList, input_problem
 from simulation.common.yaml_file import file_text, parsed_yaml
 
 PP_KEY = "BUSBW"

@@ -10,19 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from simulation.analytical.header import WorkloadHeader
-from simulation.analytical.rows import (
-    ALL,
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    BROADCAST,
-    NONE,
-    REDUCESCATTER,
-    SUFFIXES,
-)  # fmt: skip
+from workloads.formats.simai_header import WorkloadHeader
+from workloads.formats.simai_rows import ALL, ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, NONE, REDUCESCATTER, SUFFIXES  # fmt: skip
 from simulation.analytical.workload import LineSource
-from simulation.common.errors import MistakeList, SimulationError, input_problem
+from common.errors import MistakeList, SimulationError, input_problem
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
@@ -126,7 +117,7 @@ def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
     Raises:
         InputProblems: the file ends within a message, or a message is malformed.
     """
-    from training.benchmarks.aicb.execution_trace.messages import BrokenTraceError, nodes, unpacked
+    from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
 
     try:
         yield from nodes(unpacked(path), schema)

@@ -23,9 +23,9 @@ from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
-from simulation.common.errors import InputProblems, MistakeList, input_problem
+from common.errors import InputProblems, MistakeList, input_problem
 from simulation.common.summary import JsonValue, Summary
-from simulation.common.writing import is_special, target, whole_file, write_whole
+from common.writing import is_special, target, whole_file, write_whole
 
 HELP = "compute the time of a training iteration from a workload, in closed form"
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"

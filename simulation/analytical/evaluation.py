@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from simulation.analytical.rows import EMBEDDING_LAYER, split_row
+from workloads.formats.simai_rows import EMBEDDING_LAYER, split_row
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
 from simulation.analytical.workload import RowSource
-from simulation.common.errors import InputMistake, InputProblems
+from common.errors import InputMistake, InputProblems
 from simulation.common.progress import StepProgress
 
 REMEMBERED = 30_000  # kinds of rows; further ones are computed each time

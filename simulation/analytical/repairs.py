@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 
 from simulation.common.dialect import Repair
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 
 PIPELINE, PLACEMENT, GROUP_SIZE, SMALL, ALGORITHM = "pipeline", "placement", "group-size", "small-messages", "algorithm"
 GIGABYTE, BROADCASTS, OWN_GROUP, EFFICIENCY, BUBBLE = "gigabyte", "broadcast", "own-group", "efficiency", "bubble"

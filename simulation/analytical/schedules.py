@@ -7,7 +7,7 @@ what it needs has arrived. The lists are those of Megatron-LM (Narayanan et al.,
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulation.common.errors import input_problem
+from common.errors import input_problem
 from simulation.common.progress import StepProgress
 
 CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED = "closed", "gpipe", "1f1b", "interleaved"

@@ -4,10 +4,10 @@ import argparse
 from math import isfinite
 from typing import NamedTuple
 
-from simulation.analytical.header import WorkloadHeader
+from workloads.formats.simai_header import WorkloadHeader
 from simulation.analytical.machine import Cluster, Division, Overlaps
 from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 
 UNKNOWN = -1.0
 SIMAI_DEFAULT_GPU, DEFAULT_NIC = "A100", "cx7"

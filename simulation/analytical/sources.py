@@ -6,9 +6,9 @@ from pathlib import Path
 
 from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
-from simulation.analytical.header import MICRO, POLICY
+from workloads.formats.simai_header import MICRO, POLICY
 from simulation.analytical.workload import LineSource, RowSource, TextWorkload
-from simulation.common.errors import input_problem
+from common.errors import input_problem
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
 _AICB_FIRST = ("comm_type,", "[rank")

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
-from simulation.analytical.rows import DP, DP_EP, EP, TP
+from workloads.formats.simai_rows import DP, DP_EP, EP, TP
 from simulation.common.summary import JsonValue
 
 BUCKETS = (DP, DP_EP, TP, EP)

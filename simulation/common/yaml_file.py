@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from simulation.common.errors import SimulationError, input_problem
+from common.errors import SimulationError, input_problem
 
 _SHOWN = 200  # characters of a parser's message
 

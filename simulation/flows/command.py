@@ -8,7 +8,7 @@ from typing import NamedTuple
 from simulation.common.dialect import Repair, header
 from simulation.common.progress import StepProgress
 from simulation.common.summary import JsonValue, Summary
-from simulation.common.writing import target, whole_file, write_whole
+from common.writing import target, whole_file, write_whole
 from simulation.flows.choice import PROTOCOL_NAMES
 from simulation.flows.collective import (
     OP_NUMBERS,

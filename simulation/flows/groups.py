@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 
 GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
 ORIGINAL_KINDS = GROUP_KINDS[:4]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulation.analytical.rows import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
-from simulation.analytical.rows import BROADCAST as BROADCAST_CELL
+from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
+from workloads.formats.simai_rows import BROADCAST as BROADCAST_CELL
 from simulation.analytical.workload import TextWorkload
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 from simulation.flows.collective import ALL_TO_ALL, BROADCAST, SEND_RECEIVE
 from simulation.flows.groups import ORIGINAL_KINDS
 from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from simulation.common import units
+from common import units
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.shape import FabricShape
 

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from simulation.common.dialect import DEFAULT_DIALECT
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 from simulation.common.progress import StepProgress
 from simulation.common.summary import Summary, counted
-from simulation.common.writing import target, whole_file
+from common.writing import target, whole_file
 from simulation.topology import naming, options, text
 from simulation.topology.resolve import resolve
 from simulation.topology.shape import FabricShape

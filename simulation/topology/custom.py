@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import MistakeList
+from common import units
+from common.errors import MistakeList
 from simulation.topology import custom_schema
 from simulation.topology.custom_schema import Connection, CustomCluster, Section
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty

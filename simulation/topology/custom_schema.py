@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import MistakeList, input_problem
+from common import units
+from common.errors import MistakeList, input_problem
 from simulation.common.yaml_file import file_text, parsed_yaml
 from simulation.topology import options
 from simulation.topology.shape import LinkText

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from simulation.common.summary import Summary, counted
-from simulation.common.writing import NAME_BYTES, write_whole
+from common.writing import NAME_BYTES, write_whole
 from simulation.topology import drawing, whatif
 from simulation.topology.reading import read
 

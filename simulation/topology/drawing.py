@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import input_problem
+from common import units
+from common.errors import input_problem
 from simulation.topology import structure
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, kind_of, names, tiers
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 from simulation.common.summary import Summary, counted
-from simulation.common.writing import is_special, write_whole
+from common.writing import is_special, write_whole
 from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks
 from simulation.topology.reading import read

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from simulation.common.errors import input_problem
+from common.errors import input_problem
 from simulation.common.summary import Summary, counted
-from simulation.common.writing import write_whole
+from common.writing import write_whole
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 from simulation.common.summary import JsonValue, Summary, counted
-from simulation.common.writing import write_whole
+from common.writing import write_whole
 from simulation.topology import fabric, infragraph_import, options
 
 HELP = "make a topology file of one in InfraGraph's format"

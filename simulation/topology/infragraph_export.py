@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import SimulationError
+from common import units
+from common.errors import SimulationError
 from simulation.topology import structure
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric, kind_of, tiers
 from simulation.topology.shape import LinkText

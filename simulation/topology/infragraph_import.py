@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import MistakeList, SimulationError, input_problem
+from common import units
+from common.errors import MistakeList, SimulationError, input_problem
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.infragraph_export import NOT_INSTALLED, package
 from simulation.topology.options import GPU_TYPES

@@ -4,7 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-from simulation.common import units
+from common import units
 from simulation.common.summary import counted
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, UNREACHED, Fabric
 from simulation.topology.options import GPU_TYPES

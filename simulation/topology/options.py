@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simulation.common import units
+from common import units
 from simulation.common.dialect import SIMAI
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 
 GPU_TYPES = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "GB200", "GB300")
 SPECTRUM_X, ALIBABA_HPN, DCN, NVL = "Spectrum-X", "AlibabaHPN", "DCN+", "NVL"

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from simulation.common import units
-from simulation.common.errors import MistakeList, input_problem
+from common import units
+from common.errors import MistakeList, input_problem
 from simulation.common.progress import watched
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.options import error_rate

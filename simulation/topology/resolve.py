@@ -3,7 +3,7 @@
 import argparse
 
 from simulation.common.dialect import SIMAI
-from simulation.common.errors import MistakeList
+from common.errors import MistakeList
 from simulation.topology import options
 from simulation.topology.options import Given, Structure
 from simulation.topology.shape import FabricShape, LinkText

@@ -4,7 +4,7 @@ from array import array
 from collections import Counter
 from typing import NamedTuple
 
-from simulation.common import units
+from common import units
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, kind_of
 from simulation.topology.shape import LinkText
 

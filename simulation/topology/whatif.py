@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simulation.common.errors import MistakeList, input_problem
+from common.errors import MistakeList, input_problem
 from simulation.common.progress import watched
 from simulation.topology.fabric import Fabric, empty, names, tiers
 from simulation.topology.shape import LinkText

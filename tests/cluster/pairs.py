@@ -14,7 +14,7 @@ from run_benchmarks.results.outcomes import measured_case, measured_round
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller
-from training.benchmarks.network.view import NetworkView, network_view
+from training.benchmarks.network.reporting.view import NetworkView, network_view
 
 HEALTHY, SLOW = "200mbit", "80mbit"
 CASE = "PAIRS"

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller
 from tests.cluster.pairs import CASE, HEALTHY, SLOW, configure, four_healthy_hosts, measure, view_of
-from training.benchmarks.network.view import NetworkView
+from training.benchmarks.network.reporting.view import NetworkView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 DELAY_S, LOSS = 0.005, 0.03

@@ -14,10 +14,10 @@ from pathlib import Path
 from tests.performance.aicb import ROOT, SAMPLE_ROWS, SMOKE_SAMPLE_ROWS, yardstick_s
 from tests.performance.peak import run_sound
 from tests.performance.rows import Row
-from training.benchmarks.aicb.conversion import rows_of
-from training.benchmarks.aicb.ops import CommType
-from training.benchmarks.aicb.ranks import Ranks
-from training.benchmarks.aicb.traced_op import TracedOp
+from workloads.rows.conversion import rows_of
+from workloads.rows.ops import CommType
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import TracedOp
 
 CALLS, SMOKE_CALLS = 1_000_000, 2_000
 LAYERS, MICRO_BATCHES = 96, 85

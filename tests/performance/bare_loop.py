@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
     from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-    from training.benchmarks.driver.training.settings import TrainingConfig
+    from training.benchmarks.driver.training.settings.settings import TrainingConfig
     from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 

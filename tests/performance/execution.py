@@ -95,7 +95,7 @@ def _compared(
     In one order, in turn, two equal loops differ by up to 4 %: what ran before a way counts. All ranks draw the same.
     extent: rounds, and operations of a round.
     """
-    from training.benchmarks.aicb.oplog import OpRecorder
+    from workloads.oplog.recorder import OpRecorder
     from training.benchmarks.aicb.pytorch.execution import HostRunner
 
     rounds, operations = extent
@@ -135,7 +135,7 @@ def _bound(size: int) -> "tuple[torch.Tensor, Callable[[], None]]":
     import torch
     import torch.distributed as dist
 
-    from training.benchmarks.aicb.ops import CommType
+    from workloads.rows.ops import CommType
     from training.benchmarks.aicb.pytorch.calls import RankCall
     from training.benchmarks.aicb.pytorch.operations import BoundCall
     from training.benchmarks.driver.workload.team import Team

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.performance.rows import Row
-from training.benchmarks.aicb.oplog_file import read_folder
+from workloads.oplog.file import read_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "vendors" / "cpu" / "aicb-pytorch" / "config" / "config_megatron.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.performance.rows import Row
 from training.benchmarks.driver.launch import fused
-from training.benchmarks.driver.protocol.node_record import NodeExit
+from protocol.node_record import NodeExit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAIRS, SMOKE_PAIRS = 9, 1

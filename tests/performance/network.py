@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     from numpy.typing import NDArray
 
     from training.benchmarks.driver.workload.team import Team
-    from training.benchmarks.network.pytorch.reductions import AllReduce
+    from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 
 LARGE, LARGER, SMALL = 1 << 20, 16 << 20, 4 << 10
 ITERATIONS = 20
@@ -126,7 +126,7 @@ def _bare_loop(buffer: "torch.Tensor") -> "NDArray[np.float64]":
 def _added(collective: "AllReduce", operations: int) -> tuple[float, float]:
     """(added, operation): medians in microseconds of what the harness's window holds beside and in the operation."""
     from training.benchmarks.driver.workload.statistics import MICROSECONDS
-    from training.benchmarks.network.pytorch import timing
+    from training.benchmarks.network.pytorch.measuring import timing
 
     inner: list[float] = []
 
@@ -154,7 +154,7 @@ def _take_priority() -> str:
 
 def _compare(first: Callable[[], float], second: Callable[[], float], pairs: int) -> dict[str, float]:
     """Both in turn, each of them first as often as the other: medians in us, and that of the ratio, with interval."""
-    from training.benchmarks.network.samples import median_of
+    from common.samples import median_of
 
     found = []
     for index in range(pairs):
@@ -174,7 +174,7 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
     from training.benchmarks.driver.workload.statistics import MICROSECONDS
     from training.benchmarks.driver.workload.statistics import statistics as times_of
     from training.benchmarks.driver.workload.team import slowest_rank
-    from training.benchmarks.network.pytorch import timing
+    from training.benchmarks.network.pytorch.measuring import timing
 
     def harness_p50() -> float:
         return timing.measure(collective, team, warmup=WARMUP, iterations=ITERATIONS, check=True).time_us.p50
@@ -207,7 +207,7 @@ def _main() -> None:
 
     from training.benchmarks.driver.workload.process_group import init
     from training.benchmarks.driver.workload.team import Team
-    from training.benchmarks.network.pytorch.reductions import AllReduce
+    from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 
     with init("gloo", timeout_s=120) as group:
         team = Team.world(group)

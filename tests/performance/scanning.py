@@ -78,8 +78,8 @@ def steps(hosts: int) -> Iterator[dict[str, Any]]:
     """STEP_END values of a scan, packed as rank 0 logs them."""
     import numpy as np
 
-    from training.benchmarks.network import packing
-    from training.benchmarks.network.schedule import HostRanks, rounds
+    from training.benchmarks.network.slow_parts import packing
+    from training.benchmarks.network.patterns.schedule import HostRanks, rounds
 
     draw = np.random.default_rng(hosts)
     every = [HostRanks(node_rank=k, name=f"node{k + 1}", ranks=(k,)) for k in range(hosts)]
@@ -112,7 +112,7 @@ def steps(hosts: int) -> Iterator[dict[str, Any]]:
 
 
 def _write(hosts: int, log: Path) -> None:
-    from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
+    from protocol.perflog import Event, PerfLogger
 
     with log.open("w", encoding="utf-8") as file:
         logger = PerfLogger(0, file)
@@ -124,8 +124,8 @@ def _write(hosts: int, log: Path) -> None:
 def _read(hosts: int, log: Path) -> None:
     """Print the CPU seconds and the peak memory, bytes, of reading a PerfLog and analysing it."""
     begin = time.process_time()
-    from training.benchmarks.network.analysis import analyse_scan
-    from training.benchmarks.network.readings import Scan
+    from training.benchmarks.network.slow_parts.analysis import analyse_scan
+    from training.benchmarks.network.slow_parts.readings import Scan
 
     scan = Scan({rank: f"node{rank + 1}" for rank in range(hosts)})
     with log.open("rb") as file:

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from run_benchmarks.commands import cli
-from tests.training.benchmarks.trainer.tiny import MODELS, benchmark_of
-from training.benchmarks.driver.training.memory_estimate import RESERVED, step_bytes
+from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((Path(__file__).with_name("accelerators")).glob("*.py"))

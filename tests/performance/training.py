@@ -31,7 +31,7 @@ from tests.performance.rows import Row
 
 if TYPE_CHECKING:  # torch is imported by the ranks alone
     from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-    from training.benchmarks.driver.training.settings import TrainingConfig
+    from training.benchmarks.driver.training.settings.settings import TrainingConfig
     from training.benchmarks.driver.training.trainer import Trainer
     from training.benchmarks.driver.workload.process_group import ProcessGroup
 
@@ -129,9 +129,9 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", group: "ProcessGroup") -> "Trainer":
     import io
 
-    from training.benchmarks.driver.protocol.perflog import PerfLogger
+    from protocol.perflog import PerfLogger
     from training.benchmarks.driver.training.benchmark import prepare
-    from training.benchmarks.driver.training.kernels import Libraries, choose
+    from training.benchmarks.driver.training.model.kernels import Libraries, choose
     from training.benchmarks.driver.training.trainer import Trainer
     from training.benchmarks.driver.workload.run_context import WorkloadContext
 
@@ -143,7 +143,7 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
 def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
     from training.benchmarks.bert.pytorch.config import Config as BertConfig
     from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
-    from training.benchmarks.driver.protocol.case_config import load_case_config
+    from protocol.case_config import load_case_config
     from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("run_benchmarks", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
 # Modules that import others of ours in a function, and why: none of these imports is there to hide a cycle.
 LAZY = {
     "simulation.analytical.aicb_rows": "the package of AICB workloads takes longer to load than most runs",
     "simulation.analytical.chakra_rows": "the same package, for Chakra traces alone",
     "simulation.topology.command": "a template starts without what reads descriptions",
     "training.benchmarks.aicb.cli": "each command loads what it needs; --help and a wrong option answer at once",
-    "training.benchmarks.aicb.dialects": "a dialect that is not asked for is not loaded",
-    "training.benchmarks.aicb.dialects.framework": "the list of dialects loads none of their rules",
-    "training.benchmarks.aicb.dialects.aicb": "a frame that is not asked for is not loaded",
-    "training.benchmarks.aicb.log": "a log CSV is read without numpy",
+    "workloads.dialects": "a dialect that is not asked for is not loaded",
+    "workloads.dialects.framework": "the list of dialects loads none of their rules",
+    "workloads.dialects.aicb": "a frame that is not asked for is not loaded",
+    "workloads.oplog.log": "a log CSV is read without numpy",
     "training.benchmarks.driver.launch.launcher": "torch takes seconds to load; lock and signal handlers come first",
     "training.benchmarks.network.__main__": "comparing baselines needs no torch",
     "vendors.nvidia.adapter": "the head node, which has no pynvml, loads the adapter without its probe",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.common.errors import MistakeList, SimulationError
+from common.errors import MistakeList, SimulationError
 from simulation.common.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]

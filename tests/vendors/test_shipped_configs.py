@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.catalog import Benchmark, available, benchmark
-from training.benchmarks.driver.protocol.config_layers import base_file, read_layers
+from protocol.case_config import load_case_config
+from training.benchmarks.catalog import Benchmark, available, benchmark
+from protocol.config_layers import base_file, read_layers
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "case_configs.json"

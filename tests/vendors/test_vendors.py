@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vendors
-from training.benchmarks.driver.protocol.case_config import load_case_config
+from protocol.case_config import load_case_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
 

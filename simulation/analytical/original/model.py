@@ -4,21 +4,7 @@ from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, float32, quotient, unsigned, whole
 from simulation.analytical.original.bandwidth import bus, reach, share
-from simulation.analytical.rows import (
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    DP,
-    DP_EP,
-    EP,
-    PHASES,
-    PP,
-    REDUCESCATTER,
-    SIMAI_SUFFIXES,
-    TP,
-    LayerPhase,
-    parse_row,
-)  # fmt: skip
+from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, DP, DP_EP, EP, PHASES, PP, REDUCESCATTER, SIMAI_SUFFIXES, TP, LayerPhase, parse_row  # fmt: skip
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
 from simulation.common.summary import JsonValue
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.protocol import pulse
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol import pulse
+from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 
 from . import hostile

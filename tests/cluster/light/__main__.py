@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from training.benchmarks.driver.protocol import pulse
-from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_file import settings_of, submission
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
+from protocol import pulse
+from protocol.arguments import parse_arguments
+from protocol.case_file import settings_of, submission
+from protocol.perflog import Event, PerfLogger
 
 from .pytorch.config import Config
 

@@ -18,9 +18,9 @@ from run_benchmarks.flagperf import keys
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
-from training.benchmarks.driver.protocol.case_config import trace_case_config
-from training.benchmarks.driver.protocol.catalog import benchmark
-from training.benchmarks.driver.protocol.problems import Problem
+from protocol.case_config import trace_case_config
+from training.benchmarks.catalog import benchmark
+from protocol.problems import Problem
 
 TREE = Path(__file__).parents[2] / "data" / "flagperf" / "tree"
 CONFIGS = Path("vendors/nvidia")

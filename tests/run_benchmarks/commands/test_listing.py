@@ -10,7 +10,7 @@ from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.settings.docs import FILES, documented, markdown_table, table_rows
-from training.benchmarks.driver.protocol import catalog
+from training.benchmarks import catalog
 
 
 def listed(*words: str) -> str:

@@ -23,7 +23,7 @@ from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal
 from tests.run_benchmarks.conftest import TEST, Load
-from training.benchmarks.driver.protocol.baseline_file import CaseBaseline, save
+from protocol.baseline_file import CaseBaseline, save
 
 RUN = "run20261121191924"
 # What a shell of stock Debian searches: it has python3, and no python.

@@ -12,7 +12,7 @@ from run_benchmarks.console import progress as module
 from run_benchmarks.console.progress import LiveProgress
 from tests.run_benchmarks.results.hostile import logs
 from tests.run_benchmarks.results.rounds import perflog
-from training.benchmarks.driver.protocol.perflog import PerfLogRecord, parse_line
+from protocol.perflog import PerfLogRecord, parse_line
 
 
 def test_the_line_follows_the_log_however_it_is_cut() -> None:

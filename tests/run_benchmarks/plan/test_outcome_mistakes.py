@@ -15,10 +15,10 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.plan import resolve as resolving
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
-from training.benchmarks.driver.protocol.baseline_file import CaseBaseline, save
-from training.benchmarks.driver.protocol.catalog import Benchmark, benchmark
-from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
-from training.benchmarks.driver.protocol.outcome import MeasuredCase, Metric
+from protocol.baseline_file import CaseBaseline, save
+from training.benchmarks.catalog import Benchmark, benchmark
+from protocol.default_outcome import DefaultOutcome
+from protocol.outcome import MeasuredCase, Metric
 
 
 class Failing(DefaultOutcome):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tests.run_benchmarks.results.rounds import START_MS, STEP, perflog
-from training.benchmarks.driver.protocol.perflog import PREFIX, Event
+from protocol.perflog import PREFIX, Event
 
 DEEP = 100_000
 # As JSON text: what stands for a value in a record.

@@ -11,8 +11,8 @@ from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
 from run_benchmarks.settings.container_options import ContainerOptions
-from training.benchmarks.driver.protocol.node_record import NodeExit, RankFailure
-from training.benchmarks.driver.protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
+from protocol.node_record import NodeExit, RankFailure
+from protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
 
 START_MS = 1_790_000_000_000
 SUBMIT = SubmitInfo(

@@ -17,8 +17,8 @@ from run_benchmarks.state.exit_codes import exit_code
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.driver.protocol.finding import KINDS, SEVERITIES, FindingOutcome, PartFinding
-from training.benchmarks.network.findings import NetworkFinding
+from protocol.finding import KINDS, SEVERITIES, FindingOutcome, PartFinding
+from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 

@@ -19,9 +19,9 @@ from run_benchmarks.session.schedule import log_round
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.fabrics import Ailment, Fabric, steps
-from training.benchmarks.driver.protocol.finding import MAX_OBSERVATIONS, PartFinding
-from training.benchmarks.network.analysis import analyse_scan
-from training.benchmarks.network.readings import scan_of
+from protocol.finding import MAX_OBSERVATIONS, PartFinding
+from training.benchmarks.network.slow_parts.analysis import analyse_scan
+from training.benchmarks.network.slow_parts.readings import scan_of
 
 BAD, HOSTS = "10.0.0.3", [f"10.0.0.{n}" for n in range(1, 5)]
 COUNTERS = {

@@ -8,7 +8,7 @@ import pytest
 
 from run_benchmarks.results.outcomes import assess, console_blocks, report_blocks
 from tests.run_benchmarks.results.network_rounds import a_round, case
-from training.benchmarks.driver.protocol.outcome import Paragraph
+from protocol.outcome import Paragraph
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 SAID = "its measurements cannot be analysed: KeyError: 'points'"

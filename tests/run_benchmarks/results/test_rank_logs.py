@@ -13,7 +13,7 @@ from run_benchmarks.errors import TAIL_LINES
 from run_benchmarks.results import rank_logs
 from run_benchmarks.results.rank_logs import rank_log_end, read_rank_log
 from tests.run_benchmarks.results.rounds import START_MS, STEP, perflog
-from training.benchmarks.driver.protocol.perflog import MAX_TOLD, Event
+from protocol.perflog import MAX_TOLD, Event
 
 
 def test_a_whole_log(tmp_path: Path) -> None:

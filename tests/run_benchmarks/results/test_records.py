@@ -19,7 +19,7 @@ from run_benchmarks.results.records import (
 )
 from run_benchmarks.results.summary import case_rows, show
 from tests.run_benchmarks.results.rounds import round_record, run_record
-from training.benchmarks.driver.protocol.masking import mask_environment
+from protocol.masking import mask_environment
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.driver.protocol.baseline_file import Baseline, CaseBaseline, save
-from training.benchmarks.driver.protocol.problems import ConfigError
+from protocol.baseline_file import Baseline, CaseBaseline, save
+from protocol.problems import ConfigError
 
 FILE = Path("good.json")
 PAIRS = case()

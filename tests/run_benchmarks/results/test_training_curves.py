@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from run_benchmarks.results.standards import against_baseline, case_baseline
-from training.benchmarks.driver.protocol.baseline_file import Baseline, load, save
-from training.benchmarks.driver.protocol.outcome import MeasuredCase, MeasuredRound
-from training.benchmarks.driver.training.curve_records import curve_of
-from training.benchmarks.driver.training.curves import Curve, CurveVerdict, compare_curves
-from training.benchmarks.driver.training.student import student_quantile
+from protocol.baseline_file import Baseline, load, save
+from protocol.outcome import MeasuredCase, MeasuredRound
+from training.benchmarks.driver.training.measuring.curve_records import curve_of
+from training.benchmarks.driver.training.measuring.curves import Curve, CurveVerdict, compare_curves
+from common.statistics import student_quantile
 
 FILE = Path("good.json")
 RANKS, LAST = 4, 200

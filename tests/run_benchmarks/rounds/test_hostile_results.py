@@ -41,9 +41,9 @@ from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
 from tests.run_benchmarks.results.rounds import STEP, SUBMIT, outcome, round_record, run_record
-from training.benchmarks.driver.protocol.baseline_file import BaselineError
-from training.benchmarks.driver.protocol.default_outcome import compare
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol.baseline_file import BaselineError
+from protocol.default_outcome import compare
+from protocol.perflog import Event
 from training.benchmarks.network.baseline import read_run
 
 MAX_RECORD_BYTES = 8 << 20

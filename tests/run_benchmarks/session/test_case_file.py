@@ -15,7 +15,7 @@ import pytest
 
 from run_benchmarks.console.command_line import ROOT
 from tests.run_benchmarks.local_run import texts, wait_until
-from training.benchmarks.driver.protocol.perflog import Event, parse_line
+from protocol.perflog import Event, parse_line
 
 SECRET = "s3cr3t-of-the-probe"
 CASE_DIR = "vendors/cpu/probe-plain/config"
@@ -24,8 +24,8 @@ CONFIG = f"import os\nsteps = int(os.environ['PROBE_STEPS'])\napi_token = {SECRE
 VARIABLES = "PROBE_STEPS=5\n"
 SETTINGS = """
 from pydantic import Field
-from training.benchmarks.driver.protocol.case_config import CaseConfig
-from training.benchmarks.driver.protocol.outcome import Metric
+from protocol.case_config import CaseConfig
+from protocol.outcome import Metric
 METRICS = (Metric(name="steps", unit="steps", better="higher", is_key=True),)
 ENTRY_MODULE, LAUNCHER = "training.benchmarks.probe.plain.run", "processes"
 class Config(CaseConfig):
@@ -35,10 +35,10 @@ class Config(CaseConfig):
 """
 WORKLOAD = """
 import os, sys, time
-from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_file import settings_of
-from training.benchmarks.driver.protocol.masking import mask_config
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from protocol.arguments import parse_arguments
+from protocol.case_file import settings_of
+from protocol.masking import mask_config
+from protocol.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.probe.plain.config import Config
 arguments = parse_arguments("probe", sys.argv[1:])
 config, case_sha256 = settings_of(arguments, "probe", "plain", Config)
@@ -75,7 +75,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.results = folder, folder / "all results"
-        for package in ("training", "vendors", "run_benchmarks", "monitors", "container", "requirements"):
+        for package in ("common", "protocol", "workloads", "training", "vendors", "run_benchmarks", "monitors", "container", "requirements"):
             shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
         files = {
             "training/benchmarks/probe/plain/config.py": SETTINGS,

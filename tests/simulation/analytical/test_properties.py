@@ -11,7 +11,7 @@ from simulation.analytical.collective_time import CollectiveTimes
 from simulation.analytical.machine import Cluster, Division, Overlaps, Question
 from simulation.analytical.placement import place, ranks_and_stride
 from simulation.analytical.repairs import ALL_SWITCHABLE
-from simulation.analytical.rows import ALL, COLLECTIVES, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
+from workloads.formats.simai_rows import ALL, COLLECTIVES, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
 from tests.tiers import samples
 
 GROUPS = (TP, EP, EP_TP, DP, DP_EP, ALL, PP, EMBEDDING)

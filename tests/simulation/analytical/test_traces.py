@@ -10,8 +10,8 @@ from chakra.schema.protobuf import et_def_pb2 as schema
 from google.protobuf.message import Message
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
-from training.benchmarks.aicb import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
-from training.benchmarks.aicb.ops import EPOCH_END
+from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
+from workloads.rows.ops import EPOCH_END
 
 GIB = 1 << 30
 Value = int | str | bool

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.common.errors import InputProblems
+from common.errors import InputProblems
 from simulation.topology.whatif import scaled, slow_gpus_of
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.common.units import bandwidth_bps
+from common.units import bandwidth_bps
 
 
 def made(folder: Path, *words: str) -> tuple[list[str], list[list[str]]]:

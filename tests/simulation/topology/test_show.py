@@ -10,7 +10,7 @@ import networkx
 import pytest
 
 from simulation import cli
-from simulation.common.units import bandwidth_bps
+from common.units import bandwidth_bps
 from simulation.topology import bisection, distance, structure
 from simulation.topology.fabric import names, tiers
 from simulation.topology.reading import ReadTopology, read

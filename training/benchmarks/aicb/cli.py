@@ -9,11 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.aicb import csvfile, dialects
-from training.benchmarks.aicb.api import generate, simai
-from training.benchmarks.aicb.errors import AicbError, notes_on_stderr
-from training.benchmarks.aicb.parameters import SCRIPTS_NAMES
-from training.benchmarks.aicb.workload import Workload
+from workloads.formats import csvfile
+from workloads import dialects
+from workloads.api import generate, simai
+from workloads.job.errors import AicbError, notes_on_stderr
+from workloads.job.parameters import SCRIPTS_NAMES
+from workloads.formats.workload import Workload
 
 PROGRAM = "python -m training.benchmarks.aicb"
 OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
@@ -142,7 +143,7 @@ def save(workload: Workload, path: Path, form: str | None) -> int:
 
 
 def _write(words: list[str], target: str) -> int:
-    from training.benchmarks.aicb import naming, options
+    from workloads import naming, options
 
     command = "generate" if target == "csv" else "simai"
     parser = _parser(command)
@@ -184,7 +185,7 @@ def _simai(words: list[str]) -> int:
 
 
 def _suite(words: list[str]) -> int:
-    from training.benchmarks.aicb import suite
+    from workloads import suite
 
     parser = _parser("suite")
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
@@ -207,7 +208,7 @@ def _row_list(text: str) -> list[int]:
 
 
 def _show(words: list[str]) -> int:
-    from training.benchmarks.aicb import show
+    from workloads.analysis import show
 
     parser = _parser("show")
     parser.add_argument("file", type=Path, help="a workload CSV (ours or AICB's) or a SimAI text")
@@ -218,7 +219,7 @@ def _show(words: list[str]) -> int:
 
 
 def _diff(words: list[str]) -> int:
-    from training.benchmarks.aicb import diff
+    from workloads.analysis import diff
 
     parser = _parser("diff")
     parser.add_argument("first", type=Path, metavar="A", help="a workload CSV of any form, a trace's too")
@@ -231,7 +232,7 @@ def _diff(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from training.benchmarks.aicb.execution_trace import command
+    from workloads.formats.chakra import command
 
     parser = _parser("export")
     command.add_export(parser)
@@ -240,7 +241,7 @@ def _export(words: list[str]) -> int:
 
 
 def _import(words: list[str]) -> int:
-    from training.benchmarks.aicb.execution_trace import command
+    from workloads.formats.chakra import command
 
     parser = _parser("import")
     command.add_import(parser)

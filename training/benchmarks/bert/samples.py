@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from training.benchmarks.bert.settings import SPECIAL_TOKENS, BertSettings
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.hdf5 import Array, Shards, check_values, dense, opened, shape_of
-from training.benchmarks.driver.training.synthetic import Chain, generators
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.hdf5 import Array, Shards, check_values, dense, opened, shape_of
+from training.benchmarks.driver.training.data.synthetic import Chain, generators
 
 _CLS, _SEP, _MASK = 1, 2, 3
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids")

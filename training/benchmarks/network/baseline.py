@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.driver.protocol.baseline_file import BaselineError, CaseBaseline, load, save
-from training.benchmarks.driver.protocol.default_outcome import compare
-from training.benchmarks.driver.protocol.outcome import Change, MeasuredCase, MeasuredRound
-from training.benchmarks.driver.protocol.perflog import Event, LineFinder, PerfLogError, find_lines, parse_line
+from protocol.baseline_file import BaselineError, CaseBaseline, load, save
+from protocol.default_outcome import compare
+from protocol.outcome import Change, MeasuredCase, MeasuredRound
+from protocol.perflog import Event, LineFinder, PerfLogError, find_lines, parse_line
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 MODEL = "network"

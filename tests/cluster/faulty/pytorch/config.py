@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
+from protocol.case_config import CaseConfig
 
 ENTRY_MODULE = "training.benchmarks.faulty"
 

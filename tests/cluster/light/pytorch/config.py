@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
+from protocol.case_config import CaseConfig
 
 ENTRY_MODULE = "training.benchmarks.light"
 LAUNCHER = "processes"

@@ -1,6 +1,6 @@
 """Settings of the gauge, with the metrics that stand for an outcome.py."""
 
-from training.benchmarks.driver.protocol.outcome import Metric
+from protocol.outcome import Metric
 
 from ..plain.config import LAUNCHER as LAUNCHER
 from ..plain.config import Config as Config

@@ -3,9 +3,9 @@
 import os
 import sys
 
-from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_file import settings_of, submission
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
+from protocol.arguments import parse_arguments
+from protocol.case_file import settings_of, submission
+from protocol.perflog import Event, PerfLogger
 
 from .config import Config
 

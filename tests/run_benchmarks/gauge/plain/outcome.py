@@ -4,18 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
-from training.benchmarks.driver.protocol.outcome import (
-    Assessment,
-    Block,
-    MeasuredCase,
-    MeasuredRound,
-    Metric,
-    Paragraph,
-    Preformatted,
-    Table,
-    TableCell,
-)
+from protocol.default_outcome import DefaultOutcome
+from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Preformatted, Table, TableCell
 
 
 class GaugeOutcome(DefaultOutcome):

@@ -10,19 +10,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
-from training.benchmarks.aicb import WorkloadArgs, generate
-from training.benchmarks.aicb.aiob import read
+from workloads.library import WorkloadArgs, generate
+from workloads.compute.aiob import read
 from training.benchmarks.aicb.cli import main
-from training.benchmarks.aicb.compute import load
-from training.benchmarks.aicb.gemm_rows import gemms_of
-from training.benchmarks.aicb.sub_modules import kernels, worker
-from training.benchmarks.aicb.sub_modules.clock import Clock, ClockLimits
-from training.benchmarks.aicb.sub_modules.description import Measured
-from training.benchmarks.aicb.sub_modules.job import AiobJob
-from training.benchmarks.aicb.sub_modules.layer import OnePart, WholeLayer
-from training.benchmarks.aicb.sub_modules.modules import Setting
-from training.benchmarks.aicb.sub_modules.parts import parts_of
-from training.benchmarks.driver.training.kernels import Libraries
+from workloads.compute import load
+from workloads.rows.gemm_rows import gemms_of
+from training.benchmarks.aicb.measuring import kernels, worker
+from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
+from training.benchmarks.aicb.measuring.description import Measured
+from training.benchmarks.aicb.measuring.job import AiobJob
+from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
+from training.benchmarks.aicb.measuring.modules import Setting
+from training.benchmarks.aicb.measuring.parts import parts_of
+from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")

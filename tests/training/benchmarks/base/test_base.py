@@ -12,10 +12,10 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
-from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.datasheet import datasheet
-from training.benchmarks.driver.protocol.perflog import Event, check_sequence, parse_line
-from training.benchmarks.driver.protocol.problems import ConfigError
+from protocol.case_config import load_case_config
+from protocol.datasheet import datasheet
+from protocol.perflog import Event, check_sequence, parse_line
+from protocol.problems import ConfigError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.bert.samples import wikipedia_lengths
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.loader import loader
-from training.benchmarks.driver.training.settings import TrainingConfig
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.loader import loader
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 SEQ, MASKS = 16, 3
 TRAIN, EVAL = "2048_shards_uncompressed/part_{}.hdf5", "eval_set_uncompressed/part_eval_10k.hdf5"

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.bert.pytorch.packed import packed

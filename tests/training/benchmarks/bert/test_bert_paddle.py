@@ -17,11 +17,11 @@ from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record
 from training.benchmarks.bert.paddle.config import Config as PaddleConfig
 from training.benchmarks.bert.pytorch.config import Config as TorchConfig
 from training.benchmarks.bert.pytorch.model import Bert
-from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.catalog import benchmark
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from training.benchmarks.driver.protocol.problems import ConfigError
-from training.benchmarks.driver.training.schedule import learning_rate
+from protocol.case_config import load_case_config
+from training.benchmarks.catalog import benchmark
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from protocol.problems import ConfigError
+from training.benchmarks.driver.training.settings.schedule import learning_rate
 
 PADDLE = ROOT / ".cache" / "paddle" / "bin" / "python"
 CASE = ROOT / "vendors" / "cpu" / "bert-paddle" / "config" / "config_CPUx1x2.py"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.cpm.pytorch.data import Tokenizer
 from training.benchmarks.driver.training.benchmark import DataSets
-from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 NEWLINE = "\u2583"  # CPM's character for it

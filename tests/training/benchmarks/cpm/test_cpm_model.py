@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
 

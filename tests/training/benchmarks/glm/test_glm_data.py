@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.hdf5 import dense
-from training.benchmarks.driver.training.settings import TrainingConfig
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.hdf5 import dense
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 SEQ = 16
 FOLDER = "ReCoRD/glm_train_eval_hdf5_sparse"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.glm.pytorch.config import Config
 from training.benchmarks.glm.pytorch.model import Glm
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.benchmark import DataSets
-from training.benchmarks.driver.training.data_error import DataError
+from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.llama.pytorch import data
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.training.benchmarks.trainer.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama
 

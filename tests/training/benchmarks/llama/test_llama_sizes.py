@@ -10,11 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
-from training.benchmarks.driver.protocol.case_config import load_case_config
-from training.benchmarks.driver.protocol.perflog import Event, parse_line
-from training.benchmarks.driver.training.auto_layout import choose_layout
-from training.benchmarks.driver.training.memory_estimate import RESERVED, step_bytes
-from training.benchmarks.driver.training.model import parameter_count
+from protocol.case_config import load_case_config
+from protocol.perflog import Event, parse_line
+from training.benchmarks.driver.training.layout.auto_layout import choose_layout
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.model.model import parameter_count
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama

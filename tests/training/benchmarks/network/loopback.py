@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from tests.training.benchmarks.driver.workload.test_operands import reduced
 from tests.training.benchmarks.network.mutations import RANK
-from training.benchmarks.driver.protocol.reductions import Op
+from protocol.reductions import Op
 
 SECONDS = 60.0
 Tensors = Sequence[torch.Tensor]

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from training.benchmarks.network.schedule import Group, HostRanks, rounds
+from training.benchmarks.network.patterns.schedule import Group, HostRanks, rounds
 
 Speed = Callable[[Group], float]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.driver.protocol.default_outcome import compare
-from training.benchmarks.driver.protocol.outcome import Reference
-from training.benchmarks.driver.protocol.perflog import PREFIX
+from protocol.default_outcome import compare
+from protocol.outcome import Reference
+from protocol.perflog import PREFIX
 from training.benchmarks.network import baseline
-from training.benchmarks.network.references import references
+from training.benchmarks.network.reporting.references import references
 
 METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}
 

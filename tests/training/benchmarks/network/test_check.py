@@ -11,13 +11,14 @@ import torch.distributed as dist
 
 from tests.training.benchmarks.network.loopback import Loopback
 from tests.training.benchmarks.network.mutations import Mutation, Receipts, mutations
-from training.benchmarks.driver.protocol.reductions import Op
+from protocol.reductions import Op
 from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.operands import OPS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch import collectives, tools
+from training.benchmarks.network.pytorch.operations import collectives
+from training.benchmarks.network.pytorch.measuring import tools
 from training.benchmarks.network.pytorch.choices import EITHER_WAY, IN_PLACE_ONLY
-from training.benchmarks.network.pytorch.collectives import WHERE
+from training.benchmarks.network.pytorch.operations.collectives import WHERE
 
 CPU = torch.device("cpu")
 BYTES = 4096

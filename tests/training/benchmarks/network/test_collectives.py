@@ -8,11 +8,11 @@ import torch
 
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.driver.protocol.bandwidth import bus_factor
+from protocol.bandwidth import bus_factor
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch import collectives
+from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.choices import CollectiveName
-from training.benchmarks.network.pytorch.exchanges import AllToAllUneven, AllToAllV
+from training.benchmarks.network.pytorch.operations.exchanges import AllToAllUneven, AllToAllV
 
 WORKLOAD = "tests.training.benchmarks.network.collectives_workload"
 CPU = torch.device("cpu")

@@ -16,9 +16,9 @@ from pydantic import JsonValue
 
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
-from tests.training.benchmarks.network.test_nccl_tests import TABLE, program
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from training.benchmarks.network.analysis import analyse
+from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 MODULE = "training.benchmarks.network"

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.protocol.case_config import load_case_config, parse_override
-from training.benchmarks.driver.protocol.problems import ConfigError
+from protocol.case_config import load_case_config, parse_override
+from protocol.problems import ConfigError
 from training.benchmarks.network.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]

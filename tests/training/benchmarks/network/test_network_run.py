@@ -17,8 +17,8 @@ from tests.training.benchmarks.driver.launch.launching import (
     wait_until,
 )
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.driver.protocol.bandwidth import CONVENTION
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from protocol.bandwidth import CONVENTION
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 
 MODULE = "training.benchmarks.network"
 CORRUPTING = "tests.training.benchmarks.network.corrupting_workload"

@@ -13,8 +13,8 @@ import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT, command, run, started, wait_until
 from tests.training.benchmarks.network.conftest import plain_processes
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, parse_line
-from training.benchmarks.network.pytorch.partial import KeptSteps
+from protocol.perflog import Event, PerfLogger, parse_line
+from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 
 WORKLOAD = "tests.training.benchmarks.network.ending_workload"
 SETTINGS = ["--set", "sizes=1K, 2K, 4K, 8K", "--set", "iterations=2", "--set", "warmup_iterations=1"]

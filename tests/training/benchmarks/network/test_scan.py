@@ -6,12 +6,12 @@ from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.test_network_cases import settings
 from tests.training.benchmarks.network.test_network_run import Finished
-from training.benchmarks.driver.protocol.perflog import Event, check_sequence
-from training.benchmarks.network.adaptive import BadMembers
-from training.benchmarks.network.comparison import Excess
-from training.benchmarks.network.findings import findings_of
-from training.benchmarks.network.pytorch.scan import finding_of
-from training.benchmarks.network.schedule import HostRanks
+from protocol.perflog import Event, check_sequence
+from training.benchmarks.network.slow_parts.adaptive import BadMembers
+from training.benchmarks.network.slow_parts.comparison import Excess
+from training.benchmarks.network.slow_parts.findings import findings_of
+from training.benchmarks.network.pytorch.measuring.scan import finding_of
+from training.benchmarks.network.patterns.schedule import HostRanks
 
 # Beside other tests, pairs that are healthy are late, too.
 pytestmark = pytest.mark.alone

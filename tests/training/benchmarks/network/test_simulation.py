@@ -11,7 +11,7 @@ import pytest
 
 from tests.tiers import NIGHTLY, samples
 from tests.training.benchmarks.network.simulation import BUSY, FAULTS, QUIET, Fault, Noise, look, named, scaled
-from training.benchmarks.network.outliers import ALPHA
+from training.benchmarks.network.slow_parts.outliers import ALPHA
 
 RUNS = 12
 NETWORKS = {"quiet": QUIET, "busy": BUSY}

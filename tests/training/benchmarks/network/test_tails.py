@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.tiers import samples
-from training.benchmarks.network.analysis import Analysis, analyse
+from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 
 MEDIAN_US, TAIL_US, OPERATIONS = 10_700.0, 66_000.0, 60
 BAD, STALL_US = 2, 190_000.0

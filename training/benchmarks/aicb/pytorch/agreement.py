@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.benchmarks.aicb.groups import RankGroups
-from training.benchmarks.aicb.ops import CommGroup
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import CommGroup
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.stream import Stream
-from training.benchmarks.aicb.ranks import Ranks
-from training.benchmarks.aicb.sent_sizes import EXCHANGES
-from training.benchmarks.aicb.traced_op import POINT_TO_POINT
+from workloads.rows.ranks import Ranks
+from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.traced_op import POINT_TO_POINT
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

@@ -6,14 +6,14 @@ Sizes follow the rule of `sent_sizes`.
 from dataclasses import dataclass
 from fractions import Fraction
 
-from training.benchmarks.aicb.errors import AicbError
-from training.benchmarks.aicb.execution_trace.placement import moved
-from training.benchmarks.aicb.groups import RankGroups
-from training.benchmarks.aicb.ops import CommGroup, CommType, LogItem
+from workloads.job.errors import AicbError
+from workloads.rows.placement import moved
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.ranks import Ranks
-from training.benchmarks.aicb.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
-from training.benchmarks.aicb.traced_op import POINT_TO_POINT, ROOTED
+from workloads.rows.ranks import Ranks
+from workloads.rows.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
+from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 _TENSOR_FORM = {
     CommType.all_gather: CommType.all_gather_into_tensor,

@@ -5,10 +5,10 @@ from functools import lru_cache
 
 import torch
 
-from training.benchmarks.aicb.ops import CommType
+from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING
 from training.benchmarks.aicb.pytorch.operations import BoundCall
-from training.benchmarks.aicb.sent_sizes import EXCHANGES
+from workloads.rows.sent_sizes import EXCHANGES
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
 

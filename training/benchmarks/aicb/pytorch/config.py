@@ -6,14 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from training.benchmarks.aicb import api, dialects, presets
-from training.benchmarks.aicb.dialects.framework import presets as models
-from training.benchmarks.aicb.errors import AicbError
-from training.benchmarks.aicb.options import resolve
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from workloads import api, dialects
+from workloads.job import presets
+from workloads.dialects.framework import presets as models
+from workloads.job.errors import AicbError
+from workloads.options import resolve
+from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
 from training.benchmarks.aicb.pytorch.need import least_bytes
-from training.benchmarks.driver.protocol.case_config import MemoryNeed
+from protocol.case_config import MemoryNeed
 
 ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
 Timing = Literal["each", "stream", "replay"]

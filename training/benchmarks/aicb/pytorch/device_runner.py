@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from training.benchmarks.aicb.oplog import WAITED, OpRecorder
+from workloads.oplog.recorder import WAITED, OpRecorder
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Runner, Step
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from training.benchmarks.aicb.ops import CommType
+from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.sent_sizes import EXCHANGES
+from workloads.rows.sent_sizes import EXCHANGES
 
 LINE_BYTES = 16
 """Buffers begin at multiples of it."""

@@ -4,15 +4,15 @@ from functools import partial
 
 import torch
 
-from training.benchmarks.aicb.oplog import OpRecorder
-from training.benchmarks.aicb.ops import LogItem
+from workloads.oplog.recorder import OpRecorder
+from workloads.rows.ops import LogItem
 from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
-from training.benchmarks.driver.protocol import pulse
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol import pulse
+from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 
 

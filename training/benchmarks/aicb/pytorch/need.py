@@ -3,8 +3,8 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from training.benchmarks.aicb import api
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from workloads import api
+from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.stage import GENERATED, StageWorkload, groups_of

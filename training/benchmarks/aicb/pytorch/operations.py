@@ -6,10 +6,10 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.aicb.ops import CommType
+from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING, footprint, lines
-from training.benchmarks.aicb.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED
+from workloads.rows.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED
 from training.benchmarks.driver.workload.team import Team, renamed
 
 Issue = Callable[[], dist.Work | None]

@@ -7,16 +7,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome, is_measured
-from training.benchmarks.driver.protocol.outcome import (
-    Block,
-    MeasuredCase,
-    MeasuredRound,
-    Metric,
-    Paragraph,
-    Table,
-    TableCell,
-)
+from protocol.default_outcome import DefaultOutcome, is_measured
+from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Table, TableCell
 
 CONSOLE_CLASSES = 12
 # Settings that change what is shown, not what is measured.

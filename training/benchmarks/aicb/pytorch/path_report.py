@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from training.benchmarks.aicb.oplog import OpLog
-from training.benchmarks.aicb.ops import CommType
+from workloads.oplog.recorder import OpLog
+from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.critical_path import PathCall, RankIteration, critical_path
-from training.benchmarks.aicb.traced_op import POINT_TO_POINT
+from workloads.rows.traced_op import POINT_TO_POINT
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 MOST_CALLS = 1 << 20

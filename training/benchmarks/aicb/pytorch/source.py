@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from math import lcm
 from pathlib import Path
 
-from training.benchmarks.aicb import api
-from training.benchmarks.aicb.dialects.framework.rows import workload_rows
-from training.benchmarks.aicb.errors import AicbError
-from training.benchmarks.aicb.groups import RankGroups
-from training.benchmarks.aicb.ops import CommGroup, LogItem
-from training.benchmarks.aicb.parameters import WorkloadArgs
+from workloads import api
+from workloads.dialects.framework.rows import workload_rows
+from workloads.job.errors import AicbError
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import CommGroup, LogItem
+from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
-from training.benchmarks.aicb.traced_op import POINT_TO_POINT
-from training.benchmarks.aicb.workload import Workload
+from workloads.rows.traced_op import POINT_TO_POINT
+from workloads.formats.workload import Workload
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
 _SIZES = {

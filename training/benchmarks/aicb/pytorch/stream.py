@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.benchmarks.aicb.blocks import NOTHING
-from training.benchmarks.aicb.errors import AicbError
-from training.benchmarks.aicb.ops import NEVER, CommType, LogItem
+from workloads.rows.blocks import NOTHING
+from workloads.job.errors import AicbError
+from workloads.rows.ops import NEVER, CommType, LogItem
 from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.traced_op import POINT_TO_POINT
+from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_ROWS = 1 << 24
 Numbers = NDArray[np.int64]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from training.benchmarks.aicb import oplog_file, output
-from training.benchmarks.aicb.errors import AicbError
-from training.benchmarks.aicb.log import Log
-from training.benchmarks.aicb.oplog import LogFacts, OpLog
+from workloads.oplog import file as oplog_file
+from workloads.analysis import aicb_output as output
+from workloads.job.errors import AicbError
+from workloads.oplog.log import Log
+from workloads.oplog.recorder import LogFacts, OpLog
 from training.benchmarks.aicb.pytorch import agreement, clocks
 from training.benchmarks.aicb.pytorch.assembly import Assembled, assemble
 from training.benchmarks.aicb.pytorch.calls import Caller
@@ -24,7 +25,7 @@ from training.benchmarks.aicb.pytorch.source import stage_workload
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.summary import summary
-from training.benchmarks.driver.protocol.perflog import Event, write_line
+from protocol.perflog import Event, write_line
 from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from training.benchmarks.aicb.measured import bandwidths, executed_bytes, group_ranks
-from training.benchmarks.aicb.oplog import OpLog
+from workloads.oplog.measured import bandwidths, executed_bytes, group_ranks
+from workloads.oplog.recorder import OpLog
 from training.benchmarks.aicb.pytorch.config import Config
 
 MOST_CLASSES = 64

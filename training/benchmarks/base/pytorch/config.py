@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
+from protocol.case_config import CaseConfig
 
 ENTRY_MODULE = "training.benchmarks.base"
 

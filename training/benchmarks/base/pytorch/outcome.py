@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from training.benchmarks.driver.protocol.default_outcome import DefaultOutcome
-from training.benchmarks.driver.protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Table, TableCell
+from protocol.default_outcome import DefaultOutcome
+from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Table, TableCell
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
 _BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
-from training.benchmarks.driver.protocol.datasheet import Datasheet, datasheet
-from training.benchmarks.driver.protocol.perflog import Event
+from protocol.datasheet import Datasheet, datasheet
+from protocol.perflog import Event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

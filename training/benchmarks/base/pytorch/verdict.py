@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.driver.protocol.datasheet import Datasheet
+from protocol.datasheet import Datasheet
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:

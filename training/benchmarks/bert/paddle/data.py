@@ -9,10 +9,10 @@ import numpy as np
 
 from training.benchmarks.bert.samples import BertArrays, files_of, synthetic_arrays
 from training.benchmarks.bert.settings import BertSettings
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.hdf5 import Array
-from training.benchmarks.driver.training.inputs import check_numbers, check_shapes, data_folder
-from training.benchmarks.driver.training.micro_batches import Indices, Numbers
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.hdf5 import Array
+from training.benchmarks.driver.training.data.inputs import check_numbers, check_shapes, data_folder
+from training.benchmarks.driver.training.data.micro_batches import Indices, Numbers
 
 _WEIGHTS = ("float64", "float32", "float16")
 _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")

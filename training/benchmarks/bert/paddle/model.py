@@ -9,7 +9,7 @@ import paddle.nn.functional as functional
 from paddle import nn
 
 from training.benchmarks.bert.settings import BertSettings
-from training.benchmarks.driver.training.hdf5 import Array
+from training.benchmarks.driver.training.data.hdf5 import Array
 
 _NORM_EPS = 1e-12
 _IGNORED = 0  # label of an unused masked position

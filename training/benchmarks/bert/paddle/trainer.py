@@ -15,16 +15,16 @@ from training.benchmarks.bert.paddle.data import ArraySet, PreparedData, work_of
 from training.benchmarks.bert.paddle.group import PaddleGroup
 from training.benchmarks.bert.paddle.model import PaddleBert, Tensors
 from training.benchmarks.bert.paddle.proof import PaddleProof
-from training.benchmarks.driver.protocol import pulse
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
-from training.benchmarks.driver.training.data_order import DataOrder
-from training.benchmarks.driver.training.hdf5 import Array
-from training.benchmarks.driver.training.log_values import DeviceUse, TrainingProgress, step_end
-from training.benchmarks.driver.training.micro_batches import EvaluationBatches, MicroBatches
-from training.benchmarks.driver.training.rank_comparison import generator_seed
-from training.benchmarks.driver.training.rates import peak_of
-from training.benchmarks.driver.training.schedule import TrainingSchedule, applied_rate
-from training.benchmarks.driver.training.step_meter import StepMeter
+from protocol import pulse
+from protocol.perflog import Event, PerfLogger
+from training.benchmarks.driver.training.data.data_order import DataOrder
+from training.benchmarks.driver.training.data.hdf5 import Array
+from training.benchmarks.driver.training.measuring.log_values import DeviceUse, TrainingProgress, step_end
+from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches, MicroBatches
+from training.benchmarks.driver.training.proof.rank_comparison import generator_seed
+from training.benchmarks.driver.training.measuring.rates import peak_of
+from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate
+from training.benchmarks.driver.training.measuring.step_meter import StepMeter
 
 
 class PaddleMeter(StepMeter[Any]):

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.packed import IGNORED, read_packed
-from training.benchmarks.driver.training.attention import Packing, attend, attend_packed
-from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
-from training.benchmarks.driver.training.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.model.attention import Packing, attend, attend_packed
+from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
 _NORM_EPS = 1e-12
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.benchmarks.driver.training.attention import Packing, packing
-from training.benchmarks.driver.training.loader import SampleSet
-from training.benchmarks.driver.training.micro_batches import Indices, Numbers
-from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.model.attention import Packing, packing
+from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.data.micro_batches import Indices, Numbers
+from training.benchmarks.driver.training.model.model import Batch
 
 IGNORED = 0  # label of an unused masked position
 _PLACES, _BOUNDARIES, _ROWS, _LABELS = "token_places", "token_boundaries", "label_rows", "labels"

@@ -11,9 +11,9 @@ from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.bert.pytorch.packed import COUNTED, is_packed, packed_sizes, padded_sizes
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
-from training.benchmarks.driver.training.model import Batch
+from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.rank_entry import run_training
-from training.benchmarks.driver.training.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
 _PREFIXES = ("module.", "bert_model_segment.", "heads_only_segment.")
 _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")

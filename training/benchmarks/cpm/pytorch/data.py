@@ -10,9 +10,9 @@ import torch
 
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.driver.training.benchmark import DataSets
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.loader import TensorSet
-from training.benchmarks.driver.training.synthetic import Chain, generators
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.loader import TensorSet
+from training.benchmarks.driver.training.data.synthetic import Chain, generators
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 # In CPM's vocabulary spaces and newlines are these two characters.

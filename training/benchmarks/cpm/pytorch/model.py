@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from training.benchmarks.cpm.pytorch.config import Config
-from training.benchmarks.driver.training.layers import PreNormBlock, initialize_residual
-from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.layers import PreNormBlock, initialize_residual
+from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
 
 
 class CpmDecoder(nn.Module):

@@ -9,7 +9,7 @@ from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
 from training.benchmarks.driver.training.rank_entry import run_training
-from training.benchmarks.driver.training.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
 
 class CpmBenchmark(TrainingBenchmark[Config]):

@@ -35,16 +35,11 @@ from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.scratch import scratch_folder
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
 from training.benchmarks.driver.launch.workload_lock import workload_lock
-from training.benchmarks.driver.protocol.catalog import LAUNCHERS
-from training.benchmarks.driver.protocol.masking import mask_argv, mask_environment
-from training.benchmarks.driver.protocol.node_record import (
-    NODE_EXIT_FILE,
-    NodeExit,
-    RankFailure,
-    signal_name,
-)
-from training.benchmarks.driver.protocol.pulse import SOCKET_ENV
-from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE
+from training.benchmarks.catalog import LAUNCHERS
+from protocol.masking import mask_argv, mask_environment
+from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
+from protocol.pulse import SOCKET_ENV
+from protocol.rank_states import RANK_STATES_FILE
 
 USAGE_EXIT_CODE = 2
 _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -21,9 +21,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from training.benchmarks.driver.protocol.node_record import signal_name
-from training.benchmarks.driver.protocol.pulse import PULSE_SECONDS, send_to
-from training.benchmarks.driver.protocol.rank_states import STOPPED_STATES, NodeRanks, RankState
+from protocol.node_record import signal_name
+from protocol.pulse import PULSE_SECONDS, send_to
+from protocol.rank_states import STOPPED_STATES, NodeRanks, RankState
 
 _STOP = b"stop"
 _STACKS = b"stacks"

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from training.benchmarks.driver.protocol.node_record import signal_name
+from protocol.node_record import signal_name
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Seconds for the main thread to run a Python handler; it needs far less unless it is blocked in a foreign call.

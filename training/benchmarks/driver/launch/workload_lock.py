@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from training.benchmarks.driver.launch.failures import LaunchError
-from training.benchmarks.driver.protocol.node_record import LOCK_FILE
+from protocol.node_record import LOCK_FILE
 
 # A monitor that tests the lock holds it for a moment; a workload holds it far longer than this.
 _LOCK_PATIENCE_S = 1.0

@@ -15,14 +15,14 @@ from pydantic import JsonValue
 from torch import Tensor
 from torch.serialization import safe_globals
 
-from training.benchmarks.driver.protocol.case_config import ConfigT
-from training.benchmarks.driver.training import hugging_face
-from training.benchmarks.driver.training.data_error import DataError
-from training.benchmarks.driver.training.inputs import check_numbers, check_shapes, data_folder
-from training.benchmarks.driver.training.kernels import Kernels
-from training.benchmarks.driver.training.loader import SampleSet
-from training.benchmarks.driver.training.model import Batch, BenchmarkModel, parameter_count
-from training.benchmarks.driver.training.settings import AUTO, TrainingConfig
+from protocol.case_config import ConfigT
+from training.benchmarks.driver.training.data import hugging_face
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.inputs import check_numbers, check_shapes, data_folder
+from training.benchmarks.driver.training.model.kernels import Kernels
+from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.settings.settings import AUTO, TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 # Types that DeepSpeed and Megatron save beside the weights: arguments, and the states of numpy's generators, whose

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training.benchmarks.driver.protocol.reductions import Op
+from protocol.reductions import Op
 from training.benchmarks.driver.workload.pattern import COLUMNS, hashes
 
 OPS: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.launch.rank_watch import stamp
-from training.benchmarks.driver.protocol import pulse
+from protocol import pulse
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 
 

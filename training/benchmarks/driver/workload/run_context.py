@@ -11,11 +11,11 @@ from typing import Generic
 import torch
 
 import vendors
-from training.benchmarks.driver.protocol.arguments import parse_arguments
-from training.benchmarks.driver.protocol.case_config import ConfigT
-from training.benchmarks.driver.protocol.case_file import settings_of, submission
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger
-from training.benchmarks.driver.protocol.problems import ConfigError
+from protocol.arguments import parse_arguments
+from protocol.case_config import ConfigT
+from protocol.case_file import settings_of, submission
+from protocol.perflog import Event, PerfLogger
+from protocol.problems import ConfigError
 from training.benchmarks.driver.workload import process_group
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.process_group import ProcessGroup

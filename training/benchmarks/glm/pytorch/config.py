@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
 
 ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from training.benchmarks.driver.training.layers import PreNormBlock, initialize_residual
-from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.layers import PreNormBlock, initialize_residual
+from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
 from training.benchmarks.glm.pytorch.config import Config
 
 _FLATTENED = ("text", "position", "context_length", "answer_positions", "answer_tokens")

@@ -1,5 +1,5 @@
 """Outcome of the GLM benchmark: the shared trainer's, with GLM's evaluation."""
 
-from training.benchmarks.driver.training.outcome import TrainingOutcome
+from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome
 
 OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower", "accuracy": "higher"})

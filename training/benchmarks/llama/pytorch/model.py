@@ -13,8 +13,8 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
-from training.benchmarks.driver.training.attention import attend
-from training.benchmarks.driver.training.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.attention import attend
+from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
 from training.benchmarks.llama.pytorch.config import Config
 
 

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
 from training.benchmarks.driver.training.rank_entry import run_training
-from training.benchmarks.driver.training.settings import FLASH_ATTENTION
+from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 from training.benchmarks.llama.pytorch import data
 from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama

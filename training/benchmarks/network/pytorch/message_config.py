@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from training.benchmarks.driver.protocol.case_config import CaseConfig
-from training.benchmarks.driver.protocol.reductions import Op
-from training.benchmarks.network.nccl_tests import PROGRAMS
+from protocol.case_config import CaseConfig
+from protocol.reductions import Op
+from training.benchmarks.network.hosts.nccl_tests import PROGRAMS
 from training.benchmarks.network.pytorch.choices import (
     DEFAULT_SIZES,
     EITHER_WAY,
@@ -23,7 +23,7 @@ from training.benchmarks.network.pytorch.choices import (
     DType,
     Tool,
 )
-from training.benchmarks.network.sizes import parse_sizes
+from common.sizes import parse_sizes
 
 Form = bool | Literal["both"] | None
 

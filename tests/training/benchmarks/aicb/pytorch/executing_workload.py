@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.benchmarks.aicb.oplog import WAITED, OpRecorder
-from training.benchmarks.aicb.ops import CommType, LogItem
+from workloads.oplog.recorder import WAITED, OpRecorder
+from workloads.rows.ops import CommType, LogItem
 from training.benchmarks.aicb.pytorch import iterating
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.checking import DataCheck
@@ -31,8 +31,8 @@ from training.benchmarks.aicb.pytorch.iterating import executed
 from training.benchmarks.aicb.pytorch.operations import BoundCall
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import prepared
-from training.benchmarks.aicb.trace.recorder import READERS
-from training.benchmarks.driver.protocol.perflog import Event
+from workloads.trace.recorder import READERS
+from protocol.perflog import Event
 from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.run_context import WorkloadContext

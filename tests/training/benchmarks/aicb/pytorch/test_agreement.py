@@ -5,14 +5,14 @@ from fractions import Fraction
 
 import pytest
 
-from training.benchmarks.aicb.groups import RankGroups
-from training.benchmarks.aicb.ops import EPOCH_END, CommGroup, CommType, LogItem
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.agreement import RankPlan, check, plan_of
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.waiting import Waiters
-from training.benchmarks.aicb.workload import Workload
+from workloads.formats.workload import Workload
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SUM, GATHERED = (LogItem(CommType[kind], CommGroup.dp_group, msg_size=64) for kind in ("all_reduce", "all_gather"))

@@ -17,7 +17,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     started,
     wait_until,
 )
-from training.benchmarks.driver.protocol.rank_states import RANK_STATES_FILE, NodeRanks
+from protocol.rank_states import RANK_STATES_FILE, NodeRanks
 
 LONG = [
     *("training.benchmarks.aicb.pytorch", "--vendor", "cpu", "--set", "dialect=aicb", "--set", "frame=collective_test"),

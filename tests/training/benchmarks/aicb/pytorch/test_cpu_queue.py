@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.oplog import OpRecorder
+from workloads.oplog.recorder import OpRecorder
 from training.benchmarks.aicb.pytorch import cpu_queue
 from training.benchmarks.aicb.pytorch.cpu_queue import LATE_NS, CpuQueue
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step

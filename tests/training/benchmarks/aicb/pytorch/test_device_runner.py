@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from training.benchmarks.aicb.oplog import WAITED, OpRecorder
+from workloads.oplog.recorder import WAITED, OpRecorder
 from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step

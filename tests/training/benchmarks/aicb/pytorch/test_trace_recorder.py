@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from training.benchmarks.aicb.trace.recorder import READERS  # noqa: E402 # needs torch
+from workloads.trace.recorder import READERS  # noqa: E402 # needs torch
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from training.benchmarks.driver.protocol.node_record import LOCK_FILE, NodeExit
+from protocol.node_record import LOCK_FILE, NodeExit
 
 ROOT = Path(__file__).parents[5]
 WORKLOAD = "tests.training.benchmarks.driver.launch.failing_workload"

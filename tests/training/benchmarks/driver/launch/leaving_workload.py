@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.protocol.perflog import Event, PerfLogger, SubmitInfo
+from protocol.perflog import Event, PerfLogger, SubmitInfo
 from training.benchmarks.driver.workload.process_group import init
 
 STEPS = 100_000

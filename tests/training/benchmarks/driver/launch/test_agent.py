@@ -5,7 +5,7 @@ import pytest
 from training.benchmarks.driver.launch.agent import local_world_size, master, parse_options
 from training.benchmarks.driver.launch.failures import SeenFailure, StartError, explained, ordered
 from training.benchmarks.driver.launch.memory_kills import MemoryGroup
-from training.benchmarks.driver.protocol.node_record import RankFailure
+from protocol.node_record import RankFailure
 
 
 def seen(

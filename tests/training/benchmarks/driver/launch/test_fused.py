@@ -13,7 +13,7 @@ from monitors import sysinfo
 from tests.monitors.running import Monitor
 from tests.training.benchmarks.driver.launch.launching import run
 from training.benchmarks.driver.launch import fused
-from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE, NodeExit
+from protocol.node_record import NODE_EXIT_FILE, NodeExit
 
 
 def _library(folder: Path, name: str, text: str) -> None:

@@ -18,7 +18,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     started,
     wait_until,
 )
-from training.benchmarks.driver.protocol.node_record import NODE_EXIT_FILE
+from protocol.node_record import NODE_EXIT_FILE
 
 TWO_RANKS = ["--nproc_per_node", "2"]
 

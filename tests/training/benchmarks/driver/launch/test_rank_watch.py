@@ -14,12 +14,12 @@ import pytest
 from tests.training.benchmarks.driver.launch.launching import ROOT, wait_until
 from training.benchmarks.driver.launch import rank_watch
 from training.benchmarks.driver.launch.rank_watch import RankWatch
-from training.benchmarks.driver.protocol.pulse import SOCKET_ENV, send_to
-from training.benchmarks.driver.protocol.rank_states import NodeRanks, RankState
+from protocol.pulse import SOCKET_ENV, send_to
+from protocol.rank_states import NodeRanks, RankState
 
 RANK = """
 import sys, time
-from training.benchmarks.driver.protocol import pulse
+from protocol import pulse
 pulse.begin(3)
 pulse.note_event("TRAIN_START")
 pulse.step()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.tiers import samples
-from training.benchmarks.driver.protocol.reductions import Op
+from protocol.reductions import Op
 from training.benchmarks.driver.workload import operands, pattern
 from training.benchmarks.driver.workload.operands import OPS, Operands
 from training.benchmarks.driver.workload.pattern import COLUMNS

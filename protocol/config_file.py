@@ -1,0 +1,70 @@
+"""Executes the Python files that users write, reads the names they assign, and locates mistakes in them."""
+
+import ast
+import traceback
+from pathlib import Path
+
+from protocol.problems import ABSENT, ConfigError, Problem, closest
+
+OVERRIDE = "override"
+
+
+def read_config_file(path: Path) -> dict[str, object]:
+    """Names and values that the plain-Python config file `path` assigns at module level (underscored ones left out).
+
+    Raises:
+        ConfigError: the file is missing, does not parse or fails when executed; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([_unreadable(path, error)]) from error
+    namespace: dict[str, object] = {"__name__": "case_config", "__file__": str(path)}
+    try:
+        tree = ast.parse(text, filename=str(path))
+        exec(compile(tree, str(path), "exec"), namespace)
+    except (Exception, SystemExit) as error:
+        allowed = f"{failed_at(path, error)}; allowed: plain Python assignments"
+        raise ConfigError([Problem(str(path), "", ABSENT, allowed)]) from error
+    return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
+
+
+def failed_at(path: Path, error: BaseException) -> str:
+    """Line of the file `path` where `error` arose, its type and its message."""
+    is_syntax = isinstance(error, SyntaxError) and error.filename == str(path)
+    line = error.lineno if isinstance(error, SyntaxError) and is_syntax else _last_line(path, error)
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"line {line}: {type(error).__name__}: {reason}"
+
+
+def _assigned_names(tree: ast.Module) -> list[str]:
+    names: dict[str, None] = {}
+    pending: list[ast.AST] = list(reversed(tree.body))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = [node.target]
+        for target in targets:
+            leaves = (leaf for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
+            names.update((leaf.id, None) for leaf in leaves if isinstance(leaf.ctx, ast.Store))
+        pending.extend(reversed(list(ast.iter_child_nodes(node))))
+    return list(names)
+
+
+def _last_line(path: Path, error: BaseException) -> int | None:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
+    siblings = sorted(file.name for file in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    near = closest(path.name, siblings)
+    hint = f"; did you mean {near!r}?" if near else ""
+    there = f"; in its folder are {', '.join(siblings)}" if siblings else ""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return Problem(str(path), "", ABSENT, f"cannot be read: {reason}{hint}; allowed: a config file{there}")

@@ -1,0 +1,110 @@
+"""Reads the files of one case config: the benchmark's base.py, the files that it extends, and the file itself.
+
+`extends = "config_H100x1x8"` in a case config names another file of the same folder: its values apply where the
+extending file sets none. base.py, beside the benchmark's config.py, applies below all of them.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.config_file import read_config_file
+from protocol.problems import ConfigError, Problem, closest
+
+BASE_FILE = "base.py"
+EXTENDS = "extends"
+# Limit of files in a chain of `extends`, the first included: a reader should find a value quickly.
+MOST_FILES = 4
+
+_CONFIG_NAME = re.compile(r"[A-Za-z0-9_]+")
+_NOTHING = object()  # None is a value that `extends` may wrongly have
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One file and the names that it assigns, without `extends`."""
+
+    path: Path
+    values: dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layers:
+    """All files of a case config, base.py first and the case's own last, and what is wrong with their chain.
+
+    If there are `problems`, files are missing, and the values may be incomplete.
+    """
+
+    files: tuple[Layer, ...]
+    problems: tuple[Problem, ...]
+
+
+def base_file(config_class: type) -> Path | None:
+    """base.py beside the module that defines a benchmark's settings; None if it does not exist."""
+    module = getattr(sys.modules.get(config_class.__module__), "__file__", None)
+    path = None if module is None else Path(module).with_name(BASE_FILE)
+    return path if path is not None and path.is_file() else None
+
+
+def read_layers(path: Path, base: Path | None) -> Layers:
+    """Execute the case config `path`, the files it extends and `base`, each once."""
+    chain: list[Layer] = []
+    problems: list[Problem] = []
+    current: Path | None = path
+    while current is not None:
+        try:
+            values = read_config_file(current)
+        except ConfigError as error:
+            problems += error.problems
+            break
+        extended = values.pop(EXTENDS, _NOTHING)
+        chain.append(Layer(path=current, values=values))
+        if extended is _NOTHING:
+            break
+        refusal = _refusal([layer.path for layer in chain], extended)
+        if refusal is not None:
+            problems.append(refusal)
+            break
+        current = current.with_name(f"{extended}.py")
+    if base is not None:
+        try:
+            chain.append(_root(base))
+        except ConfigError as error:
+            problems += error.problems
+    return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
+
+
+def _root(base: Path) -> Layer:
+    values = read_config_file(base)
+    if EXTENDS in values:
+        message = f"{BASE_FILE} is below all config files and extends none"
+        raise ConfigError([Problem(str(base), EXTENDS, values[EXTENDS], message)])
+    return Layer(path=base, values=values)
+
+
+def _refusal(chain: list[Path], extended: object) -> Problem | None:
+    """Why the last file of `chain` cannot extend `extended`; None if it can."""
+    path = chain[-1]
+    others = sorted(file.stem for file in path.parent.glob("*.py") if file != path)
+    allowed = f"the name of another config file of this folder, without '.py': {', '.join(others) or 'there is none'}"
+    near = closest(extended.removesuffix(".py"), others) if isinstance(extended, str) else None
+    hint = f"; did you mean {near!r}?" if near else ""
+    if not isinstance(extended, str) or not _CONFIG_NAME.fullmatch(extended):
+        message = f"is not the name of a config file{hint}"
+    elif path.with_name(f"{extended}.py") in chain:
+        message = f"the chain is a cycle: {_shown([*chain, path.with_name(extended)])}"
+    elif extended not in others:
+        message = f"no file {extended}.py in {path.parent}{hint}"
+    elif len(chain) == MOST_FILES:
+        message, allowed = (
+            f"too long a chain: {_shown([*chain, path.with_name(extended)])}",
+            f"up to {MOST_FILES} files",
+        )
+    else:
+        return None
+    return Problem(str(path), EXTENDS, extended, f"{message}; allowed: {allowed}")
+
+
+def _shown(chain: list[Path]) -> str:
+    return " -> ".join(path.stem for path in chain)

@@ -1,0 +1,65 @@
+"""Defines a finding: a part of the cluster that a benchmark or a monitor found to be worse than it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from protocol.outcome import MeasuredCase, MeasuredRound
+
+# rack: what the hosts of one switch share. group: several hosts or devices of which it is not known which one it is.
+FindingPart = Literal["host", "device", "link", "rack", "group"]
+# constant: slow in (nearly) every operation; intermittent: in a part of them; stalls: waits for retransmission;
+# below_expected: slower than the link that the case expects; transport: another transport than the devices have;
+# link_errors: a port counted errors; link_speed: a port or slot slower or narrower than it can be.
+FindingKind = Literal["constant", "intermittent", "stalls", "below_expected", "transport", "link_errors", "link_speed"]
+FindingSeverity = Literal["fault", "warning"]
+KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
+SEVERITIES: tuple[FindingSeverity, ...] = get_args(FindingSeverity)
+MAX_CHARACTERS, MAX_HOSTS, MAX_OBSERVATIONS = 1000, 4096, 12
+_Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS)]
+
+
+class PartFinding(BaseModel):
+    """A part that is worse than it should be.
+
+    `hosts` are those concerned, `device` one of theirs ("mlx5_4"; empty if it is no device). `share_of_expected` is the
+    measured rate / the expected one (None: there is no rate), `p_value` the probability that chance alone brings such
+    evidence (None: there was no test). `drained_hosts`: hosts to take out of service. `sentence` says all in words.
+    `observations`: what the monitors saw on these hosts and at no peer; the cause may be among it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    part: FindingPart
+    hosts: Annotated[tuple[_Text, ...], Field(max_length=MAX_HOSTS)]
+    device: _Text = ""
+    kind: FindingKind
+    severity: FindingSeverity = "fault"
+    evidence: _Text
+    share_of_expected: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    p_value: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    suggested_action: _Text
+    drained_hosts: Annotated[tuple[_Text, ...], Field(max_length=MAX_HOSTS)] = ()
+    sentence: _Text
+    observations: Annotated[tuple[_Text, ...], Field(max_length=MAX_OBSERVATIONS)] = ()
+
+    @property
+    def words(self) -> str:
+        """The sentence, and what was seen beside it."""
+        return self.sentence + (f"; seen there: {'; '.join(self.observations)}" if self.observations else "")
+
+    def is_among(self, names: Sequence[str]) -> bool:
+        """Whether its kind or its severity is one of `names`."""
+        return self.kind in names or self.severity in names
+
+
+@runtime_checkable
+class FindingOutcome(Protocol):
+    """The optional part of an Outcome that names bad parts: each finding degrades its round."""
+
+    def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
+        """The bad parts that a round shows; none for a healthy one."""
+        ...

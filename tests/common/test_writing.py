@@ -1,0 +1,79 @@
+"""A file is written completely or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from common.errors import InputProblems
+from common.writing import whole_file, write_whole
+
+
+def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a" / "b" / "file", [b"one", b"two"])
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"onetwo"
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["file"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file" / "in", tmp_path / "file" / "deep" / "in"):
+        with pytest.raises(OSError, match="Not a directory"):
+            write_whole(path, [b"one"])
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
+def test_an_interruption_leaves_the_older_file_and_nothing_else(tmp_path: Path, raised: type[BaseException]) -> None:
+    write_whole(tmp_path / "file", [b"old"])
+    with pytest.raises(raised), whole_file(tmp_path / "file") as file:
+        file.write(b"new")
+        raise raised
+    with pytest.raises(raised), whole_file(tmp_path / "deep" / "er" / "file"):
+        raise raised
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_other_content_is_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, [b"x" * 3_000_000], keep_other=True)
+    write_whole(path, [b"x" * 3_000_000], keep_other=True)
+    for other in (b"y", b"x" * 2_999_999 + b"y"):
+        with pytest.raises(InputProblems, match="is there with other content; give --force"):
+            write_whole(path, [other], keep_other=True)
+    assert path.read_bytes() == b"x" * 3_000_000
+    write_whole(path, [b"y"])
+    assert path.read_bytes() == b"y" and len([*tmp_path.iterdir()]) == 1
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_whole(tmp_path / "link", [b"new"])
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    write_whole(pipe, [b"through"])
+    reader.join()
+    assert received == [b"through"] and pipe.is_fifo()
+
+
+def test_stdout_is_a_file_too(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    write_whole(Path("-"), [b"shown"])
+    assert capfdbinary.readouterr().out == b"shown"
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file/below") as caught:
+        write_whole(tmp_path / "file" / "below", [b""])
+    assert caught.value.filename == str(tmp_path / "file" / "below")

@@ -1,8 +1,0 @@
-"""`generate` and `simai` with the dialect aicb, for the tests of what AICB itself writes."""
-
-from functools import partial
-
-from training.benchmarks.aicb import api
-
-generate = partial(api.generate, dialect="aicb")
-simai = partial(api.simai, dialect="aicb")

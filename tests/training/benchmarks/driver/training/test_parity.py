@@ -1,0 +1,399 @@
+"""Every layout trains like the plain loop in one process: one start of the workload runs all of them on real ranks."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import nn
+
+from tests.tiers import NIGHTLY
+from tests.training.benchmarks.driver.launch.launching import ROOT
+from tests.training.benchmarks.driver.training import reference
+from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+
+WORKLOAD = "tests.training.benchmarks.driver.training.parity_workload"
+# Trained in make nightly alone: all that they have, others have, too, each with something more.
+LATE = {
+    *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
+    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp"),
+}
+Table = TypeVar("Table")
+HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
+TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
+FSDP: dict[str, Any] = {"strategy": "fsdp"}
+
+
+def tonight(table: dict[str, Table]) -> dict[str, Table]:
+    """Those of the layouts that are trained now."""
+    return {name: layout for name, layout in table.items() if NIGHTLY or name not in LATE}
+
+
+# Layout: model, settings, and how far the losses of 20 steps may be from the plain loop's.
+EXACT = 1e-5
+LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
+    {
+        "ddp": ("llama", {}, EXACT),
+        "ddp_accumulation": ("llama", HALF, EXACT),
+        "fsdp": ("llama", FSDP, EXACT),
+        "fsdp_accumulation_recomputed": ("llama", FSDP | HALF | {"activation_checkpointing": True}, EXACT),
+        "fsdp_selective": ("llama", FSDP | HALF | {"activation_checkpointing": "selective"}, EXACT),
+        "tp": ("llama", TP, EXACT),
+        "tp_accumulation": (
+            "llama",
+            TP | {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2},
+            EXACT,
+        ),
+        "tp_sequence": ("llama", TP | {"sequence_parallel": True}, EXACT),
+        "tp_sequence_accumulation": (
+            "llama",
+            {"sequence_parallel": True, "gradient_accumulation_steps": 2}
+            | TP
+            | {"train_batch_size": GLOBAL_BATCH // 2},
+            EXACT,
+        ),
+        "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
+        "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
+        "compiled_selective": (
+            "llama",
+            FSDP | {"compile_backend": "aot_eager", "activation_checkpointing": "selective"},
+            EXACT,
+        ),
+        "bert_ddp": ("bert", {}, EXACT),
+        "bert_fsdp": ("bert", FSDP, EXACT),
+        "glm_ddp": ("glm", {}, EXACT),
+        "glm_fsdp": ("glm", FSDP, EXACT),
+        "cpm_ddp": ("cpm", {}, EXACT),
+        "cpm_fsdp": ("cpm", FSDP, EXACT),
+        # bfloat16 has 8 bits, float16 has 11: relative errors of 4e-3 and 5e-4 in each product.
+        "bf16_ddp": ("llama", {"precision": "bf16"}, 2e-2),
+        "bf16_fsdp": ("llama", FSDP | {"precision": "bf16"}, 2e-2),
+        "fp16_ddp": ("llama", {"precision": "fp16"}, 2e-3),
+        "fp16_fsdp": ("llama", FSDP | {"precision": "fp16"}, 2e-3),
+    }
+)
+LAMB: dict[str, dict[str, Any]] = {"lamb_ddp": {}, "lamb_fsdp": FSDP, "lamb_tp": TP}
+DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
+    {
+        "resume_ddp": ("cpm", DROPOUT | {"precision": "fp16"}),
+        "resume_fsdp": ("cpm", DROPOUT | FSDP),
+        "resume_lamb": ("bert", DROPOUT | FSDP | {"optimizer": "lamb"}),
+        "resume_tp": ("llama", TP),
+        "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
+    }
+)
+RESUME_STEPS = 10  # 5 before the checkpoint, 5 after it, of which 2 in the next epoch
+FEW_STEPS = 6  # where layouts are known to be right with fewer ranks
+FOUR_RANKS: dict[str, Any] = TP | FSDP | {"train_batch_size": GLOBAL_BATCH // 2}
+HSDP: dict[str, Any] = {"strategy": "hsdp", "shard_size": 2, "train_batch_size": GLOBAL_BATCH // 4}
+TWO_DIMENSIONS: dict[str, dict[str, Any]] = tonight(
+    {
+        "fsdp_tp": FOUR_RANKS,
+        "fsdp_tp_sequence": FOUR_RANKS | {"sequence_parallel": True},
+        "hsdp": HSDP,
+        "hsdp_accumulation": HSDP | {"train_batch_size": GLOBAL_BATCH // 8, "gradient_accumulation_steps": 2},
+        "hsdp_tp": FOUR_RANKS | {"strategy": "hsdp", "shard_size": 1},
+    }
+)
+FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "from_shards_of_tp": ("tp", {}),
+    "from_shards_of_fsdp": ("fsdp", TP),
+}
+WORKLOAD_SECONDS = 500.0  # some 50 trainings one after the other
+pytestmark = pytest.mark.timeout(WORKLOAD_SECONDS + 60)
+OVERFLOWING_SCALE = 2.0**24
+OVERFLOWING: dict[str, dict[str, Any]] = tonight({"overflow_ddp": {}, "overflow_fsdp": FSDP, "overflow_tp": TP})
+
+
+def _layouts(folder: Path) -> dict[str, Any]:
+    """What the workload is to train, by name."""
+    layouts: dict[str, Any] = {name: {"model": m, "settings": s} for name, (m, s, _) in LAYOUTS.items()}
+    for name, settings in LAMB.items():
+        layouts[name] = {"model": "llama", "settings": settings | {"optimizer": "lamb"}}
+    for name, (model, settings) in RESUMED.items():
+        half = settings.get("train_batch_size", GLOBAL_BATCH // 2) // 2
+        changes = [{"seed": 1}, {"max_steps": 4, "lr_decay_steps": STEPS}, {"train_batch_size": half}]
+        layouts[name] = {"model": model, "settings": settings, "steps": RESUME_STEPS, "refused_changes": changes}
+    for name, (source, settings) in FROM_SHARDS.items():
+        settings = settings | {"init_checkpoint": str(folder / f"{source}.hf")}
+        layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
+    for name, settings in {"from_file_ddp": {}, "from_file_fsdp": FSDP}.items():
+        settings = settings | {"init_checkpoint": str(folder / "ddp.end.pt")}
+        layouts[name] = {"model": "llama", "settings": settings, "steps": 0}
+    for name, settings in OVERFLOWING.items():
+        settings = settings | {"precision": "fp16", "init_loss_scale": OVERFLOWING_SCALE}
+        layouts[name] = {"model": "llama", "settings": settings}
+    layouts["tp_uneven"] = {"model": "llama", "settings": {"tensor_parallel_size": 4, "num_key_value_heads": 4}}
+    layouts["not_shared"] = {"model": "llama", "settings": {}, "folder_of_each_rank": True}
+    for name, settings in TWO_DIMENSIONS.items():
+        layouts[name] = {"ranks": 4, "model": "llama", "settings": settings, "steps": FEW_STEPS}
+    layouts["lamb_hsdp"] = {
+        "ranks": 4, "model": "llama", "settings": HSDP | {"optimizer": "lamb"}, "steps": FEW_STEPS
+    }  # fmt: skip
+    layouts["hsdp_uneven"] = {"ranks": 4, "model": "llama", "settings": HSDP | {"shard_size": 3}}
+    layouts["hsdp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": HSDP, "sabotage": True}
+    layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
+    return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parity")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    file = folder / "layouts.json"
+    file.write_text(json.dumps(_layouts(folder)))
+    result = subprocess.run(
+        [sys.executable, "-m", WORKLOAD, str(folder), str(file)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=WORKLOAD_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    losses: dict[str, Any] = {}
+    for path in folder.glob("losses*.json"):
+        losses |= json.loads(path.read_text())
+    return losses
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path, found: dict[str, Any]) -> dict[str, tuple[list[float], dict[str, torch.Tensor]]]:
+    """The plain loop of each model, from the weights that the ranks began with."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    loops = {}
+    for name, model in {"ddp": "llama", "bert_ddp": "bert", "glm_ddp": "glm", "cpm_ddp": "cpm"}.items():
+        start = torch.load(folder / f"{name}.start.pt")
+        loops[model] = reference.train(model, config_of(model), start, STEPS)
+    torch.set_num_threads(threads)
+    return loops
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_trains_like_the_plain_loop(
+    name: str,
+    found: dict[str, Any],
+    plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]],
+    folder: Path,
+) -> None:
+    model, _, allowed = LAYOUTS[name]
+    losses, end = plain[model]
+    assert found[name]["losses"] == pytest.approx(losses, abs=allowed, rel=0)
+    assert losses[-1] < losses[0], "the plain loop itself learns"
+    assert len(losses) == STEPS
+    trained = torch.load(folder / f"{name}.end.pt")
+    for key, weight in end.items():
+        # Adam divides by a gradient's own size: tiny gradients carry their rounding errors into the weights.
+        torch.testing.assert_close(trained[key], weight, atol=max(10 * allowed, 1e-4), rtol=0)
+
+
+class _Llama(nn.Module):
+    """transformers' LLaMA."""
+
+    def __init__(self, config: TrainingConfig, transformers: Any) -> None:
+        super().__init__()
+        settings = config.model_dump()
+        self.net = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=settings["vocab_size"],
+                hidden_size=config.hidden_size,
+                intermediate_size=settings["ffn_hidden_size"],
+                num_hidden_layers=config.num_layers,
+                num_attention_heads=config.num_attention_heads,
+                num_key_value_heads=settings["num_key_value_heads"],
+                max_position_embeddings=settings["seq_length"],
+                rms_norm_eps=settings["norm_eps"],
+                tie_word_embeddings=False,
+            )
+        )
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss: torch.Tensor = self.net(batch["tokens"], labels=batch["tokens"]).loss
+        return loss
+
+
+class _Bert(nn.Module):
+    """transformers' BERT."""
+
+    def __init__(self, config: TrainingConfig, transformers: Any) -> None:
+        super().__init__()
+        settings = config.model_dump()
+        self.net = transformers.BertForPreTraining(
+            transformers.BertConfig(
+                vocab_size=settings["vocab_size"],
+                hidden_size=config.hidden_size,
+                num_hidden_layers=config.num_layers,
+                num_attention_heads=config.num_attention_heads,
+                intermediate_size=settings["ffn_hidden_size"],
+                max_position_embeddings=settings["max_position_embeddings"],
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+        )
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        labels = torch.full_like(batch["input_ids"], -100)
+        labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
+        loss: torch.Tensor = self.net(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["input_mask"],
+            token_type_ids=batch["segment_ids"],
+            labels=labels,
+            next_sentence_label=batch["next_sentence_labels"],
+        ).loss
+        return loss
+
+
+@pytest.mark.parametrize(("model", "start", "theirs"), [("llama", "ddp", _Llama), ("bert", "bert_ddp", _Bert)])
+def test_the_plain_loop_trains_as_transformers_does(
+    model: str,
+    start: str,
+    theirs: type[_Llama | _Bert],
+    folder: Path,
+    plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]],
+) -> None:
+    config = config_of(model)
+    module = theirs(config, pytest.importorskip("transformers"))
+    missing, unexpected = module.net.load_state_dict(torch.load(folder / f"{start}.start.pt"), strict=False)
+    assert unexpected == [] and {name.rpartition("decoder.")[2] for name in missing} <= {"weight", "bias"}, "tied ones"
+    module.net.tie_weights()
+    assert reference.train_net(module, module, model, config, STEPS) == pytest.approx(plain[model][0], abs=EXACT)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_starts_from_the_same_weights(name: str, found: dict[str, Any], folder: Path) -> None:
+    first = {"llama": "ddp", "bert": "bert_ddp", "glm": "glm_ddp", "cpm": "cpm_ddp"}[LAYOUTS[name][0]]
+    for key, weight in torch.load(folder / f"{first}.start.pt").items():
+        assert torch.equal(torch.load(folder / f"{name}.start.pt")[key], weight)
+
+
+@pytest.mark.parametrize("name", ["ddp", "tp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
+def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any], folder: Path) -> None:
+    model, settings, _ = LAYOUTS[name]
+    config = config_of(model, **settings)
+    net = reference.model_with(model, config, torch.load(folder / f"{name}.end.pt")).eval()
+    samples = benchmark_of(model).synthetic_data(config).evaluation
+    with torch.no_grad():
+        results = net(samples[list(range(len(samples)))])
+    metrics = {key: float(pair[0] / pair[1]) for key, pair in results.items() if key != "loss"}
+    assert found[name]["after"].keys() - {"time", "global_steps", "one_training"} == metrics.keys()
+    for key, value in metrics.items():
+        assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *OVERFLOWING])
+def test_no_layout_seems_to_be_several_trainings(name: str, found: dict[str, Any]) -> None:
+    before, after = (found[name][when]["one_training"] for when in ("before", "after"))
+    assert before["departed"] is None is after["departed"]
+    assert before["parameters"] != after["parameters"]
+    assert after["shared_loss_spread"] == 0.0
+    assert len(after["data_order"]) == len(set(after["data_order"]))
+
+
+@pytest.mark.parametrize("name", ["from_file_ddp", "from_file_fsdp"])
+def test_a_run_starts_from_the_weights_of_a_file(name: str, found: dict[str, Any]) -> None:
+    assert found[name]["before"]["eval_loss"] == pytest.approx(found["ddp"]["after"]["eval_loss"], abs=EXACT)
+    assert found["ddp"]["before"]["eval_loss"] > found["ddp"]["after"]["eval_loss"] + 1
+
+
+@pytest.mark.parametrize("name", FROM_SHARDS)
+def test_every_layout_writes_whole_weights_in_shards_that_others_read(
+    name: str, found: dict[str, Any], folder: Path
+) -> None:
+    source, _ = FROM_SHARDS[name]
+    index = json.loads((folder / f"{source}.hf" / "model.safetensors.index.json").read_text())["weight_map"]
+    written = torch.load(folder / f"{source}.end.pt")
+    assert index.keys() == written.keys() and len(set(index.values())) > 2
+    read = torch.load(folder / f"{name}.start.pt")
+    assert all(torch.equal(read[key], weight) for key, weight in written.items())
+    assert found[name]["before"]["eval_loss"] == pytest.approx(found[source]["after"]["eval_loss"], abs=EXACT)
+
+
+def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:
+    plain_lamb = found["lamb_ddp"]["losses"]
+    assert len(plain_lamb) == STEPS and plain_lamb != found["ddp"]["losses"]
+    for name in ("lamb_fsdp", "lamb_tp"):
+        assert found[name]["losses"] == pytest.approx(plain_lamb, abs=EXACT, rel=0)
+
+
+def test_the_loss_is_scaled_in_fp16_only(found: dict[str, Any]) -> None:
+    half = {name: found[name]["loss_scales"] for name in LAYOUTS if name.startswith(("fp16", "bf16"))}
+    assert half == {name: [65536.0 if name.startswith("fp16") else None] * 2 for name in half} and len(half) > 1
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_an_overflow_halves_the_scale_and_leaves_the_step_out_on_all_ranks(name: str, found: dict[str, Any]) -> None:
+    losses, scales = found[name]["losses"], found[name]["loss_scales"]
+    assert scales[0] == scales[1] < OVERFLOWING_SCALE
+    skipped = math.log2(OVERFLOWING_SCALE / scales[0])
+    assert 2 <= skipped == int(skipped) <= STEPS - 5
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < losses[0] - 0.3, "once the scale fits, it learns"
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_resumed_run_has_the_very_same_curve(name: str, found: dict[str, Any]) -> None:
+    result = found[name]
+    assert result["at"] == RESUME_STEPS // 2
+    assert result["broken"] == result["straight"]
+    assert len(result["broken"]) == RESUME_STEPS
+    assert result["same_weights"]
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_checkpoint_of_other_settings_or_a_broken_one_is_named(name: str, found: dict[str, Any]) -> None:
+    seed, steps, batch = found[name]["refusals"]
+    assert "step-00000005 is of other settings: seed was 42, is 1" in seed
+    assert "is after step 5, the run ends after step 4" in steps
+    assert "global_batch_size was 16, is 8" in batch
+    assert "step-00000005: broken checkpoint" in found[name]["damaged"]
+
+
+def test_a_checkpoint_folder_that_ranks_do_not_share_is_refused(found: dict[str, Any], folder: Path) -> None:
+    message = found["not_shared"]["refused"]
+    assert message.startswith(f"checkpoint_dir: {folder}/checkpoints0: rank(s) 1 do not see there what rank 0 writes")
+    assert not any((folder / "checkpoints0").iterdir()), "no mark is left"
+
+
+def test_ranks_that_cannot_share_a_layer_are_refused(found: dict[str, Any]) -> None:
+    assert found["tp_uneven"]["refused"] == "tensor_parallel_size = 4 does not divide the 2 ranks"
+
+
+@pytest.mark.parametrize("name", TWO_DIMENSIONS)
+def test_two_dimensions_on_four_ranks(
+    name: str, found: dict[str, Any], plain: dict[str, tuple[list[float], dict[str, torch.Tensor]]]
+) -> None:
+    assert found[name]["losses"] == pytest.approx(plain["llama"][0][:FEW_STEPS], abs=EXACT, rel=0)
+
+
+def test_lamb_is_the_same_on_replicas_of_shards(found: dict[str, Any]) -> None:
+    assert found["lamb_hsdp"]["losses"] == pytest.approx(found["lamb_ddp"]["losses"][:FEW_STEPS], abs=EXACT, rel=0)
+
+
+def test_replicas_of_shards_that_lose_each_other_are_found(found: dict[str, Any]) -> None:
+    """Replicas that average within themselves alone, shards that are averaged over the replicas alone, and a bit."""
+    sabotaged = found["hsdp_sabotaged"]
+    for kind in ("replicas apart", "shards apart"):
+        assert sabotaged[kind] == "rank 0 trains alone: its gradient is not the average over the data-parallel ranks"
+    assert sabotaged["none"] is None
+    assert sabotaged["bit"].startswith("after step 0 rank 3 has other parameters than rank 1, first model.")
+
+
+def test_replicas_of_a_size_that_does_not_fit_are_refused(found: dict[str, Any]) -> None:
+    assert found["hsdp_uneven"]["refused"] == "shard_size = 3 does not divide the 4 data-parallel ranks"
+
+
+def test_tensor_parallel_replicas_are_refused(found: dict[str, Any]) -> None:
+    assert "need strategy = 'fsdp'" in found["ddp_tp"]["refused"]

@@ -1,0 +1,150 @@
+"""Settings of the trainer and of every model: what is refused, and that the shipped cases are accepted."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vendors
+from tests.training.benchmarks.driver.launch.launching import ROOT
+from tests.training.benchmarks.driver.training.tiny import COMMON, MODELS, config_of
+from protocol.case_config import load_case_config
+from training.benchmarks.catalog import available, benchmark
+from protocol.problems import ConfigError
+from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig
+
+CASES = sorted(
+    path for model in ("base", *MODELS) for path in (ROOT / "vendors").glob(f"*/{model}-pytorch/config/config_*.py")
+)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: "/".join(path.parts[-4:]).replace("/config/", "/"))
+def test_every_shipped_case_is_valid(path: Path) -> None:
+    model = path.parents[1].name.removesuffix("-pytorch")
+    config = load_case_config(benchmark(model, "pytorch").config_class, path, {})
+    if isinstance(config, TrainingConfig) and model != "llama":
+        assert config.targets(), "a case without a target cannot fail"
+
+
+def test_every_vendor_has_the_cases_it_should() -> None:
+    names = {"/".join((path.parts[-4], path.parents[1].name, path.stem)) for path in CASES}
+    for model in ("base", *MODELS):
+        assert f"cpu/{model}-pytorch/config_CPUx1x2" in names
+        for device in ("A100", "H100", "H200"):
+            for shape in ("1x1", "1x8", "2x8"):
+                assert f"nvidia/{model}-pytorch/config_{device}x{shape}" in names
+    for model in ("base", *MODELS):
+        assert vendors.case_environment(vendors.case_dir("nvidia", model, "pytorch"))["NCCL_DEBUG"] == "WARN"
+    (requirements,) = vendors.case_requirements(vendors.case_dir("nvidia", "cpm", "pytorch"))
+    assert "jieba==" in requirements.read_text()
+
+
+def test_the_head_node_needs_no_torch_for_any_config() -> None:
+    models = [name for name, framework in available() if framework == "pytorch"]
+    assert {"base", *MODELS} <= set(models)
+    code = (
+        "import sys; from training.benchmarks.catalog import benchmark;"
+        f"[benchmark(m, 'pytorch') for m in {models!r}];"
+        "print([m for m in ('torch', 'numpy', 'psutil', 'h5py') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_steps": None}, "the run has no end"),
+        ({"resume": True}, "resume needs checkpoint_dir"),
+        ({"checkpoint_interval_steps": 5}, "checkpoint_interval_steps needs checkpoint_dir"),
+        ({"eval_start_samples": 64}, "eval_start_samples has no effect without eval_interval_samples"),
+        ({"checkpoint_dir": "/x"}, "checkpoint_dir has no effect"),
+        ({"lr_schedule": "constant"}, "min_lr_ratio has no effect"),
+        ({"precision": "fp8"}, "precision = 'fp8'"),
+        ({"optimiser": "adamw"}, "did you mean 'optimizer'"),
+        ({"train_batch_size": 0}, "train_batch_size = 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
+    _, config_class, sizes = MODELS["llama"]
+    with pytest.raises(ConfigError, match=message):
+        load_case_config(config_class, None, COMMON | sizes | settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("llama", {"hidden_size": 36}, "hidden_size = 36 is no even number"),
+        ("llama", {"num_key_value_heads": 3}, "no multiple of num_key_value_heads = 3"),
+        ("llama", {"tensor_parallel_size": 3}, "no multiple of tensor_parallel_size = 3"),
+        ("llama", {"sequence_parallel": True}, "sequence_parallel has no effect"),
+        ("llama", {"synthetic_tokens": 65}, "synthetic_tokens = 65"),
+        ("bert", {"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
+        ("bert", {"max_seq_length": 17}, "max_seq_length = 17"),
+        ("bert", {"max_predictions_per_seq": 14}, "max_predictions_per_seq = 14"),
+        ("bert", {"synthetic_tokens": 61}, "synthetic_tokens = 61"),
+        ("glm", {"max_seq_length": 17}, "max_seq_length = 17"),
+        ("glm", {"answer_length": 15}, "answer_length = 15"),
+        ("glm", {"num_choices": 41}, "num_choices = 41"),
+        ("cpm", {"seq_length": 17}, "seq_length = 17"),
+        ("cpm", {"target_embedding_average": 0.92}, "set target_loss"),
+    ],
+)
+def test_sizes_of_a_model_that_cannot_be_are_named(model: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config_of(model, **settings)
+
+
+def test_a_target_is_met_from_its_side_and_never_by_nan() -> None:
+    accuracy = Target(metric="eval_accuracy", bound=0.8, at_least=True)
+    loss = Target(metric="eval_loss", bound=0.6, at_least=False)
+    assert accuracy.met({"eval_accuracy": 0.8}) and not accuracy.met({"eval_accuracy": 0.79})
+    assert loss.met({"eval_loss": 0.6}) and not loss.met({"eval_loss": 0.61})
+    assert not accuracy.met({"eval_accuracy": float("nan")}) and not loss.met({"eval_loss": float("nan")})
+    assert (str(accuracy), str(loss)) == ("eval_accuracy >= 0.8", "eval_loss <= 0.6")
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "found"),
+    [
+        ({"strategy": "ddp"}, (16, 8), 1),
+        ({"strategy": "ddp", "tensor_parallel_size": 2}, (2, 2), 1),
+        ({"strategy": "fsdp"}, (16, 8), 16),
+        ({"strategy": "fsdp", "tensor_parallel_size": 2}, (16, 8), 8),
+        ({"strategy": "hsdp"}, (16, 8), 8),
+        ({"strategy": "hsdp"}, (1, 1), 1),
+        ({"strategy": "hsdp", "tensor_parallel_size": 2}, (16, 8), 4),
+        ({"strategy": "hsdp", "shard_size": 2}, (16, 8), 2),
+        ({"strategy": "hsdp", "shard_size": 16}, (16, 8), 16),
+    ],
+)
+def test_ranks_hold_a_copy_of_the_parameters_between_them(
+    settings: dict[str, Any], ranks: tuple[int, int], found: int
+) -> None:
+    world_size, per_node = ranks
+    config = config_of("llama", **settings)
+    assert config.ranks_of_a_copy(world_size=world_size, per_node=per_node) == found
+    assert config.refusal(nnodes=world_size // per_node, nproc=per_node) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "message"),
+    [
+        ({"tensor_parallel_size": 2}, (1, 3), "tensor_parallel_size = 2 does not divide the 3 ranks"),
+        ({"tensor_parallel_size": 2}, (2, 2), "need strategy = 'fsdp' or 'hsdp'"),
+        ({"strategy": "hsdp", "shard_size": 3}, (2, 4), "shard_size = 3 does not divide the 8 data-parallel ranks"),
+        ({"strategy": "hsdp", "tensor_parallel_size": 2}, (4, 1), "a node's 1 ranks are no multiple of"),
+    ],
+)
+def test_the_controller_knows_which_ranks_cannot_be_divided(
+    settings: dict[str, Any], ranks: tuple[int, int], message: str
+) -> None:
+    nnodes, nproc = ranks
+    assert message in str(config_of("llama", **settings).refusal(nnodes=nnodes, nproc=nproc))
+
+
+def test_a_size_of_shards_needs_replicas_of_them() -> None:
+    with pytest.raises(ValueError, match="shard_size has no effect with strategy = 'fsdp'; allowed: None"):
+        config_of("llama", strategy="fsdp", shard_size=2)

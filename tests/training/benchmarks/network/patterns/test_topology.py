@@ -1,0 +1,158 @@
+"""Topology files: tables, networks of simulation/ and the output of ibnetdiscover; what is wrong with one is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
+from training.benchmarks.network.slow_parts.analysis import analyse
+from training.benchmarks.network.patterns.topology import HostWidth, TopologyError, read_topology
+
+HOSTS = [HostWidth(name=f"node{number}", ranks=2) for number in range(1, 5)]
+TABLE = "# two racks\nhost rack\nnode1 a\nnode2 a\nnode3 b\nnode4 b\nnode5 c\n"
+RAILS = """host,rack,pod,rail,device
+node1,a0,p,0,mlx5_0
+node1,a1,p,1,mlx5_1
+node2,a0,p,0,mlx5_0
+node2,a1,p,1,mlx5_1
+node3,b0,q,0,mlx5_2
+node4.example,b0,q,0,mlx5_0
+"""
+# Two leaves of two hosts under one spine.
+DISCOVERED = """#
+# Topology file: generated on Sun Nov 22 2026
+vendid=0x2c9
+sysimgguid=0x1
+switchguid=0x1(1)
+Switch\t36 "S-0000000000000001"\t\t# "MF0;leaf1:MQM8700/U1" enhanced port 0 lid 3 lmc 0
+[1]\t"H-00000000000000a1"[1](a1) \t\t# "node1 mlx5_10" lid 11 4xHDR
+[2]\t"H-00000000000000a2"[1](a2) \t\t# "node1 mlx5_2" lid 12 4xHDR
+[3]\t"H-00000000000000b1"[1](b1) \t\t# "node2 HCA-1" lid 13 4xHDR
+[31]\t"S-0000000000000003"[1]\t\t# "MF0;spine:MQM8700/U1" lid 5 4xHDR
+
+Switch\t36 "S-0000000000000002"\t\t# "MF0;leaf2:MQM8700/U1" enhanced port 0 lid 4 lmc 0
+[1]\t"H-00000000000000c1"[1](c1) \t\t# "node3 HCA-1" lid 14 4xHDR
+[2]\t"H-00000000000000d1"[1](d1) \t\t# "node4 HCA-1" lid 15 4xHDR
+[31]\t"S-0000000000000003"[2]\t\t# "MF0;spine:MQM8700/U1" lid 5 4xHDR
+
+Switch\t36 "S-0000000000000003"\t\t# "MF0;spine:MQM8700/U1" enhanced port 0 lid 5 lmc 0
+[1]\t"S-0000000000000001"[31]\t\t# "MF0;leaf1:MQM8700/U1" lid 3 4xHDR
+[2]\t"S-0000000000000002"[31]\t\t# "MF0;leaf2:MQM8700/U1" lid 4 4xHDR
+
+Ca\t1 "H-00000000000000a1"\t\t# "node1 mlx5_10"
+[1](a1) \t"S-0000000000000001"[1]\t\t# lid 11 lmc 0 "MF0;leaf1:MQM8700/U1" lid 3 4xHDR
+Ca\t1 "H-00000000000000a2"\t\t# "node1 mlx5_2"
+[1](a2) \t"S-0000000000000001"[2]\t\t# lid 12 lmc 0 "MF0;leaf1:MQM8700/U1" lid 3 4xHDR
+Ca\t1 "H-00000000000000b1"\t\t# "node2 HCA-1"
+[1](b1) \t"S-0000000000000001"[3]\t\t# lid 13 lmc 0 "MF0;leaf1:MQM8700/U1" lid 3 4xHDR
+Ca\t1 "H-00000000000000c1"\t\t# "node3 HCA-1"
+[1](c1) \t"S-0000000000000002"[1]\t\t# lid 14 lmc 0 "MF0;leaf2:MQM8700/U1" lid 4 4xHDR
+Ca\t1 "H-00000000000000d1"\t\t# "node4 HCA-1"
+[1](d1) \t"S-0000000000000002"[2]\t\t# lid 15 lmc 0 "MF0;leaf2:MQM8700/U1" lid 4 4xHDR
+"""
+
+
+def simulated() -> str:
+    """8 GPUs in servers of 2 with an NVSwitch each (8 to 11), leaves 12 and 13 of two servers each, spine 14."""
+    links = [f"{gpu} {8 + gpu // 2} 2880Gbps 0.000025ms 0" for gpu in range(8)]
+    links += [f"{gpu} {12 + gpu // 4} 400Gbps 0.0005ms 0" for gpu in range(8)]
+    links += ["12 14 400Gbps 0.0005ms 0", "13 14 400Gbps 0.0005ms 0"]
+    return f"15 2 4 3 {len(links)} H100\n8 9 10 11 12 13 14 \n" + "".join(line + "\n" for line in links)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "fabric.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (TABLE, ("rack a", "rack b")),
+        (RAILS, ("rack a0, rack a1", "rack b0")),
+        (DISCOVERED, ("switch MF0;leaf1:MQM8700/U1", "switch MF0;leaf2:MQM8700/U1")),
+        (simulated(), ("switch 12", "switch 13")),
+    ],
+    ids=["table", "rails", "ib", "simulation"],
+)
+def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str]) -> None:
+    found = read_topology(written(tmp_path, text), HOSTS)
+    assert found.tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1},) and found.tiers.source == "topology fabric.txt"
+    assert tuple(found.tiers.name(0, number) for number in (0, 1)) == names
+    assert [found.tiers.level(0, other) for other in (1, 2, 3)] == [0, 1, 1]
+
+
+def test_the_nics_of_the_rails(tmp_path: Path) -> None:
+    found = read_topology(written(tmp_path, RAILS), HOSTS).devices
+    assert (found[0, 1], found[2, 0], (2, 1) in found) == ("mlx5_1", "mlx5_2", False)
+    found = read_topology(written(tmp_path, DISCOVERED), HOSTS).devices
+    assert (found[0, 0], found[0, 1], found[3, 0]) == ("mlx5_2", "mlx5_10", "HCA-1")
+
+
+def test_hosts_of_one_nvlink_rack_come_before_those_of_its_leaf(tmp_path: Path) -> None:
+    """Servers of two GPUs are split into hosts of one rank: hosts of one NVSwitch, of one leaf, of one spine."""
+    hosts = [HostWidth(name=f"n{number}", ranks=1) for number in range(8)]
+    blocks = read_topology(written(tmp_path, simulated()), hosts).tiers.blocks
+    assert [[tier[host] for host in range(8)] for tier in blocks] == [
+        [0, 0, 1, 1, 2, 2, 3, 3],
+        [0, 0, 0, 0, 1, 1, 1, 1],
+    ]
+
+
+def test_pods_are_a_tier_beyond_the_racks(tmp_path: Path) -> None:
+    rows = [f"node{number} r{(number - 1) // 2} p{(number - 1) // 4}" for number in range(1, 9)]
+    hosts = [HostWidth(name=f"node{number}.cluster.example", ranks=8) for number in range(1, 9)]
+    blocks = read_topology(written(tmp_path, "\n".join(["host rack pod", *rows])), hosts).tiers.blocks
+    assert [sorted(set(tier.values())) for tier in blocks] == [[0, 1, 2, 3], [0, 1]]
+
+
+def test_a_flat_topology_has_no_tiers_and_none_are_learnt(tmp_path: Path) -> None:
+    rows = [f"node{number} a" for number in range(1, 9)]
+    hosts = [HostWidth(name=f"node{number}", ranks=1) for number in range(1, 9)]
+    tiers = read_topology(written(tmp_path, "\n".join(["host rack", *rows])), hosts).tiers
+    assert tiers.blocks == ()
+    values = steps(FABRICS["2:1, two leaves"], Ailment(), 1)
+    learnt, told = analyse(values, slow_percent=15), analyse(values, slow_percent=15, tiers=tiers)
+    assert learnt is not None and told is not None
+    assert "tiers: 2 blocks" in learnt.remarks[0] and "too many for bad links" in told.remarks[0]
+
+
+def test_a_bad_host_is_named_by_the_topology_where_the_measurements_cannot(tmp_path: Path) -> None:
+    """At 2:1 a host at half of its rate is as slow within its leaf as everybody is across leaves."""
+    rows = [f"node{number} leaf{(number - 1) // 4}" for number in range(1, 9)]
+    hosts = [HostWidth(name=f"node{number}", ranks=1) for number in range(1, 9)]
+    tiers = read_topology(written(tmp_path, "\n".join(["host rack", *rows])), hosts).tiers
+    values = steps(FABRICS["2:1, two leaves, equal latency"], Ailment(rate={5: 0.5}), 1)
+    learnt, told = analyse(values, slow_percent=15), analyse(values, slow_percent=15, tiers=tiers)
+    assert learnt is not None and learnt.findings == () and "in no block: node6" in learnt.remarks[0]
+    assert told is not None and [each.subject for each in told.findings] == ["host node6"]
+    assert told.remarks == ("pairs are compared within tiers: 2 blocks of 4 hosts (topology fabric.txt)",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "neither a table with the columns host and rack, nor a network"),
+        ("hello world\n", "neither a table"),
+        ("host,rack,row\nnode1,a,3\n", "line 1: columns host, rack, row; allowed: host, rack and, if known, pod"),
+        ("host pod\nnode1 a\n", "line 1: columns host, pod"),
+        ("host rack\nnode1\n", "line 2: 1 values in 2 columns"),
+        ("host rack rail device\nnode1 a x mlx5_0\n", "line 2: rail 'x'; allowed: 0, 1, 2"),
+        ("host rack\nnode1 a\n", "lacks node2, node3, node4; it has node1"),
+        ("15 2 4 3 2 H100\n8 9\n0 99 1Gbps 1ms 0\n1 8 1Gbps 1ms 0\n", "links to nodes beyond 15"),
+        ("5 2 0 1 1 H100\n4\nx y\n", "no network of simulation/"),
+        ("33 2 0 1 0 H100\n32 \n", "32 GPUs in 16 servers; the job has 8 ranks on 4 hosts"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(TopologyError) as error:
+        read_topology(written(tmp_path, text), HOSTS)
+    assert words in str(error.value) and str(tmp_path / "fabric.txt") in str(error.value)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=r"topology .*/none: cannot be read: "):
+        read_topology(tmp_path / "none", HOSTS)

@@ -1,0 +1,188 @@
+"""The adaptive search in a modelled cluster; the table of the documentation is adaptive_simulation.py's."""
+
+import random
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiers import samples
+from tests.training.benchmarks.network.adaptive_simulation import KINDS, Faults, drawn, search, table
+from tests.training.benchmarks.network.simulation import BUSY, QUIET
+from training.benchmarks.network.slow_parts import adaptive
+from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, expected_rounds
+from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.patterns.designs import batches, meetings
+
+NETWORKS = {"quiet": QUIET, "busy": BUSY}
+
+
+@given(st.integers(4, 1100))
+def test_batches_are_disjoint_alike_and_hold_every_host(count: int) -> None:
+    rounds = batches(count)
+    assert len(rounds) <= 2
+    assert {host for groups in rounds for group in groups for host in group} == set(range(count))
+    assert len({len(group) for groups in rounds for group in groups}) == 1
+    for groups in rounds:
+        assert len({host for group in groups for host in group}) == sum(map(len, groups))
+
+
+@given(st.integers(4, 200))
+def test_in_a_search_for_links_every_two_hosts_meet_once(count: int) -> None:
+    rounds = meetings(count)
+    met = [pair for groups in rounds for group in groups for pair in combinations(sorted(group), 2)]
+    assert sorted(met) == list(combinations(range(count), 2))
+    for groups in rounds:
+        assert len({host for group in groups for host in group}) == sum(map(len, groups))
+
+
+def test_a_thousand_hosts_meet_in_38_rounds() -> None:
+    assert len(meetings(512)) == 24 and len(meetings(1024)) == 38
+
+
+@pytest.mark.parametrize("bad", [1, 2, 5])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_bad_hosts_among_512_take_few_rounds(network: str, bad: int) -> None:
+    noise = NETWORKS[network]
+    for kind in ("host, rate -30 %", "host, delay"):
+        for seed in samples(3, 40):
+            faults = drawn(kind, bad, 512, noise, seed)
+            found = search(512, noise, faults, seed, "hosts")
+            assert found.named == faults.truth, f"{kind}, seed {seed}"
+            assert found.rounds <= 40
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_bad_link_among_64_is_named(network: str) -> None:
+    noise, named = NETWORKS[network], 0
+    for seed in samples(6, 60):
+        faults = drawn("link, delay", 1, 64, noise, seed)
+        found = search(64, noise, faults, seed, "links")
+        assert found.named <= faults.truth, f"seed {seed}"
+        named += found.named == faults.truth
+    assert named >= len(samples(6, 60)) * 2 // 3
+
+
+@pytest.mark.parametrize(
+    ("seed", "find", "rate", "delay_us"),
+    [
+        (262, "links", {(1,): 0.1, (0,): 0.85}, {(2, 38): 100.0, (2,): 300.0}),
+        (81, "links", {(3,): 0.7, (2,): 0.85}, {(0, 1): 500.0, (0,): 300.0}),
+        (21, "hosts", {(1,): 0.85, (0,): 0.3, (3,): 0.85}, {(2, 34): 100.0, (2,): 50.0}),
+    ],
+)
+def test_batches_are_measured_again_without_their_bad_hosts(
+    seed: int,
+    find: Search,
+    rate: dict[tuple[int, ...], float],
+    delay_us: dict[tuple[int, ...], float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that is 15 % slower goes unnoticed beside worse ones, on a busy network."""
+    faults = Faults(rate=rate, delay_us=delay_us)
+    assert search(64, BUSY, faults, seed, find).named >= {*rate}
+    monkeypatch.setattr(adaptive, "PASSES", 1)
+    assert not search(64, BUSY, faults, seed, find).named >= {*rate}
+
+
+@pytest.mark.parametrize("count", [8, 64, 512])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_nothing_wrong_raises_no_alarm(network: str, count: int) -> None:
+    for seed in samples(5, 100):
+        for find in ("hosts", "links"):
+            assert not search(count, NETWORKS[network], Faults(), seed, find).named, f"{find}, seed {seed}"
+
+
+def test_a_bad_host_hides_no_other() -> None:
+    """Three in one batch; a late link beside a slow host."""
+    both = Faults(rate={(16,): 0.5, (17,): 0.5, (22,): 0.5})
+    assert search(512, QUIET, both, 1, "hosts").named == both.truth
+    beside = Faults(rate={(3,): 0.5}, delay_us={(4, 40): 500.0})
+    assert search(64, QUIET, beside, 1, "links").named == beside.truth
+
+
+def test_a_host_within_the_users_bound_is_not_named() -> None:
+    """10 % slow is far beyond the noise of a quiet network, and below 15 %."""
+    for seed in range(5):
+        assert not search(64, QUIET, Faults(rate={(5,): 0.9}), seed, "hosts").named
+
+
+def test_a_drift_that_all_groups_share_hides_nobody() -> None:
+    """Every repeat takes half as long again as the one before; one of eight pairs is 40 % slower than the others."""
+    pairs = [(host, host + 1) for host in range(0, 16, 2)]
+    times: list[Times] = [
+        {pair: {"bandwidth": 100.0 * 1.5**repeat * (1.4 if pair == (4, 5) else 1.0)} for pair in pairs}
+        for repeat in range(5)
+    ]
+    found = Judge(slow_percent=15, late_percent=50).suspicious(pairs, pairs, times)
+    assert list(found) == [(4, 5)]
+    assert found[4, 5][0].ratio == pytest.approx(1.4)
+
+
+def test_a_host_that_is_late_with_one_host_and_slow_with_another_is_not_named() -> None:
+    """Of three known-good hosts; only a symptom that it shows with most of them is its own."""
+
+    def searched(late_with: set[int], slow_with: set[int]) -> ScanResult:
+        steps = AdaptiveSearch(6, Judge(slow_percent=15, late_percent=50)).run()
+        this_round = next(steps)
+        while True:
+            times: Times = {
+                group: {
+                    "latency": 5.0 if group in {(other, 5) for other in late_with} else 1.0,
+                    "bandwidth": 500.0 if group in {(other, 5) for other in slow_with} else 100.0,
+                }
+                for group in this_round.groups
+            }
+            try:
+                this_round = steps.send([times] * 3)
+            except StopIteration as end:
+                result: ScanResult = end.value
+                return result
+
+    mixed = searched(late_with={4, 3}, slow_with={2})
+    assert mixed.bad == () and mixed.undecided == ((4, 5),)
+    (found,) = searched(late_with={4, 3, 2}, slow_with={2}).bad
+    assert found.members == (5,) and [each.symptom for each in found.excesses] == ["latency"]
+
+
+@given(count=st.integers(4, 9), find=st.sampled_from(["hosts", "links"]), seed=st.integers(0, 10**9))
+def test_whatever_is_named_shows_a_symptom(count: int, find: Search, seed: int) -> None:
+    """Where every group is another factor of about 3 late and slow in each round, too."""
+    chance = random.Random(seed)
+    steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find).run()
+    this_round = next(steps)
+    while True:
+        times: Times = {
+            group: {"latency": chance.lognormvariate(0, 1), "bandwidth": chance.lognormvariate(0, 1)}
+            for group in this_round.groups
+        }
+        try:
+            this_round = steps.send([times] * 3)
+        except StopIteration as end:
+            assert all(bad.excesses for bad in end.value.bad)
+            return
+
+
+def test_where_most_hosts_are_bad_nobody_is_named() -> None:
+    for seed in range(10):
+        faults = drawn("host, rate -30 %", 6, 8, QUIET, seed)
+        assert search(8, QUIET, faults, seed, "hosts").named <= faults.truth
+
+
+def test_rounds_are_known_before() -> None:
+    """Batches, halves of 4, pairs, three partners, and the batches once more without the bad host."""
+    assert expected_rounds(512, "hosts") == (1, 7)
+    assert expected_rounds(512, "links") == (1 + 24, 7 + 24)
+    assert expected_rounds(8, "hosts") == (1, 4)
+
+
+def test_too_few_hosts_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 hosts: a search compares groups and needs 4 hosts or more"):
+        next(AdaptiveSearch(3, Judge(slow_percent=15, late_percent=50)).run())
+
+
+def test_the_table_of_the_documentation_is_made_here() -> None:
+    lines = table(1, counts=(8,)).splitlines()
+    assert len(lines) == 2 + 2 * (2 + 3 * len(KINDS))
+    assert all(line.count("|") == lines[0].count("|") for line in lines)

@@ -1,0 +1,106 @@
+"""The statistics behind a finding: p-values against sums by hand, and who is the culprit among pairs."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.benchmarks.network.slow_parts.events import chance, culprit_groups, culprit_pairs, exact_chance
+from training.benchmarks.network.slow_parts.noise import every_nth, quantile, settle, tail
+
+PAIRS = list(combinations(range(6), 2))
+OF_HOST_2 = [place for place, pair in enumerate(PAIRS) if 2 in pair]
+ALPHA = 0.001
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.floats(0.001, 0.999))
+def test_the_binomial_tail(measured: int, bad: int, share: float) -> None:
+    by_hand = sum(math.comb(measured, k) * share**k * (1 - share) ** (measured - k) for k in range(bad, measured + 1))
+    assert chance(bad, measured, share) == pytest.approx(by_hand, rel=1e-6, abs=1e-12)
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_the_hypergeometric_tail(measured: int, others: int, bad: int, all_bad: int) -> None:
+    every, bad = measured + others, min(bad, measured)
+    all_bad = min(all_bad, every)
+    by_hand = sum(
+        math.comb(all_bad, k) * math.comb(every - all_bad, measured - k) for k in range(bad, min(measured, all_bad) + 1)
+    ) / math.comb(every, measured)
+    assert exact_chance(bad, measured, all_bad, every) == pytest.approx(by_hand, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("degrees", "t", "p"), [(5, 2.015, 0.05), (10, 2.764, 0.01), (30, 3.385, 0.001)])
+def test_the_tail_and_the_quantile_of_student(degrees: int, t: float, p: float) -> None:
+    """Against the table of Student's distribution."""
+    assert tail(t, 1.0, degrees) == pytest.approx(p, rel=0.03)
+    assert quantile(p, degrees) == pytest.approx(t, rel=0.01)
+
+
+def test_noise_without_repeats_is_unknown_and_explains_everything() -> None:
+    settled = settle([[0.0, 1.0, 2.0]], ALPHA)
+    assert settled.degrees == 0 and math.isinf(quantile(ALPHA, 0)) and tail(5.0, 1.0, 0) == 1.0
+    assert (tail(1.0, 0.0, 3), tail(0.0, 1.0, 3)) == (0.0, 1.0)
+
+
+def test_drift_that_all_share_is_no_noise() -> None:
+    settled = settle([[0.0, 1.0, 2.0, 3.0], [0.5, 1.5, 2.5, 3.5], [0.2, 1.2, 2.2, 3.2]], ALPHA)
+    assert settled.noise == pytest.approx(0, abs=1e-12)
+    assert [round(value - settled.values[0], 6) for value in settled.values] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("wild", "counts"), [(0, False), (1, False), (5, False), (6, True), (20, True)])
+def test_extreme_repeats_are_noise_unless_they_are_rare(wild: int, counts: bool) -> None:
+    """With 5 of 60, all three repeats of a group are extreme with a chance of (6 / 62)^3 < ALPHA; with 6, of more."""
+    repeats = [[0.01 * ((group + repeat * (group % 3 + 1)) % 3) for group in range(20)] for repeat in range(3)]
+    for group in range(wild):
+        repeats[group % 3][group] += 3.0
+    noise = settle(repeats, ALPHA).noise
+    assert noise > 0.5 if counts else noise == pytest.approx(0.005, rel=0.1)
+
+
+def test_a_sample_of_many_values_is_spread_evenly() -> None:
+    assert len(every_nth(range(1_000_000))) == 5000 and list(every_nth([1, 2])) == [1, 2]
+
+
+def test_the_host_of_all_bad_pairs_is_the_culprit_and_no_pair() -> None:
+    for rare in (True, False):
+        (found,) = culprit_pairs([OF_HOST_2] * 5, PAIRS, ALPHA, rare=rare)
+        assert (found.host, found.places, found.tally.bad, found.others.bad) == (2, tuple(OF_HOST_2), 25, 0)
+        assert found.p_value < 1e-6
+
+
+def test_two_hosts_and_a_pair_apart_are_all_found() -> None:
+    hosts = [place for place, pair in enumerate(PAIRS) if 2 in pair or 4 in pair]
+    apart = PAIRS.index((0, 1))
+    found = culprit_pairs([[*hosts, apart]] * 12, PAIRS, ALPHA)
+    assert {each.host for each in found if each.host >= 0} == {2, 4}
+    assert [each.places for each in found if each.host < 0] == [(apart,)]
+
+
+@pytest.mark.parametrize("rare", [True, False])
+def test_one_bad_repeat_one_pair_or_a_few_everywhere_accuse_no_host(rare: bool) -> None:
+    assert culprit_pairs([OF_HOST_2, [], [], [], []], PAIRS, ALPHA, rare=rare) == []
+    (pair,) = culprit_pairs([[OF_HOST_2[0]]] * 9, PAIRS, ALPHA, rare=rare)
+    assert pair.host == -1 and pair.places == (OF_HOST_2[0],)
+    everywhere = [[(repeat * 4 + k) % len(PAIRS) for k in range(4)] for repeat in range(8)]
+    assert culprit_pairs(everywhere, PAIRS, ALPHA, rare=rare) == []
+    assert culprit_pairs([[0]] * 9, PAIRS[:2], ALPHA, rare=rare) == []
+
+
+def test_a_slight_excess_is_none_however_many_measurements_show_it() -> None:
+    """At 3,000 repeats 11 % against 10 % is significant, but no fault."""
+    repeats = 3000
+    common = [[place for place in range(len(PAIRS)) if (repeat + place) % 10 == 0] for repeat in range(repeats)]
+    more = [[*each, *(OF_HOST_2 if repeat % 100 == 50 else [])] for repeat, each in enumerate(common)]
+    unique = [sorted(set(each)) for each in more]
+    assert culprit_pairs(unique, PAIRS, ALPHA, rare=False) == []
+
+
+def test_a_bad_group_among_similar_ones() -> None:
+    (found,) = culprit_groups([[3]] * 6, 8, ALPHA)
+    assert (found.host, found.places) == (-1, (3,))
+    assert culprit_groups([[3]], 8, ALPHA) == [] and culprit_groups([[0]] * 6, 1, ALPHA) == []

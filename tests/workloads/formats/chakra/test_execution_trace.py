@@ -1,0 +1,219 @@
+"""Chakra traces: ours come back as the rows they were, with the right dependencies; those of Chakra's tools load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chakra.schema.protobuf import et_def_pb2 as schema
+from chakra.src.converter.text_converter import TextConverter
+from chakra.src.generator import generator
+from chakra.src.third_party.utils.protolib import decodeMessage, encodeMessage
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tiers import samples
+from tests.workloads.test_full_form import ITEM
+from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
+from training.benchmarks.aicb.cli import main
+from workloads.rows.placement import axes, group_of, moved
+from workloads.formats.chakra.reading import read
+from workloads.formats.chakra.writing import trace
+from workloads.rows.ops import EPOCH_END, gemm
+from workloads.rows.ranks import Ranks
+
+GEMM = st.builds(
+    lambda shapes, time, stage: LogItem(CommType.computation, msg_size=shapes, elapsed_time=time, stage=stage),
+    st.tuples(st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(7)), st.tuples(st.just(7), st.integers(1, 99))),
+    st.none() | st.integers(0, 10**12) | st.floats(0, 1e12),
+    st.sampled_from(["forward.x", ""]),
+)
+
+
+def nodes(path: Path) -> Iterator[schema.Node]:
+    """By Chakra's own library, not by ours."""
+    with path.open("rb") as file:
+        assert decodeMessage(file, schema.GlobalMetadata())
+        while decodeMessage(file, node := schema.Node()):
+            yield node
+
+
+def attributes(node: schema.Node) -> dict[str, object]:
+    return {each.name: getattr(each, each.WhichOneof("value")) for each in node.attr}
+
+
+@settings(
+    max_examples=len(samples(60, 1000)), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(rows=st.lists(ITEM | GEMM, min_size=1, max_size=8))
+def test_rows_come_back_from_a_trace(rows: list[LogItem], tmp_path: Path) -> None:
+    path = tmp_path / "t.et"
+    path.write_bytes(b"".join(trace(rows, 0, {}, schema)))
+    found = read(path, {}, schema)
+    assert found.rows == rows and found.own
+    assert [row.to_csv() for row in found.rows] == [row.to_csv() for row in rows], "1 and 1.0 are equal"
+
+
+def row(overlap: int | None) -> LogItem:
+    return LogItem(CommType.all_reduce, CommGroup.tp_group, 8, 64, "forward", overlap=overlap)
+
+
+def test_dependencies_are_what_the_program_waits_for(tmp_path: Path) -> None:
+    """Row 1 overlaps 2 and 3 and is waited for by 4; nothing waits for 4; None blocks."""
+    path = tmp_path / "t.et"
+    path.write_bytes(b"".join(trace([row(0), row(2), row(None), row(0), row(-1), row(0), row(0)], 0, {}, schema)))
+    found = [(list(node.data_deps), list(node.ctrl_deps)) for node in nodes(path)]
+    assert found == [([], []), ([0], []), ([], [0]), ([2], []), ([1, 3], []), ([], [1, 3]), ([5], [])]
+
+
+def test_a_computation_has_its_work_and_its_time(tmp_path: Path) -> None:
+    item = gemm("forward", (4, 2, 8), (8, 16))
+    path = tmp_path / "t.et"
+    path.write_bytes(
+        b"".join(trace([LogItem(item.comm_type, msg_size=item.msg_size, elapsed_time=7500)], 0, {}, schema))
+    )
+    (node,) = nodes(path)
+    assert node.type == schema.COMP_NODE and node.duration_micros == 8
+    assert attributes(node)["num_ops"] == 2 * 8 * 8 * 16
+    assert attributes(node)["tensor_size"] == 2 * (64 + 128 + 128)
+
+
+def test_groups_follow_to_the_other_ranks() -> None:
+    assert axes(Ranks.of([0, 1, 4, 5])) == ((1, 2), (4, 2)) and axes(Ranks.of([3])) == ()
+    assert axes(Ranks.of(range(0, 64, 8))) == ((8, 8),)
+    assert list(group_of(7, Ranks.of([0, 1, 4, 5]))) == [2, 3, 6, 7]
+    assert list(group_of(13, Ranks.of([8, 12]))) == [9, 13]
+    send = LogItem(CommType.isend, CommGroup.pp_group, 2, 8, ranks=Ranks.of([0, 8]), peer=8)
+    assert (moved(send, 0, 3).peer, list(moved(send, 0, 3).ranks or ())) == (11, [3, 11])
+    root = LogItem(CommType.broadcast, CommGroup.tp_group, 4, 8, ranks=Ranks.of(range(4)), peer=2)
+    assert moved(root, 0, 5).peer == 6
+    with pytest.raises(ValueError, match="no product of axes"):
+        axes(Ranks.of([0, 1, 5]))
+
+
+def test_every_rank_of_a_job_gets_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = WorkloadArgs(world_size=16, tensor_model_parallel_size=2, pipeline_model_parallel=2, num_layers=4,
+                        num_attention_heads=16, global_batch=16)  # fmt: skip
+    files = []
+    for stage in range(2):
+        files.append(str(tmp_path / f"{stage}.csv"))
+        generate(args, dialect="framework", pp_stage=stage).save(files[-1])
+    folder = tmp_path / "traces"
+    assert main(["export", *files, "--chakra", str(folder), "--world_size", "16"]) == 0
+    assert len(list(folder.glob("workload.*.et"))) == 16
+    groups = json.loads((folder / "comm_groups.json").read_text())
+    calls: dict[int, list[object]] = {}
+    sent: dict[tuple[object, object], list[object]] = {}
+    received: dict[tuple[object, object], list[object]] = {}
+    for rank in range(16):
+        for node in nodes(folder / f"workload.{rank}.et"):
+            has = attributes(node)
+            if node.type == schema.COMM_COLL_NODE:
+                assert rank in groups[has["pg_name"]]
+                calls.setdefault(rank, []).append((has["pg_name"], has["comm_size"], has["comm_type"]))
+            elif node.type in (schema.COMM_SEND_NODE, schema.COMM_RECV_NODE):
+                pairs = sent if node.type == schema.COMM_SEND_NODE else received
+                pairs.setdefault((has["comm_src"], has["comm_dst"]), []).append(has["comm_size"])
+    assert sent == received and sent
+    for name, ranks in groups.items():
+        seen = {rank: [call for call in calls[rank] if call[0] == name] for rank in ranks}  # type: ignore[index]
+        assert all(each == seen[ranks[0]] for each in seen.values()), "all members of a group call the same"
+    for stage, file in enumerate(files):
+        back = tmp_path / "back.csv"
+        assert main(["import", str(folder / f"workload.{8 * stage}.et"), "--output", str(back)]) == 0
+        assert list(Workload.load(back)[0]) == list(Workload.load(file)[0])
+
+
+def test_what_cannot_be_exported_is_named_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = LogItem(CommType.all_reduce, CommGroup.tp_group, 3, 8, ranks=Ranks.of([0, 1, 5]))
+    file, folder = tmp_path / "w.csv", tmp_path / "traces"
+    Workload([odd]).save(file)
+    assert main(["export", str(file), "--chakra", str(folder), "--world_size", "8"]) == 2
+    assert "no product of axes" in capsys.readouterr().err
+    assert main(["export", str(file), str(file), "--chakra", str(folder)]) == 2
+    assert "as another file" in capsys.readouterr().err
+    assert main(["export", str(file), str(file), "--chakra", str(folder), "--world_size", "7"]) == 2
+    Workload([LogItem(CommType.all_reduce, CommGroup.tp_group, 2, 8, ranks=Ranks(0, 2, 2))]).save(file)
+    for world, rank in ((6, 7), (3, 3), (1, 2)):
+        assert main(["export", str(file), "--chakra", str(folder), "--world_size", str(world)]) == 2
+        assert f"{file}: beside group 0:2:2 there is one with rank {rank}" in capsys.readouterr().err
+    assert main(["export", str(file), "--chakra", str(folder), "--world_size", "0"]) == 2
+    assert "--world_size 0" in capsys.readouterr().err
+    Workload([Block([odd], 10**9)]).save(file)
+    assert main(["export", str(file), "--chakra", str(folder)]) == 2
+    assert "more than" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
+    assert main(["export", str(file), "--chakra", str(folder)]) == 2
+    assert "pip install --no-deps -r requirements/chakra.txt" in capsys.readouterr().err and not folder.exists()
+
+
+def test_a_trace_of_chakras_converter_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "w.txt"
+    text.write_text(
+        "DATA\n2\nconv1 -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1000 5\nfc -1 7 NONE 0 7 NONE 0 7 ALLREDUCE 2000 7\n"
+    )
+    TextConverter(str(text), str(tmp_path / "t"), num_npus=2, num_passes=1).convert()
+    assert main(["import", str(tmp_path / "t.0.et"), "--output", str(tmp_path / "back.csv")]) == 0
+    workload, _ = Workload.load(tmp_path / "back.csv")
+    assert workload.iterations == 1
+    sizes = [item.msg_size for item in workload if item.comm_type is CommType.all_reduce]
+    assert sorted(map(int, sizes)) == [1000, 2000]  # type: ignore[arg-type]
+    times = [item.elapsed_time for item in workload if item.comm_type is CommType.computation]
+    assert sorted(map(int, times)) == [5000, 5000, 7000, 7000, 7000]  # type: ignore[arg-type]
+
+
+def test_a_trace_of_chakras_generator_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator.one_comm_coll_node_allgather(2, 4096)
+    generator.one_comm_send_node(2, 512)
+    generator.two_comp_nodes_dependent(1, 5)
+    (tmp_path / "comm_groups.json").write_text('{"": [0, 1]}')
+    for name in ("ALL_GATHER", "one_comm_send_node", "two_comp_nodes_dependent"):
+        assert main(["import", f"{name}.0.et", "--output", f"{name}.csv"]) == 0
+    gather = list(Workload.load("ALL_GATHER.csv")[0])[1]
+    assert (gather.comm_type, gather.comm_group, gather.msg_size) == (CommType.all_gather, CommGroup.all, 4096)
+    assert gather.ranks == Ranks.of([0, 1]) and gather.overlap == -1
+    assert list(Workload.load("one_comm_send_node.csv")[0])[1].comm_type is CommType.isend
+    assert len(Workload.load("two_comp_nodes_dependent.csv")[0]) == 4
+
+
+def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
+    path = tmp_path / "t.et"
+    with path.open("wb") as file:
+        encodeMessage(file, schema.GlobalMetadata(version="1.0.0"))
+        for number, needs in enumerate(([], [], [0], [1, 2])):
+            node = schema.Node(id=number, name="all,reduce", type=schema.COMM_COLL_NODE, data_deps=needs)
+            node.attr.append(schema.AttributeProto(name="comm_type", int64_val=schema.ALL_REDUCE))
+            node.attr.append(schema.AttributeProto(name="comm_size", uint64_val=8))
+            encodeMessage(file, node)
+    found = read(path, {}, schema)
+    assert [item.overlap for item in found.rows] == [None, 1, 1, 0, -1, None] and found.rows[0] == EPOCH_END
+    assert found.rows[1].stage == "all;reduce"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "no node"),
+        (b"\x00\x7f\x01", "cut off"),
+        (b"\x00\x03\xff\xff\xff", "message 1"),
+        (b"\xff" * 20, "length"),
+        (b"\x1f\x8b broken", "t.et"),
+        (b"\x00\x04\x18\x07\x08\x01", "node 1 is no row: comm_type"),
+    ],
+)
+def test_what_is_no_trace_is_refused(
+    data: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.et"
+    path.write_bytes(data)
+    assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "w.csv").exists()
+    (tmp_path / "comm_groups.json").write_text("[]")
+    assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
+    assert "names of groups" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""The record of a traced call: its ranks as text, and the definitions that a valid one keeps."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.rows.ops import CommGroup, CommType
+from workloads.rows.traced_op import GROUPS, Ranks, TracedOp
+
+OP = TracedOp(
+    comm_type=CommType.all_to_all_single,
+    group="ep",
+    ranks=Ranks.of([0, 2, 4]),
+    dtype="bfloat16",
+    bytes=6,
+    in_splits=(1, 2, 3),
+    out_splits=(0, 0, 8),
+    phase="forward",
+    issue=4,
+    wait=7,
+)
+
+
+@given(st.lists(st.integers(0, 70_000), min_size=1, max_size=20, unique=True))
+def test_ranks_survive_as_text(listed: list[int]) -> None:
+    ranks = Ranks.of(listed)
+    assert list(ranks) == listed and len(ranks) == len(listed) and listed[-1] in ranks
+    assert Ranks.parse(str(ranks)) == ranks and not set(str(ranks)) & set(", \n")
+
+
+def test_a_progression_has_one_form() -> None:
+    assert str(Ranks.of(range(3, 4096, 8))) == "3:8:512" and Ranks.parse("3+11") == Ranks.of([3, 11])
+    assert Ranks.parse("5:9:1") == Ranks.of([5]) and str(Ranks.of([0, 1, 4, 5])) == "0+1+4+5"
+    assert Ranks.of([1, 0]) != Ranks.of([0, 1])
+
+
+@pytest.mark.parametrize("text", ["", "a", "1:2", "1:0:4", "-1:1:2", "1:1:0", "3+3", "1:2:3:4"])
+def test_what_is_no_ranks_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ranks"):
+        Ranks.parse(text)
+
+
+def test_every_group_has_a_name_in_the_file() -> None:
+    assert {f"{name}_group" for name in GROUPS if name != "world"} <= set(CommGroup.__members__)
+
+
+def test_a_valid_op_has_no_problems_and_says_its_overlap() -> None:
+    assert OP.problems() == [] and OP.overlap == 2 and replace(OP, wait=None).overlap is None
+    assert OP.identity == replace(OP, module="other", micro_batch=3, issue=9, wait=10).identity
+    assert OP.identity != replace(OP, out_splits=(0, 8, 0)).identity
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (replace(OP, group="dp_tp"), "group"),
+        (replace(OP, phase="fwd"), "phase"),
+        (replace(OP, bytes=7), "in_splits add up to 6 bytes, not 7"),
+        (replace(OP, out_splits=(1,)), "out_splits has 1 entries for 3 ranks"),
+        (replace(OP, wait=4), "wait is 4, not after issue 4"),
+        (replace(OP, peer=1), "peer"),
+        (replace(OP, comm_type=CommType.isend, in_splits=None, out_splits=None), "peer is None in isend"),
+        (replace(OP, bytes=-1, in_splits=None), "less than 0"),
+    ],
+)
+def test_what_breaks_a_definition_is_named(wrong: TracedOp, said: str) -> None:
+    assert said in " ".join(wrong.problems())

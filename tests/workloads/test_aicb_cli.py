@@ -1,0 +1,308 @@
+"""The command line: files, names, notes, suite, summary and help."""
+
+import json
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads.library import SimaiWorkload, Workload, WorkloadArgs
+from training.benchmarks.aicb.cli import main
+from workloads.naming import default_path
+from workloads.options import OPTIONS
+from workloads.suite import ROWS
+
+ROOT = Path(__file__).parents[2]
+GPT = "--world_size 8 --tp 2 --num_layers 4 --hidden_size 64 --num_attention_heads 4 --global_batch 8 --seq_length 32"
+
+
+def _out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    overview = _out(capsys, "--help")
+    for command in ("generate", "simai", "suite", "show", "deviations"):
+        assert f"\n  {command}" in overview
+        with pytest.raises(SystemExit) as caught:
+            main([command, "--help"])
+        assert caught.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: python -m training.benchmarks.aicb {command} ")
+    assert main([]) == 2
+    assert main(["genrate"]) == 2
+    assert "did you mean generate?" in capsys.readouterr().err
+
+
+def test_every_parameter_is_an_option() -> None:
+    assert set(OPTIONS) == set(WorkloadArgs().to_dict())
+
+
+def test_default_names_tell_workloads_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    variants = [
+        "", "--tp 1", "--pp 2", "--sp", "--seq_length 64", "--micro_batch 2", "--global_batch 16", "--swiglu",
+        "--use-distributed-optimizer", "--add_bias_linear", "--epoch_num 2", "--vocab_size 999", "--dialect aicb",
+        "--dialect aicb --computation_enable", "--model_name llama3.1", "--model_name llama3.2",
+        "--model_name a*b/c", "--model_name " + 300 * "long",
+    ]  # fmt: skip
+    for variant in variants:
+        assert main(["generate", *GPT.split(), *variant.split()]) == 0
+    written = list(Path("results/mocked_workload").glob("*_workload.csv"))
+    assert len(written) == len(variants)
+    assert all(set(path.name).isdisjoint("*/ ") for path in written)
+    assert main(["simai", *GPT.split()]) == 0
+    assert len(list(Path("results/workload").glob("*.txt"))) == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(WorkloadArgs().to_dict()) - {"workload_only", "enable_visual"}))
+def test_every_parameter_is_in_the_name(name: str) -> None:
+    base = WorkloadArgs(world_size=8)
+    value = getattr(base, name)
+    other: object = "other"
+    if isinstance(value, bool):
+        other = not value
+    elif isinstance(value, int) or name in ("num_attention_heads", "ffn_hidden_size"):
+        other = (value or 0) + 1
+    changed = WorkloadArgs.from_dict({**base.to_dict(), name: other})
+    assert default_path(base, "csv", "aicb") != default_path(changed, "csv", "aicb")
+
+
+def test_model_size_fills_in_and_options_win(tmp_path: Path) -> None:
+    output = tmp_path / "w.csv"
+    aicb = ["generate", "--dialect", "aicb"]
+    assert main([*aicb, "-m", "13", "--world_size", "16", "--output", str(output)]) == 0
+    args = Workload.load(output)[1]
+    assert args is not None
+    assert (args.num_layers, args.hidden_size, args.num_attention_heads, args.seq_length) == (40, 5120, 40, 2048)
+    assert args.num_microbatches == 2
+    assert main([*aicb, "-m", "7", "--world_size", "16", "--tp", "2", "--output", str(output)]) == 0
+    args = Workload.load(output)[1]
+    assert args is not None
+    assert (args.tensor_model_parallel_size, args.num_layers) == (2, 36)
+    assert main([*aicb, "-m", "65", "--frame", "DeepSpeed", "--zero_stage", "1", "--output", str(output)]) == 0
+    args = Workload.load(output)[1]
+    assert args is not None
+    assert (args.stage, args.ffn_hidden_size, args.vocab_size) == (1, 22016, 32000)
+
+
+def test_model_size_gives_what_aicbs_script_gives(tmp_path: Path) -> None:
+    """The recorded run of the script's -m 7 with the script's own short options."""
+    index = (ROOT / "tests/data/aicb/INDEX.tsv").read_text().splitlines()
+    arguments = next(line.split("\t")[3] for line in index if "simai_gpt7b_ws4096_tpPreset_sp_noaiob" in line)
+    script = (
+        "-m 7 --world_size 4096 --global_batch 8192 --micro_batch 1 --seq_length 4096 --swiglu --use_flash_attn --sp"
+    )
+    for words, name in ((arguments, "long"), (script, "short")):
+        assert main(["simai", "--dialect", "aicb", *words.split(), "--output", str(tmp_path / name)]) == 0
+    assert (tmp_path / "short").read_bytes() == (tmp_path / "long").read_bytes()
+
+
+def test_a_preset_for_another_frame_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["generate", "--dialect", "aicb", "-m", "405", "--frame", "DeepSpeed"])
+    assert caught.value.code == 2
+    assert "there is no model_size '405' for --frame DeepSpeed; there is 7, 13, 30, 65" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--worldsize", "8"], "did you mean --world_size?"),
+        (["--frame", "Megatorn"], "invalid choice"),
+        (["--aiob_enable=perhaps"], "invalid True or False value: 'perhaps'"),
+        (["--world_size", "many"], "invalid whole number value: 'many'"),
+        (["--reduce_bucket_size", "1.5"], "invalid whole number value: '1.5'"),
+        (["--stage", "4"], "invalid choice"),
+    ],
+)
+def test_misspelt_options_are_refused(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["generate", *words])
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_options_without_effect_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", *GPT.split(), "--use_flash_attn", "--stage", "2", "--output", str(tmp_path / "w.csv")]
+    assert main(words) == 0
+    assert capsys.readouterr().err == "note: no effect on this workload: --stage, --use_flash_attn\n"
+
+
+def test_dashes_and_unambiguous_beginnings_of_names_do(tmp_path: Path) -> None:
+    short = "--context=1 --recomp --use-dist --num-attention-heads=16 --seq_len 1024 --output"
+    full = (
+        "--context-parallel-size 1 --recompute_activations --use_distributed_optimizer --num_attention_heads 16 "
+        "--seq_length=1024 --output"
+    )
+    outputs = tmp_path / "dash-ed", tmp_path / "full"
+    for words, output in zip((short, full), outputs, strict=True):
+        assert main(["generate", *words.split(), str(output)]) == 0
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_large_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    words = ["--world_size", "4", "--overlap_grad_reduce", "--bucket_size", "2e8", "--vocab_size", "1.024e3"]
+    assert main(["generate", *words, "--output", str(tmp_path / "w.csv")]) == 0
+    args = Workload.load(tmp_path / "w.csv")[1]
+    assert args is not None
+    assert (args.bucket_size, args.vocab_size) == (200_000_000, 1024)
+
+
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["generate", *GPT.split(), "--output", str(tmp_path / "file" / "w.csv")]) == 1
+    assert f"error: {tmp_path}/file/w.csv: " in capsys.readouterr().err
+    (tmp_path / "folder").mkdir()
+    assert main(["generate", *GPT.split(), "--output", str(tmp_path / "folder")]) == 1
+    assert "folder: Is a directory" in capsys.readouterr().err
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert main(["generate", *GPT.split(), "--output", "/dev/full"]) == 1
+    assert "error: /dev/full: No space left on device" in capsys.readouterr().err
+
+
+def test_standard_output_can_be_the_file() -> None:
+    words = [sys.executable, "-m", "training.benchmarks.aicb", "generate", *GPT.split(), "--output", "/dev/stdout"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("comm_type,comm_group,")
+    assert done.stdout.splitlines()[-1].startswith("CommType.epoch_end,None,None,0,,None,None,,None,None,None,1")
+    assert done.stderr.startswith("wrote /dev/stdout")
+
+
+def test_generating_imports_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; from training.benchmarks.aicb.cli import main; "
+        f"main(['generate', *'{GPT}'.split(), '--output', '/dev/null']); "
+        "print([name for name in ('torch', 'numpy', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_suite_writes_all_rows_with_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _out(capsys, "suite", "--dialect", "aicb", "--world_size", "128", "--output_dir", str(tmp_path))
+    assert [line.split("]")[0] for line in out.splitlines()] == [f"[{number}/10" for number in range(1, 11)]
+    files = sorted(tmp_path.glob("*_workload.csv"))
+    assert len(files) == len(ROWS) == 10
+    by_number = {int(path.name[:2]): Workload.load(path)[1] for path in files}
+    spec = by_number[9]
+    assert spec is not None
+    assert (spec.stage, spec.seq_length, spec.max_live_parameters) == (3, 4096, 600_000_000)
+    assert {args.world_size for args in by_number.values() if args} == {128}
+
+
+def test_suite_rows_that_were_recorded_are_the_recorded_ones(tmp_path: Path) -> None:
+    """Rows 5 to 8 and their recorded runs have the same parameters."""
+    words = ["suite", "--dialect", "aicb", "--world_size", "128", "--rows", "5,6,8", "--output_dir", str(tmp_path)]
+    assert main(words) == 0
+    recorded = {
+        5: "gpt175b_tp8_pp8_ws128_sp_do_suite5",
+        6: "gpt175b_tp8_pp8_ws128_do_suite6",
+        8: "ds_z2_llama7b_ws128_suite8",
+    }
+    for number, name in recorded.items():
+        (path,) = tmp_path.glob(f"{number:02d}-*_workload.csv")
+        assert path.read_bytes() == lzma.decompress((ROOT / f"tests/data/aicb/csv/{name}.csv.xz").read_bytes())
+
+
+def test_suite_on_too_few_gpus_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite", "--world_size", "64", "--output_dir", str(tmp_path / "suite")]) == 2
+    assert "row 7 (Llama3_405B): world_size 64 must be a multiple" in capsys.readouterr().err
+    assert not (tmp_path / "suite").exists()
+    assert main(["suite", "--world_size", "64", "--rows", "11", "--output_dir", str(tmp_path / "suite")]) == 2
+    assert "row 11 is none of the rows 1 to 10" in capsys.readouterr().err
+
+
+def test_the_suite_of_the_framework_has_the_layers_of_the_specification(tmp_path: Path) -> None:
+    assert main(["suite", "--world_size", "128", "--output_dir", str(tmp_path)]) == 0
+    made = {int(path.name[:2]): Workload.load(path)[1] for path in tmp_path.glob("*_workload.csv")}
+    layers = [made[number].num_layers for number in sorted(made)]  # type: ignore[union-attr]
+    assert layers == [32, 40, 48, 80, 96, 96, 126, 32, 80, 32]
+    large = made[7]
+    assert large is not None and large.num_layers_first_stage == large.num_layers_last_stage == 7
+
+
+def test_suite_writes_simai_text_too(tmp_path: Path) -> None:
+    words = ["suite", "--world_size", "64", "--target", "simai", "--output_dir", str(tmp_path)]
+    assert main([*words, "--rows", "2"]) == main([*words, "--rows", "9", "--dialect", "aicb"]) == 0
+    headers = [SimaiWorkload.load(path).header for path in sorted(tmp_path.glob("*.txt"))]
+    assert [header.tp for header in headers if header] == [2, 1]
+
+
+def test_show_summarises_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.csv"
+    main(["generate", "--dialect", "aicb", *GPT.split(), "--epoch_num", "3", "--output", str(path)])
+    capsys.readouterr()
+    text = _out(capsys, "show", str(path))
+    assert "iterations: 3" in text
+    assert "forward.MegatronRowLinear" in text
+    facts = json.loads(_out(capsys, "show", str(path), "--json"))
+    workload, _ = Workload.load(path)
+    assert facts["rows"] == len(workload)
+    assert facts["communication_bytes"] == workload.total_bytes
+    assert sum(entry["bytes"] for entry in facts["by_stage"]) == workload.total_bytes
+    assert facts["args"]["epoch_num"] == 3
+
+
+def test_show_summarises_a_simai_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.txt"
+    main(["simai", "--dialect", "aicb", *GPT.split(), "--output", str(path)])
+    capsys.readouterr()
+    assert "header: tp 2, ep 1, pp 1, vpp 4, ga 2, all_gpus 8" in _out(capsys, "show", str(path))
+    facts = json.loads(_out(capsys, "show", str(path), "--json"))
+    text = SimaiWorkload.load(path)
+    reduced = sum(item.forward.size for item in text if item.forward.comm == "ALLREDUCE")
+    assert {"phase": "forward", "collective": "ALLREDUCE"} in [
+        {key: entry[key] for key in ("phase", "collective")} for entry in facts["by_phase_and_collective"]
+    ]
+    assert next(entry["bytes"] for entry in facts["by_phase_and_collective"]
+                if (entry["phase"], entry["collective"]) == ("forward", "ALLREDUCE")) == reduced  # fmt: skip
+
+
+def test_show_refuses_what_is_no_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(tmp_path / "missing")]) == 2
+    assert "missing: No such file or directory" in capsys.readouterr().err
+
+
+def test_deviations_are_listed_once_each_and_named_where_they_happen(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [line for line in _out(capsys, "deviations").splitlines() if not line.startswith(" ")]
+    assert len(names) == len(set(names)) > 30
+    assert "pipeline_double_step" in names
+    code = "".join(path.read_text() for path in (ROOT / "workloads/dialects/aicb").glob("[!d]*.py"))
+    assert [name for name in names if f"`{name}`" not in code] == []
+
+
+def test_the_framework_is_the_default_of_all_that_writes(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for name, words in (("", []), ("given", ["--dialect", "framework"])):
+        assert main(["generate", *GPT.split(), *words, "--output", str(tmp_path / name / "w.csv")]) == 0
+        assert main(["simai", *GPT.split(), *words, "--output", str(tmp_path / name / "w.txt")]) == 0
+        suite = ["suite", "--world_size", "8", "--rows", "1", "--output_dir", str(tmp_path / name / "suite")]
+        assert main([*suite, *words]) == 0
+    files = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.csv") if "given" not in path.parts)
+    for file in [*files, Path("w.txt")]:
+        assert (tmp_path / file).read_bytes() == (tmp_path / "given" / file).read_bytes()
+    assert len(files) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--frame collective_test", "frame collective_test is not in the dialect framework; --dialect aicb has"),
+        ("--frame DeepSeek", "frame DeepSeek is not in the dialect framework; --dialect aicb has"),
+        ("--context_parallel_size 2", "--dialect aicb --force, which splits nothing"),
+        ("--moe_enable --num_experts 4 --moe_token_dispatcher flex", "--dialect aicb has an all_to_all of its own"),
+        ("--computation_enable", "has no computation rows; --dialect aicb has them"),
+        ("--aiob_enable", "has no computation rows; --dialect aicb has them"),
+    ],
+)
+def test_what_the_default_cannot_do_names_the_dialect_that_can(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.csv"
+    assert main(["generate", *GPT.split(), *words.split(), "--output", str(path)]) == 2
+    assert said in capsys.readouterr().err
+    assert not path.exists()

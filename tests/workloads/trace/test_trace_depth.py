@@ -1,0 +1,177 @@
+"""Tests that a trace is inferred from shallow ones as the framework itself sends it, or refused with the reason."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import NIGHTLY
+from tests.workloads import trace_depth, trace_matrix
+from tests.workloads.test_framework_dialect import arguments
+from tests.workloads.trace_depth import DEEPER, INFERRED, REFUSED, SHALLOW
+from training.benchmarks.aicb import cli
+from workloads.dialects.framework.rows import rank_of
+from workloads.trace import command
+from workloads.trace.deep import deep_traces
+from workloads.trace.depth import DepthError, at_depth
+from workloads.trace.job import TraceJob
+from workloads.trace.limits import ENDS, elements
+from workloads.trace.record import Trace, load
+from workloads.trace.runs import Letter, NoPatternError, pattern
+from workloads.rows.traced_op import TracedOp
+from workloads.formats.workload import Workload
+
+
+@cache
+def recorded() -> dict[str, Trace]:
+    return {str(trace.job): trace for trace in load(trace_depth.FILE)}
+
+
+def run(jobs: list[TraceJob]) -> list[Trace]:
+    return [recorded()[str(job)] for job in jobs]
+
+
+@pytest.mark.parametrize("name", INFERRED)
+def test_what_is_inferred_is_what_the_framework_sends_at_the_full_depth(name: str) -> None:
+    job = INFERRED[name]
+    (found,) = deep_traces([job], DEEPER.get(name, SHALLOW), run)
+    (sent,) = run([job])
+    assert found.job == sent.job
+    for said, real in zip(found.iterations, sent.iterations, strict=True):
+        assert said == real
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_shallow_traces_do_not_show_is_refused(name: str) -> None:
+    job, reason = REFUSED[name]
+    with pytest.raises(DepthError, match=reason):
+        deep_traces([job], SHALLOW, run)
+
+
+def test_a_job_that_is_no_deeper_is_traced_as_it_is() -> None:
+    job = at_depth(INFERRED["uneven"], SHALLOW[1] + 1)
+    asked: list[TraceJob] = []
+
+    def once(jobs: list[TraceJob]) -> list[Trace]:
+        asked.extend(jobs)
+        return run(jobs)
+
+    assert deep_traces([job], SHALLOW, once) == run([job]) and asked == [job]
+
+
+def test_a_failed_proof_names_the_first_operation_and_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = INFERRED["uneven"]
+
+    def other(jobs: list[TraceJob]) -> list[Trace]:
+        traces = run(jobs)
+        ops = list(traces[2].iterations[1])
+        ops[3] = replace(ops[3], bytes=ops[3].bytes + 2)
+        traces[2] = replace(traces[2], iterations=(traces[2].iterations[0], tuple(ops)))
+        return traces
+
+    words = ["trace", "--world_size", "8", "--layers_traced", "2,4", "--output", str(tmp_path / "x.csv")]
+    monkeypatch.setattr(command, "missing_or_unknown", lambda _: None)
+    monkeypatch.setattr(command, "_job", lambda *_: job)
+    monkeypatch.setattr(command, "run", other)
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    number = recorded()[str(at_depth(job, 5))].iterations[1][3].issue
+    assert f"with 5 layers operation {number} is" in said and "was inferred to be" in said
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(command, "run", run)
+    assert cli.main(words) == 0
+    workload, _ = Workload.load(tmp_path / "x.csv")
+    assert sum(item.is_communication for item in workload) == len(recorded()[str(job)].ops)
+
+
+@pytest.mark.parametrize("text", ["2", "4,2", "2,2", "0,2", "a,b", "2,4,6"])
+def test_depths_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["trace", "--layers_traced", text, "--output", str(tmp_path / "x.csv")])
+
+
+def ruled(job: TraceJob) -> Trace:
+    """What the rules say that the job sends; they are held to the traces of the frameworks elsewhere."""
+    bare = not job.num_microbatches
+    args = arguments(replace(job, num_microbatches=1) if bare else job)
+    rank = rank_of(args, job.rank)
+    made = [rank.setup(), *rank.iterations(job.iterations)]
+    issue, iterations = 0, []
+    for calls in made:
+        ops = []
+        for call in calls:
+            if bare and call.phase not in ENDS:
+                continue
+            ops.append(
+                TracedOp(
+                    comm_type=call.comm_type, group=call.group, ranks=call.ranks, dtype=call.dtype, bytes=call.bytes,
+                    phase=call.phase, issue=issue, wait=issue + 1, in_splits=call.in_splits, peer=call.peer,
+                    out_splits=call.out_splits, module=call.module, micro_batch=call.micro_batch,
+                )
+            )  # fmt: skip
+            issue += 1
+        iterations.append(tuple(ops))
+    return Trace(job, {}, tuple(iterations))
+
+
+def test_rules_say_what_was_recorded_at_every_depth() -> None:
+    traces = [trace for trace in recorded().values() if trace.job.num_microbatches]
+    assert [(trace.job, [op.identity for op in trace.ops]) for trace in traces] == [
+        (trace.job, [op.identity for op in ruled(trace.job).ops]) for trace in traces
+    ]
+
+
+def test_where_buckets_end_is_proved_where_only_the_deep_job_has_several() -> None:
+    job = INFERRED["zero2 of two buckets"]
+
+    def other(jobs: list[TraceJob]) -> list[Trace]:
+        *traces, proof = run(jobs)
+        assert len(jobs) == len({each.num_layers for each in jobs}) + 1
+        first, *ops = proof.iterations[1]
+        swapped = (proof.iterations[0], (replace(ops[0], issue=0), replace(first, issue=1), *ops[1:]))
+        return [*traces, replace(proof, iterations=(*swapped, *proof.iterations[2:]))]
+
+    with pytest.raises(DepthError, match="with 5 layers operation"):
+        deep_traces([job], SHALLOW, other)
+
+
+@pytest.mark.parametrize("name", ["megatron", "megatron_experts", "fsdp2", "deepspeed"])
+def test_every_job_of_the_oracle_is_inferred_or_refused_and_never_wrong(name: str) -> None:
+    inferred = 0
+    jobs = trace_matrix.covering(name)[:: 1 if NIGHTLY else 5]
+    for job in jobs:
+        deep = at_depth(job, 8)
+        try:
+            (found,) = deep_traces([deep], SHALLOW, lambda jobs: list(map(ruled, jobs)))
+        except DepthError as reason:
+            # Buckets of DeepSpeed are cut; what is left are windows, owners' parts and padding that hides sizes.
+            words = ("reaches over", "in the parts that", "may hold the small weights", "nobody knows which")
+            refused = job.frame == "DeepSpeed" and any(each in str(reason) for each in words)
+            assert job.overlap_grad_reduce or refused, (job, reason)
+        else:
+            assert found.ops == ruled(deep).ops, job
+            inferred += 1
+    assert inferred >= len(jobs) // 3
+
+
+def letters(text: str) -> list[Letter]:
+    op = run([INFERRED["fsdp2"]])[0].ops[0]
+    return [Letter((op, name, 0), None if name.isupper() else at, ord(name.lower()), 1) for at, name in enumerate(text)]
+
+
+def test_a_pattern_is_one_run_of_equal_layers() -> None:
+    assert pattern(letters("abz"), letters("abbbz"), (2, 4)).at(6) == letters("abbbbbz")
+    for short, long in (("ab", "abcb"), ("ab", "abb"), ("abc", "ab"), ("ab", "cbbb")):
+        with pytest.raises(NoPatternError):
+            pattern(letters(short), letters(long), (2, 4))
+
+
+def test_the_elements_of_a_decoder_are_those_of_its_tensors() -> None:
+    job = TraceJob(frame="FSDP2", hidden_size=64, num_attention_heads=4, num_layers=3, vocab_size=100,
+                   num_query_groups=2, swiglu=True, add_bias_linear=True)  # fmt: skip
+    attention = 2 * (64 * 64 + 64) + 2 * (64 * 32 + 32)
+    mlp = 2 * (64 * 256 + 256) + 256 * 64 + 64
+    assert elements(job) == (attention + mlp + 128, 100 * 64 + 64 + 3 * (attention + mlp + 128))

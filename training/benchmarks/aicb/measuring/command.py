@@ -1,0 +1,153 @@
+"""Runs the command `aiob`: checks the parameters, measures in a process of its own, writes what was measured."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workloads import dialects, options
+from workloads.job import rules
+from workloads.compute import database
+from workloads.dialects.framework.widths import latent, widths
+from workloads.job.errors import AicbError, ParameterError
+from workloads.job.parameters import TRAINING, WorkloadArgs
+from training.benchmarks.aicb.measuring.description import Measured
+from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
+from training.benchmarks.aicb.measuring.parts import LayerShapes
+from common.whole_file import write_whole
+
+DESCRIPTION = "Measures each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)."
+ROOT = Path(__file__).resolve().parents[4]
+WORKER = "training.benchmarks.aicb.measuring.worker"
+ATTENTIONS = ("auto", "transformer_engine", "flash_attention_2", "sdpa", "unfused")
+Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
+
+
+def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
+    """Measure what `words` describe. parser: an empty one with the command's name; parse: how to read words with it.
+
+    Raises:
+        AicbError: the parameters have no such layer, or it cannot be measured here.
+    """
+    add_to(parser)
+    given = parse(parser, words)
+    output, into = given.pop("output"), given.pop("database")
+    model_size, dialect = given.pop("model_size", None), given.pop("dialect")
+    own = {name: given.pop(name) for name in ("precision", "device", "attention", "iterations", "warm_up", "seconds")}
+    own["threads"] = given.pop("threads")
+    try:
+        args = options.resolve(given, model_size, "csv", dialect)
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
+    own["precision"] = own["precision"] or next((each for each, name in PRECISIONS.items() if name == args.dtype), None)
+    found = problems(args, own)
+    if found:
+        raise ParameterError(found)
+    if into is not None and into.exists():
+        database.load(into)
+    measured = Measured(run([AiobJob(args=args, **own)])[0])
+    print("\n".join(measured.table()))
+    beside = output.with_name(f"{output.name}.json")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(output, measured.description())
+    write_whole(beside, measured.to_json())
+    print(f"wrote {output}: {len(measured.sections())} sections, and {beside}")
+    if into is not None:
+        print(f"wrote {into}: {database.add(into, measured.times())} rows")
+    for note in measured.notes():
+        print(f"note: {note}", file=sys.stderr)
+    return 0
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the options: those of generate, and how it is measured."""
+    options.add_to(parser)
+    own = parser.add_argument_group("measuring")
+    own.add_argument(
+        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
+        help="whose models -m names (default: %(default)s)",
+    )  # fmt: skip
+    own.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="AICB's description file; FILE.json is written beside it",
+    )
+    own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
+    own.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
+    own.add_argument("--precision", choices=PRECISIONS, help="type of the operands (default: that of --dtype)")
+    own.add_argument(
+        "--attention", default="auto", choices=ATTENTIONS, help="kernel of the core (default: the first that works)"
+    )
+    own.add_argument("--iterations", type=int, default=10, metavar="N", help="samples (default: %(default)s)")
+    own.add_argument(
+        "--warm_up", type=int, default=50, metavar="N", help="most calls until five differ by under 3 %% (default: 50)"
+    )
+    own.add_argument("--seconds", type=float, default=20.0, help="longest warm-up of one part (default: %(default)s)")
+    own.add_argument("--threads", type=int, metavar="N", help="threads of a CPU (default: torch's own choice)")
+
+
+def problems(args: WorkloadArgs, own: dict[str, Any]) -> list[str]:
+    """Every reason why the parameters describe no layer that can be measured."""
+    found = [problem.text for problem in rules.check(args)]
+    for name, low in (("iterations", 1), ("warm_up", 0), ("seconds", 0), ("threads", 1)):
+        if own[name] is not None and not low <= own[name] < 1e6:
+            found.append(f"{name} is {own[name]}; it must be from {low} to 999999")
+    if own["device"] not in ("auto", "cpu", "cuda") and not own["device"].removeprefix("cuda:").isdigit():
+        found.append(f"device is {own['device']!r}; allowed: auto, cpu, cuda, cuda:N")
+    if own["precision"] is None:
+        found.append(f"dtype is {args.dtype!r}; allowed: {', '.join(PRECISIONS.values())}")
+    if args.frame == "collective_test":
+        return [*found, "frame collective_test has no layer to measure"]
+    if args.context_parallel_size > 1:
+        found.append("context_parallel_size: attention over several ranks is no kernel of one; nearest: 1")
+    if args.phase != TRAINING:
+        found.append(f"phase is {args.phase!r}: the layer of a training step is measured; nearest: {TRAINING}")
+    if rules.blocked(args):
+        return found
+    found += latent(args) if LayerShapes(args).latent else widths(args)
+    return found + (_experts(args) if args.moe_enable else [])
+
+
+def _experts(args: WorkloadArgs) -> list[str]:
+    shapes = LayerShapes(args)
+    whole = args.ffn_size if args.frame == "DeepSeek" else args.expert_size
+    found = []
+    if args.num_experts < 1 or args.num_experts % args.expert_model_parallel_size:
+        found.append(
+            f"num_experts {args.num_experts} must be a multiple of expert_model_parallel_size "
+            f"{args.expert_model_parallel_size}"
+        )
+    if not 1 <= args.moe_router_topk <= max(1, args.num_experts):
+        found.append(f"moe_router_topk {args.moe_router_topk} must be from 1 to num_experts {args.num_experts}")
+    if shapes.expert_tp < 1 or whole % shapes.expert_tp:
+        found.append(
+            f"the width of an expert {whole} must be a multiple of its tensor-parallel size {shapes.expert_tp}"
+        )
+    return found
+
+
+def run(jobs: list[AiobJob], python: str = sys.executable) -> list[dict[str, Any]]:
+    """The records of jobs, which one process measures one after another.
+
+    Raises:
+        AicbError: torch is missing, a job cannot be measured, or the process dies; the message says which.
+    """
+    lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
+    command = [python, "-m", WORKER]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
+    records: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    errors = list(dict.fromkeys(record["error"] for record in records if "error" in record))
+    if errors:
+        raise AicbError("\n".join(errors))
+    if done.returncode or len(records) != len(jobs):
+        if "No module named 'torch'" in done.stderr:
+            raise AicbError(
+                "aiob needs torch, which this Python does not have: pip install -r requirements/workload.txt"
+            )
+        raise AicbError(f"the measuring process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    return records

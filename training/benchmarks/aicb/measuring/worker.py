@@ -1,0 +1,185 @@
+"""Measures jobs one after another: a line of JSON each on stdin, a record each on stdout.
+
+A job that cannot be measured answers {"error": text}. All jobs share one process, so that torch is imported once.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from workloads.api import generate
+from workloads.job.errors import ParameterError
+from workloads.rows.gemm_rows import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
+from training.benchmarks.aicb.measuring import kernels
+from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
+from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
+from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
+from training.benchmarks.aicb.measuring.modules import Setting
+from training.benchmarks.aicb.measuring.parts import UNFUSED, Part, memory_bytes, parts_of
+from training.benchmarks.aicb.measuring.statistics import Samples
+from training.benchmarks.driver.training.model.kernels import Libraries
+from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
+
+OPTIMIZER_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Largest number of parameters that Adam is measured on; more take longer in proportion, for it is bound by memory."""
+OPTIMIZER_TENSORS = 8
+EATEN = 0.9
+"""Share of the free memory that measuring may take."""
+
+
+def main() -> None:
+    """Measure every job of stdin."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with os.fdopen(answers, "w") as output:
+        for line in sys.stdin:
+            try:
+                record = measured(AiobJob.from_dict(json.loads(line)))
+            except (UnusableSettingsError, torch.OutOfMemoryError) as error:
+                record = {"error": f"{type(error).__name__}: {error}"}
+            output.write(f"{json.dumps(record)}\n")
+            output.flush()
+
+
+def measured(job: AiobJob) -> dict[str, Any]:
+    """The record of a job; all times are in ns.
+
+    Raises:
+        UnusableSettingsError: the device or a kernel cannot be used, or the memory is too small.
+    """
+    device = _device(job.device)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    libraries = Libraries(device)
+    chosen = kernels.choose(job.args, job.precision, job.attention, libraries)
+    dtype: torch.dtype = getattr(torch, PRECISIONS[job.precision])
+    setting = Setting(job.args, device, dtype, {kind: choice.used for kind, choice in chosen.items()})
+    parts = parts_of(job.args, fused=setting.kernels["attention"] != UNFUSED)
+    _check_memory(parts, dtype, device)
+    clock = Clock(device, ClockLimits(job.iterations, job.warm_up, job.seconds))
+    torch.manual_seed(0)
+    products, note = _gemms(job)
+    return {
+        "job": job.to_dict(),
+        "device": _facts(device),
+        "kernels": {kind: {"used": choice.used, "why": choice.why} for kind, choice in chosen.items()},
+        "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+        "parts": [_part(part, setting, clock) for part in parts],
+        "layer": _layer(parts, setting, clock),
+        "gemms": [_gemm(each, setting, clock) for each in products],
+        "ended": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+        "notes": [note] if note else [],
+    }
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise UnusableSettingsError(f"device {name!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
+    if device.type == "cuda":
+        # Events are of the current device.
+        torch.cuda.set_device(device)
+    return device
+
+
+def _facts(device: torch.device) -> dict[str, Any]:
+    versions = f"torch {torch.__version__}"
+    if device.type == "cuda":
+        versions += f", CUDA {torch.version.cuda}"
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "versions": versions}
+    return {
+        "type": "cpu",
+        "name": cpu_name(Path("/proc/cpuinfo")),
+        "versions": versions,
+        "threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def _check_memory(parts: list[Part], dtype: torch.dtype, device: torch.device) -> None:
+    needed = memory_bytes(parts, dtype.itemsize)
+    on_cuda = device.type == "cuda"
+    free = int(torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available)
+    if needed > EATEN * free:
+        raise UnusableSettingsError(
+            f"one layer of this rank needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {device}; "
+            "more tensor-parallel ranks, a shorter seq_length or a smaller micro_batch need less"
+        )
+
+
+def _part(part: Part, to: Setting, clock: Clock) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": part.name, "kind": part.kind, "section": part.section, "sizes": part.sizes}
+    if part.kind == "adam":
+        forward, used = _optimizer(part.sizes["elements"], to, clock)
+        record |= {"forward": forward.to_dict(), "backward": None, "measured_elements": used}
+    else:
+        one = OnePart(part, to)
+        record["forward"] = clock.measure(one.forward).to_dict()
+        backward = clock.measure(one.backward, before=one.prepare_backward)
+        record["backward"] = backward.to_dict()
+    record["sensors"] = clock.sensed
+    _free(to)
+    return record
+
+
+def _layer(parts: list[Part], to: Setting, clock: Clock) -> dict[str, Any]:
+    layer = WholeLayer(parts, to)
+    forward = clock.measure(layer.forward)
+    backward = clock.measure(layer.backward, before=layer.prepare_backward)
+    found = {"forward": forward.to_dict(), "backward": backward.to_dict(), "sensors": clock.sensed}
+    del layer
+    _free(to)
+    return found
+
+
+def _optimizer(elements: int, to: Setting, clock: Clock) -> tuple[Samples, int]:
+    """Adam's step on 32-bit parameters, and how many of them were measured; the time is that of all `elements`."""
+    used = min(elements, OPTIMIZER_ELEMENTS[to.device.type])
+    count = min(OPTIMIZER_TENSORS, used)
+    tensors = [torch.zeros(used // count, device=to.device, requires_grad=True) for _ in range(count)]
+    for each in tensors:
+        each.grad = torch.full_like(each, 1e-3)
+    optimizer = torch.optim.Adam(tensors, lr=1e-4, fused=to.kernels["optimizer"] == "fused")
+    used = sum(each.numel() for each in tensors)
+    return clock.measure(optimizer.step).scaled(elements / used), used
+
+
+def _gemms(job: AiobJob) -> tuple[list[Gemm], str | None]:
+    """The products of the workload's rows, and why there are none."""
+    args = replace(job.args, computation_enable=True, aiob_enable=False, comp_filepath=None, dtype="bfloat16")
+    try:
+        rows = generate(args, dialect="aicb", force=True).rows
+    except ParameterError as error:
+        return [], f"no times for the rows of a workload: {error.problems[0]}"
+    return gemms_of(rows.tally()), None
+
+
+def _gemm(gemm: Gemm, to: Setting, clock: Clock) -> dict[str, Any]:
+    m, k, n = gemm.m, gemm.k, gemm.n
+    # As they lie in memory in the passes of a linear layer with the weight (outputs, inputs).
+    first = to.random(k, m, grad=False).t() if gemm.op == WEIGHT_GRADIENT else to.random(m, k, grad=False)
+    plain = gemm.op in (INPUT_GRADIENT, WEIGHT_GRADIENT)
+    second = to.random(k, n, grad=False) if plain else to.random(n, k, grad=False).t()
+    out = torch.empty(m, n, device=to.device, dtype=to.dtype)
+    times = clock.measure(lambda: torch.mm(first, second, out=out))
+    return {"op": gemm.op, "m": m, "k": k, "n": n, **times.to_dict(), "sensors": clock.sensed}
+
+
+def _free(to: Setting) -> None:
+    if to.device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

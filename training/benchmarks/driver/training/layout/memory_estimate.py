@@ -1,0 +1,154 @@
+"""Estimates what a training step holds in a device's memory, without one: by tensors that have shapes and no storage.
+
+Weights, gradients and moments: 16 bytes a parameter (float32), over the shards. Activations: what is still held after a
+forward pass under autocast, each storage once, of a model with one and with two layers; every further layer adds the
+difference, of what recomputation keeps of it; the backward pass computes one layer again at a time. In addition the
+bfloat16 or float16 weights that autocast keeps during the pass, our LAMB's two temporary copies of the gradients, and a
+layer that FSDP2 has put together. What the allocator loses by fragments, and CUDA's own context, are RESERVED.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
+
+RESERVED = 0.10
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def step_bytes(
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    world_size: int,
+    per_node: int = 8,
+    on_cpu: bool = False,
+) -> float:
+    """Peak of a step on one device, in bytes, RESERVED not counted; `per_node` ranks are on each node.
+
+    On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
+    """
+    with torch.device("meta"):
+        parameters = parameter_count(benchmark.build_model(config))
+    copy = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
+    shards = copy * config.tensor_parallelism()[0]
+    kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
+    one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu)
+    first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
+    layer = second - first
+    if config.strategy != "ddp":
+        passing = 3 * 4 * parameters // config.num_layers  # of two blocks the weights, of one the gradients
+    else:
+        passing = 2 * parameters if config.precision in _HALF else 0
+    return kept + passing + one + (config.num_layers - 1) * layer
+
+
+@functools.lru_cache(maxsize=8)
+def _peak_of_one_layer(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool) -> int:
+    """The most that a model of one layer holds, whatever a longer one computes again."""
+    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True)
+
+
+class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Knows the storages of the results of all operators inside, and which of them something still refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._seen: Callable[[], None] | None = None
+
+    def on_each(self, seen: Callable[[], None]) -> None:
+        """Call `seen` after every operator."""
+        self._seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())  # type: ignore[no-untyped-call]
+        if self._seen is not None:
+            self._seen()
+        return results
+
+    def bytes(self, without: set[int]) -> int:
+        """Bytes that are still held but for the storages `without`."""
+        total = 0
+        for key, (storage, size) in self._storages.items():
+            if key not in without and not storage.expired():  # type: ignore[no-untyped-call]
+                total += size
+        return total
+
+
+def activation_bytes(
+    benchmark: TrainingBenchmark[Any],
+    config: TrainingConfig,
+    layers: int,
+    recompute: Recompute = "none",
+    *,
+    on_cpu: bool = False,
+    with_backward: bool = False,
+) -> int:
+    """Bytes that are held after a forward pass through `layers` layers; or at most from there on, with the backward
+    pass, whose gradients of parameters do not count.
+
+    The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
+    alone; plain matrix products keep it everywhere.
+    """
+    is_plain = config.attention == "eager"
+    changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "eval_samples": 1}
+    changes["attention"] = "eager" if is_plain else "sdpa"
+    changes["train_samples"] = config.train_batch_size
+    if hasattr(config, "unpad"):  # full samples: the most that a step may need
+        changes |= {"unpad": False, "synthetic_lengths": "full"}
+    if hasattr(config, "attention_dropout") and not (is_plain or on_cpu):
+        changes["attention_dropout"] = 0.0
+    small = config.model_copy(update=changes)
+    batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        model = benchmark.build_model(small).train()
+        model.make_constants(torch.device("cpu"))
+        model.recompute = recompute
+        fake = {name: mode.from_tensor(tensor) for name, tensor in batch.items()}
+        own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        own |= {tensor.untyped_storage()._cdata for tensor in fake.values()}
+        enabled = config.precision in _HALF
+        with (
+            HeldStorages() as held,
+            torch.autocast(
+                "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
+            ),
+        ):
+            loss = model(fake)["loss"]
+            found: int = held.bytes(without=own)
+        assert loss.requires_grad
+        if with_backward:
+            found = _peak_of_backward(held, model, loss, own)
+        again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
+        halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
+    return found - (sum(halves) if enabled else 0)
+
+
+def _peak_of_backward(held: HeldStorages, model: BenchmarkModel, loss: torch.Tensor, own: set[int]) -> int:
+    """The most bytes that are held from now to the end of the backward pass, but for `own` and gradients of parameters:
+    at its begin the gradient of the logits lies beside all activations.
+    """
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        gradients = {each.grad.untyped_storage()._cdata for each in model.parameters() if each.grad is not None}
+        most = max(most, held.bytes(without=own | gradients))
+
+    held.on_each(look)
+    with held:
+        loss.backward()  # type: ignore[no-untyped-call]
+    return most

@@ -1,0 +1,1 @@
+"""Measures a training: times, curves, rates, its report."""

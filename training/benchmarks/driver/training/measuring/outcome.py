@@ -1,0 +1,138 @@
+"""Outcome of the training benchmarks: throughputs, MFU, memory and the target. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from protocol.default_outcome import DefaultOutcome, is_measured
+from protocol.outcome import Assessment, Better, Comparison, MeasuredCase, MeasuredRound, Metric, Reference
+from training.benchmarks.driver.training.measuring.curve_records import CURVE_ENTRY, compare_references, curve_of, curve_reference
+from training.benchmarks.driver.training.settings.settings import PHASES
+
+_OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
+# Settings that change neither what is computed nor how fast.
+_INCIDENTAL = (
+    "checkpoint_dir", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters", "profile",
+    "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed", "warmup_steps",
+)  # fmt: skip
+
+
+class TrainingOutcome(DefaultOutcome):
+    """See Outcome.
+
+    `unit` is what FINISHED's throughputs count (FlagPerf: sps for BERT, ips for the others: both are samples a
+    second). `final` has the metrics of the last evaluation by name, each with its better direction.
+    """
+
+    def __init__(self, unit: str, final: Mapping[str, Better]) -> None:
+        seconds = (
+            ("e2e_time", "from the start of rank 0 to the result"),
+            ("init_time", "until the training begins"),
+            ("warmup_time", "of the steps before the step time settled, compilation included"),
+            ("raw_train_time", "of the training, including evaluations and checkpoints"),
+            ("train_no_eval_time", "of the training without evaluations"),
+            ("pure_training_computing_time", "of forward, backward and update only"),
+        )
+        self._unit = unit
+        super().__init__(
+            (
+                Metric(
+                    name=f"throughput({unit})_raw",
+                    unit="samples/s",
+                    better="higher",
+                    meaning="samples of all ranks / raw_train_time",
+                    is_key=True,
+                ),
+                _rate(f"throughput({unit})_no_eval", "samples/s", "samples of all ranks / train_no_eval_time"),
+                _rate(f"throughput({unit})_pure_compute", "samples/s", "samples of all ranks / computing time"),
+                _rate("training_sequences_per_second", "samples/s", "equals the raw throughput", is_reference=False),
+                _rate("tokens_per_second_per_device", "tokens/s", "of one device, without evaluations"),
+                _rate(f"throughput({unit})_steady", "samples/s", "of all ranks after the warm-up"),
+                *(
+                    _rate(
+                        f"throughput({unit})_steady_{end}", "samples/s", "end of its 95 % interval", is_reference=False
+                    )
+                    for end in ("low", "high")
+                ),
+                _rate("tokens_per_second_per_device_steady", "tokens/s", "of one device after the warm-up"),
+                Metric(name="step_time_p50", unit="s", better="lower", meaning="median of a step after the warm-up"),
+                Metric(name="step_time_p99", unit="s", better="lower", meaning="99th percentile of a step after it"),
+                _rate("mfu", "", "model FLOPs utilization, a share of 1, attention included"),
+                _rate("mfu_6n", "", "the same of 6 FLOPs per parameter and token, without attention"),
+                Metric(name="peak_memory_bytes", unit="bytes", better="lower", meaning="of the device that uses most"),
+                *(
+                    Metric(name=name, unit="s", better="lower", meaning=meaning, is_reference=False)
+                    for name, meaning in (*seconds, *((f"phase_{name}", _OF_A_STEP) for name in PHASES))
+                ),
+                *(
+                    Metric(name=f"final_{name}", unit="", better=better, meaning="last evaluation", is_reference=False)
+                    for name, better in final.items()
+                ),
+            )
+        )
+
+        self._evaluated = tuple(f"eval_{name}" for name in final)
+
+    def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """The size, and all settings that change what is computed or how."""
+        return {key: value for key, value in super().conditions(case).items() if key not in _INCIDENTAL}
+
+    def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
+        """See Outcome; also the curves of the rounds."""
+        curves = [curve_of(case, each, self._evaluated) for each in rounds]
+        return {**super().references(case, rounds), **curve_reference([curve for curve in curves if curve])}
+
+    def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
+        """See Outcome; curves are compared by their own rule, whatever `percent` is."""
+        mine, known = ({key: each[key] for key in each if key != CURVE_ENTRY} for each in (now, then))
+        numbers = super().compare(mine, known, percent)
+        curves = compare_references(now.get(CURVE_ENTRY), then.get(CURVE_ENTRY))
+        return Comparison(
+            changes=(*curves.changes, *numbers.changes),
+            sentences=(*curves.sentences, *numbers.sentences),
+            remarks=curves.remarks,
+        )
+
+    def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
+        """See Outcome; whether targets were reached, and warnings about an implausible throughput."""
+        sentences, warnings = [], []
+        for each in rounds:
+            prefix = f"round {each.number}: " if len(rounds) > 1 else ""
+            targets = each.metrics.get("targets")
+            found = [
+                f"{name} {value:.4g}"
+                for name, value in each.metrics.items()
+                if name.startswith("final_") and is_measured(value)
+            ]
+            if isinstance(targets, list) and targets and each.metrics.get("converged") is True:
+                reached = " and ".join(map(str, targets))
+                samples = each.metrics.get("num_trained_samples")
+                sentences.append(f"{prefix}reached {reached} after {samples} samples: {', '.join(found)}")
+            steady = self._steady(each.metrics)
+            if steady:
+                sentences.append(prefix + steady)
+            mfu = each.metrics.get("mfu")
+            if is_measured(mfu) and mfu > 1:
+                warnings.append(
+                    f"{prefix}mfu {mfu:.3g} is above 1: peak_tflops {each.metrics.get('peak_tflops')} is wrong"
+                )
+        return Assessment(sentences=tuple(sentences), warnings=tuple(warnings))
+
+    def _steady(self, metrics: Mapping[str, JsonValue]) -> str:
+        """What a round says of its steady state; nothing in records from before it was measured."""
+        if "steady_steps" not in metrics:
+            return ""
+        name = f"throughput({self._unit})_steady"
+        rate, low, high = (metrics.get(name + end) for end in ("", "_low", "_high"))
+        if not isinstance(rate, int | float) or not is_measured(rate):
+            return "the step time did not settle: more steps show a steady state, or warmup_steps sets where it begins"
+        found = f"steady after {metrics.get('warmup_steps')} steps: {rate:.4g} samples/s"
+        if isinstance(low, int | float) and isinstance(high, int | float) and is_measured(low) and is_measured(high):
+            found += f", 95 % interval {low:.4g} to {high:.4g}"
+        return found
+
+
+def _rate(name: str, unit: str, meaning: str, *, is_reference: bool = True) -> Metric:
+    return Metric(name=name, unit=unit, better="higher", meaning=meaning, is_reference=is_reference)

@@ -1,0 +1,72 @@
+"""Builds the values of a run's PerfLog events, and the identity that its checkpoints belong to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.benchmarks.driver.training.measuring import log_values
+from training.benchmarks.driver.training.benchmark import PreparedTraining
+from training.benchmarks.driver.training.measuring.log_values import DeviceUse, TrainingProgress
+from training.benchmarks.driver.training.measuring.meter import peak_memory_bytes, peak_tflops
+from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, decay_steps
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.training.measuring.steady import SteadyState
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+
+# Settings that may differ between a run and the one that resumes from its checkpoint.
+_FREE = {
+    "activation_checkpointing", "attention", "backend", "checkpoint_dir", "checkpoint_interval_steps",
+    "compile_backend", "data", "device_memory_bytes", "eval_batch_size", "eval_interval_samples", "eval_samples",
+    "eval_start_samples", "identify_data", "init_checkpoint", "layout", "log_freq", "max_epochs", "max_samples",
+    "max_steps", "nominal_parameters", "num_workers", "optimizer_impl", "peak_tflops", "profile", "profile_ranks",
+    "profile_steps", "resume", "save_weights", "timeout_s", "warmup_steps",
+}  # fmt: skip
+
+
+def identity(
+    config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
+) -> dict[str, Any]:
+    """Values that must be equal in a checkpoint's run and in the run that resumes from it."""
+    settings = {
+        key: value
+        for key, value in config.model_dump(mode="json").items()
+        if key not in _FREE and not key.startswith("target_")
+    }
+    return settings | {
+        "global_batch_size": schedule.global_batch_size,
+        "lr_decay_steps": decay_steps(config, schedule.total_steps),
+        # Torch's implementations share one form of state, apex has another.
+        "optimizer_state": "apex" if prepared.kernels.optimizer.used == "apex" else "torch",
+        "train_samples": len(prepared.data.train),
+        "world_size": world_size,
+    }
+
+
+def finished(
+    progress: TrainingProgress,
+    run: WorkloadContext[TrainingConfig],
+    unit: str,
+    metrics: Mapping[str, float],
+    *,
+    steady: SteadyState | None,
+    parameters: int,
+    work: tuple[float, float],
+) -> dict[str, Any]:
+    """See log_values; all ranks call it. Rates are in samples/s, `metrics` in the units of the model."""
+    use = DeviceUse(
+        world_size=run.group.placement.world_size,
+        peak_tflops=peak_tflops(run.config, run.group.device),
+        peak_memory_bytes=_largest(peak_memory_bytes(run.group.device), run.group.device),
+    )
+    return log_values.finished(
+        progress, run.config, use, unit, metrics, steady=steady, parameters=parameters, work=work
+    )
+
+
+def _largest(value: int, device: torch.device) -> int:
+    """The largest value of all ranks."""
+    tensor = torch.tensor(value, dtype=torch.int64, device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return int(tensor)

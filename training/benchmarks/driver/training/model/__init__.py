@@ -1,0 +1,1 @@
+"""Layers, attention, precision, optimizers and what splits a model."""

@@ -1,0 +1,88 @@
+"""Layers that several models share. Names are Megatron's, whose checkpoints load unchanged."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from training.benchmarks.driver.training.model.attention import attend
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention, its three projections in one matrix; for `attention` see attention.attend."""
+
+    def __init__(
+        self, hidden_size: int, num_heads: int, *, attention: str, dropout: float, output_dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.output_dropout = nn.Dropout(output_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` is boolean, (batch, 1, seq, seq), True
+        where a query may look, or None for a causal mask.
+        """
+        batch, seq, size = hidden.shape
+        heads = self.query_key_value(hidden).view(batch, seq, 3, self.num_heads, size // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        dropout = self.dropout if self.training else 0.0
+        attended = attend(self.attention, query, key, value, mask=mask, is_causal=mask is None, dropout=dropout)
+        result: Tensor = self.output_dropout(self.dense(attended.transpose(1, 2).reshape(batch, seq, size)))
+        return result
+
+
+class FeedForward(nn.Module):
+    """Two matrices with GELU (tanh approximation) between them."""
+
+    def __init__(self, hidden_size: int, ffn_size: int, *, dropout: float) -> None:
+        super().__init__()
+        self.dense_h_to_4h = nn.Linear(hidden_size, ffn_size)
+        self.dense_4h_to_h = nn.Linear(ffn_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Takes and returns shape (..., hidden_size)."""
+        inner = nn.functional.gelu(self.dense_h_to_4h(hidden), approximate="tanh")
+        result: Tensor = self.dropout(self.dense_4h_to_h(inner))
+        return result
+
+
+class PreNormBlock(nn.Module):
+    """A transformer layer that normalizes the input of attention and of feed-forward (GPT-2, GLM)."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        ffn_size: int,
+        *,
+        attention: str,
+        attention_dropout: float,
+        hidden_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(hidden_size)
+        self.attention = SelfAttention(
+            hidden_size, num_heads, attention=attention, dropout=attention_dropout, output_dropout=hidden_dropout
+        )
+        self.post_attention_layernorm = nn.LayerNorm(hidden_size)
+        self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` as in SelfAttention."""
+        hidden = hidden + self.attention(self.input_layernorm(hidden), mask)
+        result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return result
+
+
+def initialize_residual(parameter: Tensor, std: float, num_layers: int, generator: torch.Generator) -> None:
+    """Fill `parameter`, of any shape, from a normal distribution with standard deviation std / sqrt(2 * num_layers).
+
+    Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with two
+    residual layers per block as in Megatron-LM.
+    """
+    parameter.normal_(0.0, std / math.sqrt(2 * num_layers), generator=generator)

@@ -1,0 +1,72 @@
+"""Defines the interface of a model: an nn.Module that computes its own loss and metrics, block by block."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from training.benchmarks.driver.training.model.attention import Packing
+from training.benchmarks.driver.training.model.recomputation import recomputed
+from training.benchmarks.driver.training.settings.settings import Recompute
+
+Batch = dict[str, Tensor]
+"""Named tensors with the samples along the first dimension."""
+
+LOSS = "loss"
+
+
+class BenchmarkModel(nn.Module):
+    """A model that is created without storage (on the meta device), divided for parallelism, and then filled.
+
+    `forward(batch)` returns {"loss": 0-d} while training. In evaluation mode it also returns for each metric a tensor
+    (sum, count) of this batch, float32, shape (2,): the metric is the sum of all sums over the sum of all counts.
+    """
+
+    init_std: float = 0.02
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recompute: Recompute = "none"
+        self.is_compiled = False
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """The repeated layers: the units of sharding, recomputation and compilation."""
+        raise NotImplementedError
+
+    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Fill one whole parameter of any shape in place. The default is the rule of BERT and GPT-2: normal with
+        standard deviation `init_std` for matrices, ones for the weights of norms, zeros for biases.
+        """
+        if parameter.ndim > 1:
+            parameter.normal_(0.0, self.init_std, generator=generator)
+        elif name.endswith("bias"):
+            parameter.zero_()
+        else:
+            parameter.fill_(1.0)
+
+    def make_constants(self, device: torch.device) -> None:
+        """Compute tensors that are neither learned nor saved, such as tables of angles, on `device`, as plain
+        attributes: DDP would broadcast buffers.
+        """
+
+    def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+        """Styles by module name for torch's parallelize_module, for models whose layers can be divided."""
+        raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
+
+    def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | Packing | None) -> Tensor:
+        """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
+        the block's own.
+        """
+        return recomputed(self.recompute if self.training else "none", block)(*inputs)
+
+
+def metric(total: Tensor, count: Tensor | int) -> Tensor:
+    """The pair (sum, count) of one metric, shape (2,), float32."""
+    counted = torch.as_tensor(count, dtype=torch.float32, device=total.device)
+    return torch.stack([total.float(), counted])
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Number of parameters in elements, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())

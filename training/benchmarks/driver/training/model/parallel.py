@@ -1,0 +1,171 @@
+"""Distributes a model over the ranks: tensor and sequence parallelism (DTensor), DDP, FSDP2 or HSDP, and weights."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from training.benchmarks.driver.training.model.model import BenchmarkModel
+from training.benchmarks.driver.training.model.recomputation import recomputed
+from training.benchmarks.driver.training.proof.replicas import Coordinates
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group.
+
+    Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
+    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp.
+    """
+
+    dp_rank: int
+    dp_size: int
+    shard_size: int
+    tp_size: int
+    sequence_parallel: bool
+    mesh: DeviceMesh
+
+    @classmethod
+    def of(
+        cls, group: ProcessGroup, config: TrainingConfig, *, tp_size: int = 1, sequence_parallel: bool = False
+    ) -> "Layout":
+        """The layout of all ranks; `tp_size` is in ranks.
+
+        Raises:
+            UnusableSettingsError: the ranks cannot be divided as the settings say.
+        """
+        world_size = group.placement.world_size
+        try:
+            shard_size = config.ranks_of_a_copy(world_size=world_size, per_node=group.placement.local_world_size)
+        except ValueError as error:
+            raise UnusableSettingsError(str(error)) from error
+        dp_size = world_size // tp_size
+        shape: tuple[int, ...] = (dp_size, tp_size)
+        names: tuple[str, ...] = ("dp", "tp")
+        if config.strategy == "hsdp":
+            shape, names = (dp_size // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
+        mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
+        return cls(
+            dp_rank=group.placement.rank // tp_size,
+            dp_size=dp_size,
+            shard_size=shard_size,
+            tp_size=tp_size,
+            sequence_parallel=sequence_parallel,
+            mesh=mesh,
+        )
+
+    def data_parallel_mesh(self) -> DeviceMesh:
+        """The mesh without the dimension of tensor parallelism."""
+        return self.mesh[tuple(name for name in self.mesh.mesh_dim_names or () if name != "tp")]
+
+    def place_of(self, rank: int) -> Coordinates:
+        """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
+        found = (self.mesh.mesh == rank).nonzero()[0].tolist()
+        return {"dp": rank // self.tp_size} | dict(zip(self.mesh.mesh_dim_names or (), found, strict=True))
+
+
+class ParallelModel:
+    """A model distributed over the ranks. Call it for the loss of a micro-batch; `module` is the model itself."""
+
+    def __init__(self, module: BenchmarkModel, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
+        self.module = module
+        self._wrapper: nn.Module = module
+        if layout.dp_size > 1 and config.strategy == "ddp":
+            self._wrapper = DistributedDataParallel(
+                module,
+                device_ids=None if device.type == "cpu" else [device.index],
+                gradient_as_bucket_view=True,
+            )
+
+    def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The result of the model's forward."""
+        result: dict[str, Tensor] = self._wrapper(batch)
+        return result
+
+    def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
+        """Context of each micro-batch: gradients accumulate, and are averaged over the ranks in the last one only."""
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(is_last)
+        elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
+            return self._wrapper.no_sync()
+        return contextlib.nullcontext()
+
+
+def spread(
+    model: BenchmarkModel,
+    layout: Layout,
+    config: TrainingConfig,
+    device: torch.device,
+    weights: Mapping[str, Tensor] | None = None,
+    compile_backend: str | None = None,
+) -> ParallelModel:
+    """Divide `model`, which is on the meta device, over the ranks and fill it on `device`.
+
+    The weights are `weights` (all of them by name, in the shapes of the whole model, on the CPU), or follow from
+    config.seed; either way they do not depend on the layout. Blocks are compiled by `compile_backend`, if any.
+    """
+    if layout.tp_size > 1:
+        parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
+    if config.strategy != "ddp":
+        _shard(model, layout, config)
+    model.to_empty(device=device)
+    _fill(model, config.seed, device, weights)
+    model.recompute = config.recompute
+    if compile_backend is not None:
+        compile_blocks(model, compile_backend)
+    return ParallelModel(model, layout, config, device)
+
+
+def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> None:
+    # fp16 is left to autocast: the scaler needs gradients in float32.
+    is_bf16 = config.precision == "bf16"
+    policy = (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if is_bf16
+        else MixedPrecisionPolicy()
+    )
+    mesh = layout.data_parallel_mesh()
+    for block in model.blocks():
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def compile_blocks(model: BenchmarkModel, backend: str) -> None:
+    """Compile each block. What selective recomputation keeps is the compiler's decision: seen from outside, a compiled
+    block is one operator.
+    """
+    model.is_compiled = True
+    for block in model.blocks():
+        if model.recompute == "selective":
+            block.forward = recomputed("selective", block.forward)
+        block.compile(backend=backend)
+    if model.recompute == "selective":
+        model.recompute = "none"
+
+
+@torch.no_grad()
+def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mapping[str, Tensor] | None) -> None:
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        if weights is None:
+            model.initialize(name, whole, generator)
+        else:
+            whole.copy_(weights[name])
+        if isinstance(parameter, DTensor):
+            # Every rank has all weights and keeps its part: nothing is sent.
+            part = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            parameter.to_local().copy_(part.to_local())
+        else:
+            parameter.copy_(whole)
+    model.make_constants(device)

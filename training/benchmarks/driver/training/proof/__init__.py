@@ -1,0 +1,1 @@
+"""Proof that all ranks train one model."""

@@ -1,0 +1,80 @@
+"""Proves before the training that gradients are averaged over the data-parallel ranks, by one shared sample."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from training.benchmarks.driver.training.model.model import LOSS, Batch
+from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
+from training.benchmarks.driver.training.model.precision import Precision
+from training.benchmarks.driver.training.proof.replicas import Departure
+
+# A change of the averaged gradient, relative to its norm, that rounding does not explain.
+_TOLERANCE = 0.1
+
+
+def unsynchronized(
+    model: ParallelModel, layout: Layout, precision: Precision, sample: Batch, seed: int
+) -> Departure | None:
+    """The first rank that lacks the others' gradients, or None; all ranks call it with the same `sample`, whose tensors
+    have the shape (1, ...).
+
+    All ranks compute the gradient of the sample, with the same dropout. Then those with an odd place count nothing and
+    the others as much more as keeps the average: where gradients are averaged the result is the same, without that
+    each rank finds its own part alone. With HSDP the places among the replicas and within one count, each by itself:
+    the average over the ranks of one replica alone changes, and so does that over the same shards of all replicas.
+    Nothing of the training's state changes.
+    """
+    if layout.dp_size == 1:
+        return None
+    factor = _factor(layout.dp_rank, layout.dp_size)
+    if 1 < layout.shard_size < layout.dp_size:
+        replica, place = divmod(layout.dp_rank, layout.shard_size)
+        factor = _factor(replica, layout.dp_size // layout.shard_size) * _factor(place, layout.shard_size)
+    device = next(model.module.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.compiler.set_stance("force_eager"):
+        first = [gradient.clone() for gradient in _gradients(model, precision, sample, 1.0, seed)]
+        second = _gradients(model, precision, sample, factor, seed)
+        changed = _norm([a - b for a, b in zip(first, second, strict=True)], device)
+        norm = _norm(first, device)
+    model.module.zero_grad(set_to_none=True)
+    own = torch.stack([changed, norm])
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    for rank, (difference, size) in enumerate(torch.stack(every).tolist()):
+        if size == 0 or difference > _TOLERANCE * size:
+            return Departure(
+                rank=rank,
+                sentence=f"rank {rank} trains alone: its gradient is not the average over the data-parallel ranks",
+            )
+    return None
+
+
+def _factor(place: int, size: int) -> float:
+    """How much the place of `size` counts: nothing if it is odd; 1 on the average."""
+    return size / -(-size // 2) if place % 2 == 0 else 0.0
+
+
+def _norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """The norm of all elements of `tensors`, 0-d."""
+    norms = [torch.linalg.vector_norm(tensor.float()) for tensor in tensors]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([*norms, torch.zeros((), device=device)]))
+    return norm
+
+
+def _gradients(model: ParallelModel, precision: Precision, sample: Batch, factor: float, seed: int) -> list[Tensor]:
+    """This rank's parts of the averaged gradients of `factor` times the loss."""
+    torch.manual_seed(seed)
+    model.module.zero_grad(set_to_none=True)
+    with precision.autocast():
+        loss = model(sample)[LOSS]
+    scaled: Tensor = loss * factor
+    scaled.backward()  # type: ignore[no-untyped-call]
+    return [
+        parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+        for parameter in model.module.parameters()
+        if parameter.grad is not None
+    ]

@@ -1,0 +1,190 @@
+"""Proves that all ranks make one training: gathers their states at every evaluation and ends the run at a departure."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from protocol import pulse
+from training.benchmarks.driver.training.proof.checksums import checksum, combined
+from training.benchmarks.driver.training.data.data_order import DataOrder
+from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.model.model import LOSS, Batch
+from training.benchmarks.driver.training.model.optimizers import updates_made
+from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
+from training.benchmarks.driver.training.model.precision import Precision
+from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
+from training.benchmarks.driver.training.proof.replicas import LOSS_TOLERANCE, Departure, Expectation, ReplicaState, first_departure
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+
+
+class OneTraining(RankComparison):
+    """The checks of one run. `departure` is the first that was found; `last_batch` is what the model got last.
+
+    A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
+    with the same place in each dimension of the mesh along which it is divided: shards of HSDP over the replicas.
+    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, for which they are put
+    together on every rank.
+    """
+
+    def __init__(
+        self,
+        model: ParallelModel,
+        layout: Layout,
+        config: TrainingConfig,
+        optimizer: Optimizer,
+        total_steps: int,
+        order: DataOrder,
+        evaluation: SampleSet,
+        device: torch.device,
+    ) -> None:
+        self._model, self._layout, self._optimizer = model, layout, optimizer
+        self._order, self._device = order, device
+        self._samples = evaluation
+        self._shared_batch: Batch | None = None
+        self._losses: tuple[Tensor, dist.Work | None] | None = None
+        self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
+        for name, parameter in model.module.named_parameters():
+            self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
+        super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
+        self._last_scale: float | None = None
+        self.last_batch: Batch = {}
+
+    @torch.no_grad()
+    def check(self, step: int, precision: Precision) -> None:
+        """Compare the ranks after `step`; all ranks call it. Leaves the model in training mode."""
+        own = self._state(step, precision)
+        self._states = [ReplicaState.of_numbers(numbers) for numbers in self._gathered(own.numbers())]
+        tolerance = "tf32" if self._config.precision == "fp32" and self._is_tf32() else self._config.precision
+        expected = Expectation(
+            places=self._places,
+            divided=[*self._groups],
+            seeds=[generator_seed(self._config, place["dp"]) for place in self._places],
+            loss_tolerance=LOSS_TOLERANCE[tolerance],
+            rate=self._expected_rate(step),
+            steps=0 if self._all_skipped(step, precision) else self._moving_steps(step),
+        )
+        self._note(step, own.parameters)
+        self._last_scale = precision.loss_scale
+        found = first_departure(self._states, expected)
+        if found is not None:
+            self.departure = self._with_details(found, step)
+
+    def share_loss(self, loss: Tensor) -> None:
+        """Begin to gather the losses of the ranks, `loss` being this rank's, 0-d, for the next `losses`; all ranks call
+        it. What is done in between, such as the update, hides the time that this takes.
+        """
+        own = loss.detach().float().reshape(1)
+        every = own
+        work = None
+        if len(self._places) > 1:
+            every = own.new_empty(len(self._places))
+            work = dist.all_gather([*every.chunk(len(every))], own, async_op=True)
+        self._losses = every, work
+
+    def losses(self) -> list[float]:
+        """The loss of each data-parallel rank in the step of the last `share_loss`; all ranks call it."""
+        assert self._losses is not None, "share_loss comes first"
+        (every, work), self._losses = self._losses, None
+        if work is not None:
+            pulse.describe(lambda _: "all_gather")  # no function of torch's is on the stack while this waits
+            work.wait()
+            pulse.describe(None)
+        of_rank = {place["dp"]: value for place, value in zip(self._places, every.tolist(), strict=True)}
+        return [value for _, value in sorted(of_rank.items())]
+
+    def enforce(self) -> None:
+        """End the run if a rank has departed: that rank with the sentence, and the others when it has left."""
+        if self.departure is not None:
+            self.end(self.departure)
+
+    def end(self, departure: Departure) -> NoReturn:
+        """End the run with this departure; all ranks call it."""
+        self.departure = departure
+        if dist.get_rank() != departure.rank:
+            dist.barrier()
+        raise SystemExit(departure.sentence)
+
+    def _state(self, step: int, precision: Precision) -> ReplicaState:
+        parameters = tuple(
+            int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
+        )
+        is_cuda = self._device.type == "cuda"
+        state = torch.cuda.get_rng_state(self._device) if is_cuda else torch.get_rng_state()
+        return ReplicaState(
+            step=step,
+            updates=updates_made(self._optimizer),
+            rate=float(self._optimizer.param_groups[0]["lr"]),
+            seed=torch.cuda.initial_seed() if is_cuda else torch.initial_seed(),
+            random=int(checksum(state)),
+            order=int(self._order.digest()[:SHOWN_DIGITS], 16),
+            balance=self._order.balance(),
+            data=int(combined(map(checksum, self.last_batch.values()), self._device)),
+            has_moved=parameters != self._last_parameters,
+            loss=self._shared_loss(precision),
+            parameters=parameters,
+        )
+
+    def _shared_loss(self, precision: Precision) -> float:
+        """The loss on the first samples of the evaluation set."""
+        if self._shared_batch is None:
+            first = self._samples[np.arange(min(self._config.eval_batch_size, len(self._samples)))]
+            self._shared_batch = {name: tensor.to(self._device) for name, tensor in first.items()}
+        self._model.module.eval()
+        with precision.autocast():
+            loss = self._model(self._shared_batch)[LOSS]
+        self._model.module.train()
+        return float(loss)
+
+    def _gathered(self, numbers: Sequence[int]) -> list[list[int]]:
+        """The numbers of every rank."""
+        own = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, own)
+        return torch.stack(every).tolist()
+
+    def _with_details(self, departure: Departure, step: int) -> Departure:
+        """The departure with the step, and the name of the first parameter that differs; all ranks call it."""
+        sentence = f"after step {step} {departure.sentence}"
+        if departure.group is not None:
+            members = [*self._groups.values()][departure.group]
+            every = self._gathered([int(checksum(part)) for _, part in members])
+            divided = [*self._groups][departure.group]
+            place = self._places[departure.rank]
+            same = [r for r, p in enumerate(self._places) if all(p[name] == place[name] for name in divided)]
+            for number, (name, _) in enumerate(members):
+                if len({every[rank][number] for rank in same}) > 1:
+                    sentence += f", first {name}"
+                    break
+        return Departure(rank=departure.rank, sentence=sentence)
+
+    def _is_tf32(self) -> bool:
+        return self._device.type == "cuda" and self._config.tf32
+
+    def _all_skipped(self, step: int, precision: Precision) -> bool:
+        """Whether every step since the last check may have been skipped because fp16 overflowed: each halves the loss
+        scale.
+        """
+        scale = precision.loss_scale
+        if scale is None or self._last_scale is None or self._last_step is None:
+            return False
+        return scale <= self._last_scale * 0.5 ** (step - self._last_step)
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def _divided(parameter: Tensor) -> frozenset[str]:
+    """Dimensions of the mesh along which the parameter is divided."""
+    if not isinstance(parameter, DTensor):
+        return frozenset()
+    names = parameter.device_mesh.mesh_dim_names or ()
+    return frozenset(
+        name for name, placement in zip(names, parameter.placements, strict=True) if not placement.is_replicate()
+    )

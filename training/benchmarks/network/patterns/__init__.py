@@ -1,0 +1,1 @@
+"""Patterns of a measurement: who measures with whom, over which tiers."""

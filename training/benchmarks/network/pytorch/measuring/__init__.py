@@ -1,0 +1,1 @@
+"""Times rounds: rotates, sweeps and soaks them."""

@@ -1,0 +1,135 @@
+"""Measures all_reduce beside matrix products: how much of the shorter one the longer one hides.
+
+The products are so many that they take about as long as all_reduce alone. Of the times c (communication), p (products)
+and b (both at once) the overlap is (c + p - b) / min(c, p): 1 if the shorter one costs nothing, 0 if they run one after
+the other, below 0 if they hinder each other.
+
+Source: the question is that of SuperBench's computation-communication-overlap, which shows the time b.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from protocol.bandwidth import CONVENTION
+from protocol.perflog import Event
+from training.benchmarks.driver.workload.run_context import WorkloadContext
+from training.benchmarks.driver.workload.statistics import MICROSECONDS
+from training.benchmarks.driver.workload.team import Team, slowest_rank
+from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.measuring.lineup import line_up
+from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.reductions import AllReduce
+from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
+from training.benchmarks.network.pytorch.measuring.timing import cpu_time, cuda_time, measure
+from training.benchmarks.network.patterns.schedule import rounds
+from common.sizes import format_size
+
+ALONE, BESIDE = "alone", "beside compute"
+
+
+class AllReduceBesideProducts(AllReduce):
+    """all_reduce that is started, then matrix products, then the wait for it. `products` is how many."""
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, compute: MatrixProducts) -> None:
+        super().__init__(team, dtype, seed)
+        self._compute = compute
+        self.products = 0
+
+    def run(self) -> None:
+        """See Collective."""
+        work = dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle, async_op=True)
+        self._compute.queue(self.products)
+        work.wait()
+
+
+class Overlap:
+    """The measurements of a case with the tool overlap. All ranks make it together."""
+
+    def __init__(self, run: WorkloadContext[Config]) -> None:
+        self._run = run
+        self._team = Team.world(run.group)
+        self._place = group_place(rounds("all", line_up(run.group))[0].groups[0])
+        self._sizes, self.skipped = fitting_sizes(run, created(run.config, self._team))
+        self._compute = MatrixProducts(run.group.device)
+        self.total_steps = 2 * len(self._sizes)
+
+    def forecast(self, output: Output) -> dict[str, Any]:
+        """Nothing: it takes seconds."""
+        return {}
+
+    def steps(self, output: Output) -> Iterator[dict[str, Any]]:
+        """Measure each size alone and beside compute; yields the value of each STEP_END."""
+        output.header("all_reduce", CONVENTION)
+        config, team = self._run.config, self._team
+        collective = AllReduceBesideProducts(team, getattr(torch, config.dtype), config.seed, self._compute)
+        for number, size in enumerate(self._sizes):
+            alone = self._step(output, 2 * number + 1, size, collective, ALONE, {})
+            yield alone
+            collective.products = max(1, round(alone["time_us"]["p50"] / MICROSECONDS / self._compute.product_s))
+            collective.products = self._of_first(collective.products)
+            compute_us = self._compute_us(collective.products)
+            yield self._step(output, 2 * number + 2, size, collective, BESIDE, {"compute_us": compute_us})
+            collective.products = 0
+
+    def _step(
+        self,
+        output: Output,
+        step: int,
+        size: int,
+        collective: AllReduceBesideProducts,
+        variant: str,
+        more: Mapping[str, float],
+    ) -> dict[str, Any]:
+        config, team, logger = self._run.config, self._team, self._run.logger
+        place = {"step": step, "total_steps": self.total_steps, "collective": "all_reduce", "variant": variant}
+        logger.log(Event.STEP_BEGIN, place)
+        exact = collective.prepare(size)
+        measured = measure(
+            collective, team, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
+        )
+        value = {**place, **result(config, team, exact, measured, "all_reduce"), **self._place, **more}
+        value |= {"pattern": "all", "repeat": 1, "round": "all"}
+        output.step(value)
+        logger.log(Event.STEP_END, value if team.rank == 0 else place | {"correct": value["correct"]})
+        return value
+
+    def _of_first(self, number: int) -> int:
+        """Rank 0's number, on every rank: the products are the same everywhere."""
+        shared = torch.tensor(number, dtype=torch.int64, device=self._team.device)
+        dist.broadcast(shared, src=0)
+        return int(shared)
+
+    def _compute_us(self, products: int) -> float:
+        """Median microseconds of the products alone, of the slowest rank."""
+        elapsed_s = cuda_time if self._team.device.type == "cuda" else cpu_time
+        operation = partial(self._compute.queue, products)
+        times_s = np.array([elapsed_s(operation, self._team) for _ in range(self._run.config.iterations)])
+        return float(np.median(slowest_rank(times_s, self._team))) * MICROSECONDS
+
+
+def overlap(communication_us: float, compute_us: float, both_us: float) -> float:
+    """The share of the shorter time, in microseconds each, that is hidden (dimensionless); see the module."""
+    return (communication_us + compute_us - both_us) / min(communication_us, compute_us)
+
+
+def overlaps(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """(figures for FINISHED, sentences) from the steps of rank 0."""
+    found: dict[str, float] = {}
+    sentences = []
+    for alone, both in zip(steps[::2], steps[1::2], strict=True):
+        times = [float(alone["time_us"]["p50"]), float(both["compute_us"]), float(both["time_us"]["p50"])]
+        name = format_size(int(alone["size_bytes"]))
+        found[name] = overlap(*times)
+        sentences.append(
+            f"{name}: all_reduce {times[0]:.4g} us, matrix products {times[1]:.4g} us, both at once {times[2]:.4g} us:"
+            f" {100 * found[name]:.0f} % of the shorter one is hidden"
+        )
+    return {"overlap": found, "overlap_percent": 100 * [*found.values()][-1]}, sentences

@@ -1,0 +1,178 @@
+"""Times an operation: every iteration on its own, all ranks starting together, the slowest rank counting."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
+from training.benchmarks.driver.workload.statistics import (
+    MICROSECONDS,
+    TimeStatistics,
+    statistics,
+)
+from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
+from training.benchmarks.network.pytorch.operations.collectives import Collective
+from training.benchmarks.network.slow_parts.stalls import STALL_FACTOR, STALL_US
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One size: times over all ranks and, if checked, each rank's wrong elements in all checked iterations.
+
+    `stalled_iterations` counts those that took far longer than the fastest, as after a lost packet. `last_rank_us` is
+    the median of the shortest time among the ranks, that of the rank which came last: it waited for nobody.
+    """
+
+    time_us: TimeStatistics
+    stalled_iterations: int
+    wrong_elements: list[int] | None
+    checked_iterations: int
+    last_rank_us: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """pass, fail or not_checked."""
+        if self.wrong_elements is None:
+            return "not_checked"
+        return "fail" if any(self.wrong_elements) else "pass"
+
+
+def measure(
+    collective: Collective,
+    team: Team,
+    *,
+    warmup: int,
+    iterations: int,
+    check: bool,
+    cuda_graph: bool = False,
+    aggregate: int = 1,
+    compute: Callable[[], None] | None = None,
+) -> Measurement:
+    """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
+
+    Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check`, data
+    received in every warm-up iteration except the last, and in one more after the timed ones, is compared.
+
+    `aggregate` operations are timed as one, and the time is divided by it. `compute` runs on every rank between the
+    barrier and the operation; then the ranks begin when their compute ends.
+
+    Only the barrier lies between the last warm-up iteration and the timed ones: directly after a comparison or a refill
+    an operation takes longer (the first two of 1 MiB over gloo: 10 % and 6 %). Sums repeated in place therefore grow:
+    integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur
+    (the contributions to an element of a sum have the same sign, no factor is zero), nor denormals.
+    """
+    elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
+    several = aggregated(collective.run, team, aggregate)
+    operation = captured(several) if cuda_graph else several
+    wrong = torch.zeros(1, dtype=torch.int64, device=team.device)
+    checked = 0
+
+    def checked_iteration() -> None:
+        nonlocal checked
+        collective.refill()
+        elapsed_s(operation if aggregate == 1 else collective.run, team)
+        found = collective.wrong_elements()
+        if found is not None:
+            wrong.add_(found)
+            checked += 1
+
+    checked_warmup = max(0, warmup - 1) if check else 0
+    for _ in range(checked_warmup):
+        checked_iteration()
+    collective.refill()
+    for _ in range(warmup - checked_warmup):
+        elapsed_s(operation, team)
+    times_s = np.empty(iterations)
+    for iteration in range(iterations):
+        times_s[iteration] = elapsed_s(operation, team, compute) / aggregate
+    if check:
+        checked_iteration()
+    times_us = slowest_rank(times_s, team) * MICROSECONDS
+    last_us = -slowest_rank(-times_s, team) * MICROSECONDS if compute else times_us
+    return Measurement(
+        time_us=statistics(times_us),
+        last_rank_us=float(np.median(last_us)),
+        stalled_iterations=count_stalls(times_us),
+        wrong_elements=of_every_rank(wrong, team) if checked else None,
+        checked_iterations=checked,
+    )
+
+
+def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
+    """The operation `count` times in a row: with NCCL in one group call (nccl-tests' -m), which shares a launch.
+
+    gloo has no group calls.
+    """
+    if count == 1:
+        return operation
+
+    def several() -> None:
+        for _ in range(count):
+            operation()
+
+    if team.device.type != "cuda":
+        return several
+
+    def grouped() -> None:
+        with dist.distributed_c10d._coalescing_manager(group=team.handle, device=team.device):
+            several()
+
+    return grouped
+
+
+def captured(operation: Callable[[], None]) -> Callable[[], None]:
+    """The operation as the replay of a CUDA graph, without the time in which Python and NCCL's host side queue it.
+
+    It runs first on a side stream, where NCCL opens its connections: inside a capture it could not.
+    """
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        operation()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        operation()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def count_stalls(times_us: NDArray[np.float64]) -> int:
+    """Number of `times_us`, microseconds, shape (iterations,), that exceed the smallest by STALL_US and by
+    STALL_FACTOR.
+    """
+    least = times_us.min()
+    return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
+
+
+def cpu_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
+    """Seconds of one operation on the CPU, started when all ranks have met, and after `compute`."""
+    team.barrier()
+    if compute is not None:
+        compute()
+    begin = time.perf_counter()
+    operation()
+    return time.perf_counter() - begin
+
+
+def cuda_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
+    """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met, and after
+    `compute`.
+    """
+    begin = timed_event()
+    end = timed_event()
+    team.barrier()
+    torch.cuda.synchronize()
+    if compute is not None:
+        compute()
+    begin.record()
+    operation()
+    end.record()
+    end.synchronize()
+    return elapsed_ns(begin, end) / 1e9

@@ -1,0 +1,125 @@
+"""Collectives that reduce: all_reduce, reduce and reduce_scatter."""
+
+import torch
+import torch.distributed as dist
+
+from protocol.reductions import Op
+from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.operands import Operands
+from training.benchmarks.driver.workload.team import Team, renamed
+from training.benchmarks.network.pytorch.operations.collectives import UNSIGNED, Buffered
+
+
+class Reducing(Buffered):
+    """A collective that reduces by `op`: its operands for the present count."""
+
+    carriers = UNSIGNED
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
+        super().__init__(team, dtype, seed, in_place=in_place)
+        self.op = op
+        # For torch.distributed, looked up once: 2 us between clock and operation make 1 MiB over gloo 10 us longer.
+        self.reduce_op: dist.ReduceOp.RedOpType = getattr(dist.ReduceOp, "PRODUCT" if op == "prod" else op.upper())
+        self._operands: Operands | None = None
+
+    @property
+    def operands(self) -> Operands:
+        """What the ranks contribute to `count` elements, and the result."""
+        if self._operands is None or self._operands.count != self.count:
+            self._operands = Operands(
+                self.op, self.dtype, self.team.device, ranks=self.team.size, seed=self.seed, count=self.count
+            )
+        return self._operands
+
+    def fill_own(self, buffer: torch.Tensor) -> None:
+        """Write this rank's contribution to this iteration into the flat `buffer` of `count` elements."""
+        pattern.fill(buffer, self.operands.contribution(self.team.rank, self.iteration))
+
+    def wrong_in(self, buffer: torch.Tensor, begin: int = 0) -> torch.Tensor:
+        """Number of elements of the flat `buffer`, 0-d, that differ from the result from its element `begin` on."""
+        operands = self.operands
+        return pattern.count_wrong(buffer, operands.result(self.iteration), begin, operands.tolerance)
+
+
+class AllReduce(Reducing):
+    """all_reduce in place: S is the size of one rank's buffer."""
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
+        self.buffer = self.wired = self.empty(0)
+
+    def release(self) -> None:
+        """See Buffered."""
+        self.buffer = self.wired = self.empty(0)
+
+    def allocate(self) -> None:
+        """See Buffered."""
+        self.buffer = self.empty(self.count)
+        self.wired = self.wire(self.buffer)
+
+    def write(self) -> None:
+        """See Buffered."""
+        self.fill_own(self.buffer)
+
+    def run(self) -> None:
+        """See Collective."""
+        dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """See Collective."""
+        return self.wrong_in(self.buffer)
+
+
+class Reduce(AllReduce):
+    """reduce to the rank at place `root`, in place: S is the size of one rank's buffer."""
+
+    def __init__(
+        self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum", root: int = 0
+    ) -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
+        self._root = root
+
+    def run(self) -> None:
+        """See Collective."""
+        dist.reduce(self.wired, self.team.ranks[self._root], self.reduce_op, group=self.team.handle)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """Count of the root, 0-d; the other ranks' buffers are undefined afterwards."""
+        return self.wrong_in(self.buffer) if self.team.rank == self._root else self.none_wrong()
+
+
+class ReduceScatter(Reducing):
+    """reduce_scatter: S is the whole input of a rank. In place, the output is this rank's part of the input."""
+
+    chunked = True
+
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum") -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, op=op)
+        self._reduce_scatter = renamed("reduce_scatter_single", "reduce_scatter_tensor")
+        self._input = self._output = self.empty(0)
+        self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
+
+    def release(self) -> None:
+        """See Buffered."""
+        self._input = self._output = self.empty(0)
+
+    def allocate(self) -> None:
+        """See Buffered."""
+        self._input = self.empty(self.count)
+        chunk = self.count // self.team.size
+        own = self._input[self.team.rank * chunk : (self.team.rank + 1) * chunk]
+        self._output = own if self.in_place else self.empty(chunk)
+
+    def write(self) -> None:
+        """See Buffered."""
+        if not self.in_place:
+            self._output.zero_()
+        self.fill_own(self._input)
+
+    def run(self) -> None:
+        """See Collective."""
+        self._reduce_scatter(self.wire(self._output), self.wire(self._input), self.reduce_op, group=self.team.handle)
+
+    def wrong_elements(self) -> torch.Tensor | None:
+        """Count of this rank's part of the result, 0-d."""
+        return self.wrong_in(self._output, self.team.rank * (self.count // self.team.size))

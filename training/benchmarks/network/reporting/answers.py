@@ -1,0 +1,76 @@
+"""Answers the questions of ml-engineering's network tools in words from measurements."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.benchmarks.network.hosts.links import judge_share, link
+from common.sizes import format_size
+
+# Gbit/s between hosts for training with ZeRO stage 3 on 64 GPUs and more, from ml-engineering's network/README:
+# 100 is not enough, 200 to 400 is acceptable, 800 to 1000 is ideal. Highest first.
+_SCALE = ((800, "ideal"), (200, "acceptable"), (100.001, "less than acceptable"), (0, "not enough"))
+_CLAIM = 23
+
+
+def between_hosts(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The steps that measure links between hosts: of the pattern halves, only the groups across the cut.
+
+    A half may be one host, whose NVLink or memory is faster than any link between hosts.
+    """
+    return [step for step in steps if step["pattern"] != "halves" or str(step["round"]).startswith("across")]
+
+
+def expectation(busbw_gbps: float, expected_link: str | float, count: int) -> tuple[float, str]:
+    """(measured / advertised, sentence) of the best busbw, in GB/s, against `count` links in one direction."""
+    wanted = link(expected_link)
+    advertised = wanted.gbps * count
+    share = busbw_gbps / advertised
+    name = f"{count} x {wanted.name}" if count > 1 else wanted.name
+    source = wanted.source if wanted.verified else f"{wanted.source}; not verified"
+    return share, (
+        f"advertised {advertised:g} GB/s in one direction ({name}; {source}),"
+        f" measured {busbw_gbps:.4g} GB/s: {100 * share:.0f} %: {judge_share(share)[1]}"
+    )
+
+
+def training_at_scale(busbw_gbps: float, nnodes: int) -> tuple[str | None, str]:
+    """(verdict, sentence) for ZeRO-3 on 64 GPUs and more, from the best all_reduce busbw in GB/s.
+
+    With one host the verdict is None: nothing was measured between hosts.
+
+    Source: ml-engineering, network/README, for the bounds in Gbit/s.
+    """
+    if nnodes < 2:
+        return None, "training at scale: 1 host was measured, which says nothing of the network between hosts"
+    gbit = busbw_gbps * 8
+    verdict = next(text for at_least, text in _SCALE if gbit >= at_least)
+    return verdict, (
+        f"training at scale (ZeRO-3, 64 GPUs and more): {gbit:.4g} Gbit/s busbw between {nnodes} hosts is {verdict}"
+        " (100 is not enough, 200-400 is acceptable, 800-1000 is ideal)"
+    )
+
+
+def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> tuple[float, str]:
+    """(ratio, sentence): p50 of the first step, all_gather_object, over that of the second, a tensor collective. The
+    ratio is dimensionless.
+    """
+    slow, fast = (float(step["time_us"]["p50"]) for step in steps)
+    ratio = slow / fast
+    return ratio, (
+        f"a flag by all_gather_object takes {slow:.0f} us, by {steps[1]['collective']} of a tensor {fast:.0f} us:"
+        f" {ratio:.1f}x among {steps[0]['world_size']} ranks over {backend}, the answer read on the host both times"
+        f" (the tool's claim for GPUs is {_CLAIM}x)"
+    )
+
+
+def one_against_many(steps: Sequence[Mapping[str, Any]], parts: int) -> tuple[float, str]:
+    """(ratio, sentence): p50 of the second step, `parts` small messages, over that of the first, one message of all
+    bytes.
+    """
+    whole, many = (float(step["time_us"]["p50"]) / 1e6 for step in steps)
+    size = int(steps[0]["size_bytes"])
+    total = f"{size / 1e9:.3g} GB" if size % (1 << 20) else format_size(size)
+    return many / whole, (
+        f"one all_reduce of {total} takes {whole:.4g} s, {parts} of {size / parts / 1e6:.3g} MB take {many:.4g} s:"
+        f" {many / whole:.2f}x"
+    )

@@ -1,0 +1,193 @@
+"""References of a network case: the time of each collective, size, form and group; and who became slower."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Self
+
+from pydantic import JsonValue
+
+from protocol.outcome import Change, Reference
+from training.benchmarks.network.slow_parts.packing import host_names, unpacked
+from common.samples import median_of
+from common.sizes import format_size
+
+# No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
+_MIN_US, _MAX_US = 1e-3, 1e15
+_KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size_bytes", "pattern", "round", "group")
+# These are in a step, and in its key, only where they are not the usual.
+_CHOSEN_FIELDS = ("op", "root", "aggregate", "after_compute_ms")
+
+_PAIR = 2
+
+Step = Mapping[str, Any]
+
+
+def named_references(rounds: Iterable[tuple[Sequence[Step], Mapping[int, str]]]) -> dict[str, Reference]:
+    """The references of rounds, each its steps and the user's names of its hosts by node rank."""
+    return references(_with_names(step, names) for steps, names in rounds for step in _plain(steps))
+
+
+def _plain(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps with their groups unpacked; a damaged one is left out."""
+    own: dict[int, str] = {}
+    for step in steps:
+        if "packed" not in step:
+            yield step
+            continue
+        own |= host_names(step)
+        try:
+            groups = list(unpacked(step, own))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
+            continue
+        yield {**{name: value for name, value in step.items() if name != "packed"}, "groups": groups}
+
+
+def _with_names(step: Step, names: Mapping[int, str]) -> Step:
+    groups = step.get("groups")
+    if not isinstance(groups, list):
+        return _renamed(step, names)
+    return {**step, "groups": [_renamed(group, names) for group in groups if isinstance(group, dict)]}
+
+
+def _renamed(group: Step, names: Mapping[int, str]) -> Step:
+    node_ranks = group.get("node_ranks")
+    known = isinstance(node_ranks, list) and all(isinstance(rank, int) and rank in names for rank in node_ranks)
+    if not known or not node_ranks:
+        return group
+    return {**group, "hosts": [names[rank] for rank in node_ranks], "own_hosts": group.get("hosts")}
+
+
+def references(steps: Iterable[Step]) -> dict[str, Reference]:
+    """p50 in microseconds in values of rank 0's STEP_END, by a key that says what was measured.
+
+    A reference is the median over repeats and rounds, with their range; a single repeat has the range of its iterations
+    (minimum to p95). Where `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped,
+    since a host may send anything.
+    """
+    found: dict[str, list[_Times]] = {}
+    rows: dict[str, Step] = {}
+    for step in steps:
+        for row in _rows(step):
+            try:
+                times = _Times.read(row["time_us"], row["busbw_GBps"])
+                if not isinstance(row.get("size_bytes", 0), int):
+                    continue
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                continue
+            key = " ".join(f"{name}={value}" for name, value in _identity(row).items())
+            found.setdefault(key, []).append(times)
+            rows[key] = row
+    return {key: _reference(values, rows[key]) for key, values in found.items()}
+
+
+def _rows(step: Step) -> Iterator[Step]:
+    """A step's measurements: those of its groups, or its own."""
+    groups: Any = step.get("groups")
+    for group in groups if isinstance(groups, list) else [step]:
+        if isinstance(group, Mapping):
+            yield {**step, **group}
+
+
+def _identity(row: Step) -> dict[str, Any]:
+    """The key of a measurement. A pair's has its hosts, but not its round or their order, which depend on others."""
+    found = {name: row[name] for name in (*_KEY_FIELDS, *_CHOSEN_FIELDS) if name in row}
+    hosts = row.get("own_hosts", row.get("hosts"))
+    if row.get("pattern") == "pairs" and isinstance(hosts, list):
+        found.pop("round", None)
+        found["group"] = "-".join(sorted(map(str, hosts)))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Times:
+    """One repeat: of its iterations p50, minimum and p95 in microseconds, and busbw in GB/s."""
+
+    p50: float
+    low: float
+    high: float
+    busbw: float
+
+    @classmethod
+    def read(cls, time_us: Any, busbw: Any) -> Self:
+        """The measurement in one value of STEP_END.
+
+        Raises:
+            KeyError, TypeError, ValueError: the value is no measurement.
+        """
+        p50 = float(time_us["p50"])
+        low, high, bandwidth = float(time_us.get("min", p50)), float(time_us.get("p95", p50)), float(busbw)
+        if not all(_MIN_US <= time <= _MAX_US for time in (p50, low, high)) or not math.isfinite(bandwidth):
+            raise ValueError(f"p50 {p50}, min {low}, p95 {high}; allowed: {_MIN_US:g} to {_MAX_US:g} us")
+        if not low <= p50 <= high:
+            raise ValueError(f"p50 {p50} does not lie between min {low} and p95 {high}")
+        return cls(p50=p50, low=low, high=high, busbw=bandwidth)
+
+
+def _reference(values: Sequence[_Times], row: Step) -> Reference:
+    time_us = median_of([each.p50 for each in values])
+    single = len(values) == 1
+    hosts = row.get("hosts")
+    details: dict[str, JsonValue] = {
+        "collective": str(row.get("variant") or row.get("collective", "")),
+        "size_bytes": row.get("size_bytes", 0),
+        "group": str(row.get("group", "")),
+        "hosts": [*map(str, hosts)] if isinstance(hosts, list) else [],
+        "busbw_GBps": median([each.busbw for each in values]),
+    }
+    return Reference(
+        value=time_us.value,
+        low=values[0].low if single else time_us.low,
+        high=values[0].high if single else time_us.high,
+        n=time_us.n,
+        unit="us",
+        better="lower",
+        details=details,
+    )
+
+
+def what_of(found: Reference) -> str:
+    """The operation that a reference measured, with the user's names of two hosts: `all_reduce node1-node2 at 16M`."""
+    hosts, group = _hosts(found), str(found.details.get("group", ""))
+    group = "-".join(hosts) if len(hosts) == 2 else group
+    where = f" {group}" if group not in ("", "all") else ""
+    return f"{found.details.get('collective', '')}{where} at {_size(_bytes(found))}"
+
+
+def _hosts(found: Reference) -> tuple[str, ...]:
+    hosts = found.details.get("hosts")
+    return tuple(map(str, hosts)) if isinstance(hosts, list) else ()
+
+
+def _bytes(found: Reference) -> int:
+    size = found.details.get("size_bytes")
+    return size if isinstance(size, int) else 0
+
+
+def _size(size_bytes: int) -> str:
+    return format_size(size_bytes) if size_bytes else "no size"
+
+
+def regressions_in_words(changes: Sequence[Change]) -> list[str]:
+    """Sentences on what became slower: first hosts all of whose pairs did, while other pairs did not; then the rest."""
+    of_host: dict[tuple[str, int], list[Change]] = {}
+    of_size: dict[int, list[Change]] = {}
+    for change in changes:
+        hosts, size = set(_hosts(change.now)), _bytes(change.now)
+        if len(hosts) == _PAIR:
+            of_size.setdefault(size, []).append(change)
+            for host in hosts:
+                of_host.setdefault((host, size), []).append(change)
+    fine = {size: sum(not change.is_regression for change in found) for size, found in of_size.items()}
+    sentences: list[str] = []
+    told: set[int] = set()
+    for (host, size), own in sorted(of_host.items()):
+        # All its own are regressions: what is fine belongs to others.
+        if len(own) < _PAIR or not all(change.is_regression for change in own) or not fine[size]:
+            continue
+        told.update(map(id, own))
+        longer = median([change.percent for change in own])
+        sentences.append(f"host {host}: all its {len(own)} pairs take {longer:.0f} % longer at {_size(size)}")
+    slower = [change for change in changes if change.is_regression and id(change) not in told]
+    return sentences + [f"{each.what} takes {each.percent:.0f} % longer" for each in slower]

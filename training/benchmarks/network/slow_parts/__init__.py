@@ -1,0 +1,1 @@
+"""Finds the host or link that is slow."""

@@ -1,0 +1,265 @@
+"""Searches bad hosts and bad links with few rounds: batches first, then their halves, then suspects with good hosts.
+
+The search is a generator: it yields rounds of disjoint groups of hosts, receives what each group measured, and returns
+what is bad. It knows hosts by their places 0 .. count - 1 and measures nothing, so that a simulated cluster can run it.
+
+Every group of a round is compared with the others of its size in that round. A suspicious group is cut in halves; if
+neither half is suspicious, the fault lies between them, and parts of both halves are joined. Two hosts that remain are
+each paired with good hosts: a host that shows the same symptom with most of them is bad. If both are fine with all of
+them, their link is bad; that is said only where links are searched, as a fault that comes and goes looks the same. At
+the end the groups of the bad hosts are measured again without them, as a bad host hides others.
+
+Source: adaptive group testing by halves as in Hwang, "A method for detecting all defective members in a population by
+group testing" (1972); batches that meet once as the lines of an affine plane of prime order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from training.benchmarks.network.slow_parts.comparison import Excess, Judge, Times
+from training.benchmarks.network.patterns.designs import Members, batches, meetings
+
+Search = Literal["hosts", "links"]
+LEAST_HOSTS = 4
+# Known-good hosts with which a suspect is measured, one after the other.
+PARTNERS = 3
+# How often groups of bad hosts are searched again without them.
+PASSES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanRound:
+    """Disjoint groups of hosts that measure at once, and the purpose of the round in words."""
+
+    purpose: str
+    groups: tuple[Members, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadMembers:
+    """A bad host, or the two ends of a bad link, and by how much it exceeds its peers: by symptom, the worst first."""
+
+    members: Members
+    excesses: tuple[Excess, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanResult:
+    """What is bad, the rounds that it took (a repeated round counts once), and slow pairs without a sure reason."""
+
+    bad: tuple[BadMembers, ...]
+    rounds: int
+    undecided: tuple[Members, ...] = ()
+
+
+SearchSteps = Generator[ScanRound, Sequence[Times], ScanResult]
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A fault within `first`, or, if there is a `second`, between the two, which are each fine."""
+
+    first: Members
+    second: Members = ()
+
+    @property
+    def members(self) -> Members:
+        return self.first + self.second
+
+    def parts(self) -> list[_Suspect]:
+        """The smaller suspects of which one holds the fault, unless it lies between the halves of `first`."""
+        if self.second:
+            return [
+                _Suspect(one, other)
+                for one, other in product(_halves(self.first), _halves(self.second))
+                if one and other
+            ]
+        return [_Suspect(half) for half in _halves(self.first)]
+
+
+def _halves(members: Members) -> tuple[Members, Members]:
+    middle = (len(members) + 1) // 2
+    return members[:middle], members[middle:]
+
+
+class AdaptiveSearch:
+    """One search among `count` hosts, by a judge; `find` says whether every pair of hosts must meet in some group."""
+
+    def __init__(self, count: int, judge: Judge, find: Search = "hosts") -> None:
+        self._count, self._judge, self._find = count, judge, find
+        self._rounds = 0
+        # Hosts that no control group may hold: bad ones, and those that may be.
+        self._bad: set[int] = set()
+        self._doubtful: set[int] = set()
+
+    def run(self) -> SearchSteps:
+        """The search; see the module.
+
+        Raises:
+            ValueError: there are fewer than LEAST_HOSTS hosts.
+        """
+        if self._count < LEAST_HOSTS:
+            raise ValueError(f"{self._count} hosts: a search compares groups and needs {LEAST_HOSTS} hosts or more")
+        undecided: list[Members] = []
+        bad = yield from self._search("batches", batches(self._count), undecided)
+        if self._find == "links":
+            good = [host for host in range(self._count) if host not in self._bad]
+            classes = [[tuple(good[place] for place in group) for group in groups] for groups in meetings(len(good))]
+            bad += yield from self._search("every two hosts once", classes, undecided)
+        return ScanResult(bad=tuple(bad), rounds=self._rounds, undecided=tuple(undecided))
+
+    def _search(
+        self, purpose: str, screening: Sequence[Sequence[Members]], undecided: list[Members]
+    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
+        """Measure the rounds `screening`, and search in what is suspicious until nothing new is found."""
+        suspicious: list[Members] = []
+        for number, groups in enumerate(screening, start=1):
+            found = yield from self._measured(f"{purpose} {number} of {len(screening)}", groups, groups)
+            suspicious += found
+        bad: list[BadMembers] = []
+        for _ in range(PASSES):
+            pairs = yield from self._narrowed(suspicious)
+            new = [each for each in (yield from self._confirmed(pairs, undecided)) if each.members not in _names(bad)]
+            bad += new
+            named = {each.members[0] for each in new if len(each.members) == 1}
+            self._bad |= named
+            suspicious = [group for group in suspicious if named & set(group)]
+            if not suspicious:
+                break
+            rest = [tuple(host for host in group if host not in self._bad) for group in suspicious]
+            self._doubtful = {host for group in rest for host in group}
+            suspicious = list((yield from self._tested("batches without their bad hosts", rest)))
+        self._doubtful = set()
+        return bad
+
+    def _measured(
+        self, purpose: str, groups: Sequence[Members], tests: Sequence[Members]
+    ) -> Generator[ScanRound, Sequence[Times], dict[Members, tuple[Excess, ...]]]:
+        """Measure a round; returns the suspicious among `tests`."""
+        self._rounds += 1
+        times = yield ScanRound(purpose=purpose, groups=tuple(groups))
+        return self._judge.suspicious(groups, tests, times)
+
+    def _narrowed(self, suspicious: Sequence[Members]) -> Generator[ScanRound, Sequence[Times], list[Members]]:
+        """Cut suspicious groups down to pairs of hosts."""
+        pairs: dict[Members, None] = {}
+        left = [_Suspect(group) for group in suspicious if len(group) > 1]
+        while left:
+            pairs |= dict.fromkeys(tuple(sorted(each.members)) for each in left if len(each.members) == 2)
+            left = [each for each in left if len(each.members) > 2]
+            self._doubtful = {host for each in left for host in each.second or each.first}
+            tests = dict.fromkeys(part.members for each in left for part in each.parts() if len(part.members) > 1)
+            found = yield from self._tested("parts of suspicious batches", list(tests))
+            following: list[_Suspect] = []
+            for each in left:
+                hit = [part for part in each.parts() if part.members in found]
+                following += hit if hit or each.second else [_Suspect(*_halves(each.first))]
+            left = list(dict.fromkeys(following))
+        return list(pairs)
+
+    def _confirmed(
+        self, pairs: Sequence[Members], undecided: list[Members]
+    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
+        """Measure each host of the pairs with known-good hosts, then the pairs whose hosts are both fine."""
+        hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
+        self._doubtful = set(hosts)
+        seen: dict[int, list[tuple[Excess, ...]]] = {host: [] for host in hosts}
+        partners: dict[int, set[int]] = {host: set() for host in hosts}
+        for _ in range(PARTNERS):
+            tests = self._with_good(hosts, partners)
+            slow = yield from self._tested("suspects with known-good hosts", list(tests))
+            for pair, host in tests.items():
+                seen[host].append(slow.get(pair, ()))
+        found = [
+            BadMembers(members=(host,), excesses=excesses)
+            for host, every in seen.items()
+            if (excesses := self._judge.together(every))
+        ]
+        accused = {each.members[0] for each in found}
+        # Slow with some good host, but not in the same way with most: neither this host nor a link of it is accused.
+        unclear = {host for host, every in seen.items() if host not in accused and (any(every) or not every)}
+        links = [pair for pair in pairs if not accused & set(pair)]
+        doubted = [pair for pair in links if self._find == "hosts" or unclear & set(pair)]
+        undecided += doubted
+        links = [pair for pair in links if pair not in doubted]
+        self._doubtful = accused
+        again: dict[Members, list[tuple[Excess, ...]]] = {pair: [] for pair in links}
+        for _ in range(PARTNERS if links else 0):
+            slow = yield from self._tested("suspicious links", links)
+            for pair in links:
+                again[pair].append(slow.get(pair, ()))
+        return found + [
+            BadMembers(members=pair, excesses=excesses)
+            for pair, every in again.items()
+            if all(every) and (excesses := self._judge.together(every))
+        ]
+
+    def _with_good(self, hosts: Sequence[int], partners: dict[int, set[int]]) -> dict[Members, int]:
+        """Each host paired with the nearest known-good one that it has not met, a different one where there are enough;
+        the new ones are added to `partners`.
+        """
+        good = [host for host in range(self._count) if host not in self._bad | self._doubtful]
+        taken: set[int] = set()
+        made: dict[Members, int] = {}
+        for host in hosts:
+            free = [other for other in good if other not in partners[host]]
+            if free:
+                other = min(free, key=lambda each: (each in taken, abs(each - host), each))
+                taken.add(other)
+                partners[host].add(other)
+                made[min(host, other), max(host, other)] = host
+        return made
+
+    def _tested(
+        self, purpose: str, tests: Sequence[Members]
+    ) -> Generator[ScanRound, Sequence[Times], dict[Members, tuple[Excess, ...]]]:
+        """Measure `tests` in as few rounds as their common hosts allow, with good hosts in groups of the same sizes."""
+        found: dict[Members, tuple[Excess, ...]] = {}
+        waiting = [test for test in dict.fromkeys(tests) if len(test) > 1]
+        while waiting:
+            busy: set[int] = set()
+            now: list[Members] = []
+            for test in waiting:
+                if not busy & set(test):
+                    now.append(test)
+                    busy.update(test)
+            waiting = [test for test in waiting if test not in set(now)]
+            found |= yield from self._measured(purpose, [*now, *self._controls(now, busy)], now)
+        return found
+
+    def _controls(self, tests: Sequence[Members], busy: set[int]) -> list[Members]:
+        """Groups of good hosts, of the tests' sizes in turn."""
+        no_controls = busy | self._bad | self._doubtful
+        good = [host for host in range(self._count) if host not in no_controls]
+        sizes = sorted({len(test) for test in tests}, reverse=True)
+        made: list[Members] = []
+        while fitting := [size for size in sizes if size <= len(good)]:
+            size = fitting[len(made) % len(fitting)]
+            made.append(tuple(good[:size]))
+            good = good[size:]
+        return made
+
+
+def expected_rounds(count: int, find: Search) -> tuple[int, int]:
+    """The rounds of a search where nothing is bad, and where one host is, without noise."""
+
+    def needed(slow: int | None) -> int:
+        steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find).run()
+        this_round = next(steps)
+        while True:
+            times: Times = {group: {"latency": 2.0 if slow in group else 1.0} for group in this_round.groups}
+            try:
+                this_round = steps.send([times])
+            except StopIteration as end:
+                rounds: int = end.value.rounds
+                return rounds
+
+    return needed(None), needed(count - 1)
+
+
+def _names(bad: Sequence[BadMembers]) -> set[Members]:
+    return {each.members for each in bad}

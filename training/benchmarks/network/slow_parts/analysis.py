@@ -1,0 +1,250 @@
+"""Finds the host, device, link, rail, rack or batch that slows the others down, and its symptoms, as data.
+
+Works on what rank 0 measured, in time that is nearly linear in the number of measurements. The largest size measures
+bandwidth and the smallest latency, each by its median time; `symptoms` has the tests. A host or group with several
+symptoms is one finding, with all symptoms and their probable cause.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.bandwidth import COLLECTIVES, host_gbps
+from training.benchmarks.network.slow_parts.blame import blamed, finding_of
+from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES, Figure, Symptom, alike, figure
+from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
+from training.benchmarks.network.slow_parts.outliers import ALPHA
+from training.benchmarks.network.slow_parts.peer_findings import peer_findings
+from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
+from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
+from common.samples import Cell
+from training.benchmarks.network.slow_parts.stalls import STALL_US
+from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
+from training.benchmarks.network.patterns.tiers import Tiers, combined, learn
+
+MIN_REPEATS = 3
+# Stalled operations, in percent, above which a network is called lossy although there is no outlier.
+_STALLS_EVERYWHERE_PERCENT = 1.0
+_MIN_REPEATS_WITH_STALLS = 2
+# Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
+MAX_CELLS = 64 * 63 // 2
+_SLOWEST = 64
+PAIR_PATTERNS = ("pairs", "rail_pairs")
+_PARTS_OF_HALVES = ("within", "across")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """Result of a pattern: findings, groups at the largest size, noise in percent, and why no statement is possible.
+
+    `groups` are all of them, or the slowest of very many. `bisection_gbps` is the sum over the pairs across the cut of
+    the pattern halves, in GB/s for each direction. `remarks` say how the groups were compared.
+    """
+
+    pattern: str
+    size_bytes: int
+    findings: tuple[NetworkFinding, ...]
+    groups: tuple[Cell, ...]
+    noise_percent: float
+    note: str
+    bisection_gbps: float | None = None
+    hosts: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The findings in words, or that there are none, or why none could be searched for; then the remarks."""
+        return (tuple(finding.sentence for finding in self.findings) or (self.note,)) + self.remarks
+
+    def pair(self, first: str, second: str) -> Cell | None:
+        """The cell of two hosts in the host x host matrix."""
+        return next((cell for cell in self.groups if set(cell.hosts) == {first, second} and first != second), None)
+
+
+def analyse(
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    slow_percent: float,
+    late_percent: float = LATE_PERCENT,
+    names: Mapping[int, str] | None = None,
+    tiers: Tiers | None = None,
+) -> Analysis | None:
+    """Analyse the values of rank 0's STEP_END, see analyse_scan (percent of the peers' time)."""
+    scan = scan_of(steps, names)
+    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, tiers=tiers)
+
+
+def analyse_scan(
+    scan: Scan,
+    *,
+    slow_percent: float,
+    late_percent: float = LATE_PERCENT,
+    tiers: Tiers | None = None,
+    devices: Mapping[tuple[int, int], str] | None = None,
+) -> Analysis | None:
+    """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
+    has compared them (pattern adaptive).
+
+    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `tiers` are
+    those of the topology; without them they are learnt from the pairs. `devices` names NICs by node rank and rail.
+    """
+    if not _has_groups(scan):
+        return None
+    (pattern,) = scan.patterns
+    search = _Search(scan, pattern, slow_percent, late_percent, tiers, devices or {})
+    enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
+    return shown_with(scan, search.findings() if enough else [], search.remarks)
+
+
+def _across_the_cut(scan: Scan, shown: Readings) -> list[float]:
+    """GB/s between the two hosts of each pair, in one direction: all messages that cross at once."""
+    cells = [shown.cell(place, scan.names) for place in range(len(shown))]
+    if scan.collective not in COLLECTIVES:
+        return [cell.busbw_gbps.value for cell in cells]
+    return [host_gbps(scan.collective, cell.busbw_gbps.value, cell.world_size, len(cell.hosts)) for cell in cells]
+
+
+def _has_groups(scan: Scan) -> bool:
+    return len(scan.patterns) == 1 and not scan.patterns & {"all", "adaptive"} and any(map(len, scan.sizes.values()))
+
+
+def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence[str]) -> Analysis | None:
+    """The analysis of a scan whose findings are known, as from FINISHED; None without groups to compare."""
+    if not _has_groups(scan):
+        return None
+    (pattern,) = scan.patterns
+    size = scan.largest_and_smallest()[0]
+    every = scan.of_size(size)
+    shown = scan.of_size(size, "across") if pattern == "halves" else every
+    names = scan.names
+    across = _across_the_cut(scan, shown) if pattern == "halves" else []
+    noise = 100 * plain_noise(every.columns["middle"])
+    return Analysis(
+        pattern=pattern,
+        size_bytes=size,
+        findings=tuple(findings),
+        groups=tuple(shown.cell(place, names) for place in _places_to_show(shown)) if pattern != PEERS else (),
+        noise_percent=noise,
+        note=_note(pattern, scan, len(shown), noise),
+        bisection_gbps=sum(across) if across else None,
+        hosts=tuple(names.values()),
+        remarks=tuple(remarks),
+    )
+
+
+def _places_to_show(readings: Readings) -> Sequence[int]:
+    """All groups, or the slowest of very many."""
+    if len(readings) <= MAX_CELLS:
+        return range(len(readings))
+    times = medians(readings.columns["middle"])
+    return sorted(range(len(times)), key=lambda place: -times[place])[:_SLOWEST]
+
+
+class _Search:
+    """The search for findings in a scan; `remarks` collects how groups were compared."""
+
+    def __init__(
+        self,
+        scan: Scan,
+        pattern: str,
+        slow_percent: float,
+        late_percent: float,
+        tiers: Tiers | None,
+        devices: Mapping[tuple[int, int], str],
+    ) -> None:
+        self._scan, self._pattern, self._tiers, self._devices = scan, pattern, tiers, devices
+        self._slow_percent, self._late_percent = slow_percent, late_percent
+        self.remarks: list[str] = []
+
+    def findings(self) -> list[NetworkFinding]:
+        """Hosts first, then the rest in the order of their symptoms."""
+        if self._pattern == PEERS:
+            sizes = [self._scan.of_size(size) for size in sorted(self._scan.sizes)]
+            slow, late = self._slow_percent, self._late_percent
+            return peer_findings(sizes, self._scan.names, slow_percent=slow, late_percent=late)
+        if self._pattern != "halves":
+            found = self._of_part(self._pattern, "")
+        else:
+            parts = [("halves", "within"), ("across", "across")]
+            found = [each for part, begin in parts for each in self._of_part(part, begin)]
+        return sorted(found, key=lambda each: each.part not in ("host", "device"))
+
+    def _of_part(self, part: str, begin: str) -> list[NetworkFinding]:
+        readings = [alike(self._scan.of_size(size, begin)) for size in sorted(self._scan.sizes)]
+        if part in PAIR_PATTERNS:
+            readings = [each.choose([p for p, own in enumerate(each.members) if len(own) == 2]) for each in readings]
+        readings = [each for each in readings if len(each)]
+        if not readings:
+            return []
+        same = [each for each in readings if each.members == readings[-1].members]
+        tiers = self._tiers_of(part, same)
+        figures = [self._figure(part, each, tiers) for each in same]
+        symptoms = stalling_ones(figures)
+        if same[0].size_bytes <= LATENCY_BYTES:
+            symptoms += self._slow(figures[0], symptoms)
+        if same[-1].size_bytes > LATENCY_BYTES:
+            symptoms += self._slow(figures[-1], [each for each in symptoms if each.name == "stalls"])
+        names = self._scan.names
+        subjects = blamed(part, symptoms, figures[-1], names, tiers)
+        return [finding_of(part, subject, own, names, self._devices) for subject, own in subjects.items()]
+
+    def _tiers_of(self, part: str, readings: Sequence[Readings]) -> Tiers:
+        """The topology's tiers, else those that latency shows, which other pairs do not change, and bandwidth."""
+        if part not in PAIR_PATTERNS:
+            return Tiers()
+        tiers = self._tiers
+        if tiers is None:
+            ends = (readings[0], readings[-1])
+            settled = [settle(each.columns["middle"], ALPHA) for each in ends]
+            learnt = [learn(ends[0].members, each.values, each.noise) for each in settled]
+            tiers = combined(*learnt) if len(readings) > 1 else learnt[0]
+        if tiers.blocks:
+            names = self._scan.names
+            outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
+            self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
+        if self._tiers is None and (apart := tiers.apart()):
+            hosts = ", ".join(self._scan.names[rank] for rank in apart)
+            self.remarks.append(
+                f"{hosts} are slower to all others than these among themselves: a pod of their own, or a bad switch or"
+                " bad uplinks of their rack; a topology tells which"
+            )
+        return tiers
+
+    def _slow(self, found: Figure, stalling: Sequence[Symptom]) -> list[Symptom]:
+        symptoms, links = slow_ones(found, stalling)
+        if links:
+            self.remarks.append(
+                f"{links} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
+                " others: too many for bad links; an overloaded fabric, or one whose tiers a topology must tell"
+            )
+        return symptoms
+
+    def _figure(self, part: str, readings: Readings, tiers: Tiers) -> Figure:
+        is_latency = readings.size_bytes <= LATENCY_BYTES
+        percent = self._late_percent if is_latency else self._slow_percent
+        name: SymptomName = "latency" if is_latency else "bandwidth"
+        pairs = None if part not in PAIR_PATTERNS else readings.devices() if part == "rail_pairs" else readings.members
+        return figure(name, readings, pairs, tiers, percent)
+
+
+def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:
+    repeats = max(each.repeats for each in scan.sizes.values())
+    if repeats < MIN_REPEATS:
+        return f"{repeats} repeats cannot tell a fault from noise: set repeats = {MIN_REPEATS} or more"
+    stalled = done = 0
+    with_stalls: set[int] = set()
+    for each in scan.sizes.values():
+        stalled += sum(sum(own.values()) for own in each.stalled)
+        done += len(each) * each.repeats * each.iterations
+        with_stalls |= {repeat for repeat, own in enumerate(each.stalled) if own}
+    percent = 100 * stalled / done if done else 0.0
+    if len(with_stalls) >= _MIN_REPEATS_WITH_STALLS and percent > _STALLS_EVERYWHERE_PERCENT:
+        return (
+            f"{percent:.0f} % of all operations stall ({STALL_US / 1000:.0f} ms and more), and nobody stands out:"
+            " packet loss or overloaded hosts; more repeats may tell whose"
+        )
+    if groups < (3 if pattern in PAIR_PATTERNS else 2):
+        return "too few groups to compare: nothing can be said of a host or a path"
+    what = "rank of a host" if pattern == PEERS else "host or path"
+    return f"no {what} stands out (noise from repeat to repeat {noise:.1f} %)"

@@ -1,0 +1,207 @@
+"""Turns symptoms into findings: one for each bad part, the widest part that explains them, with cause and action.
+
+Devices that are bad on most rails of a host are a bad host, on most hosts of a rail a bad rail. Hosts that are bad
+alike and make up most of a rack are a bad rack: what they share is its switch.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from training.benchmarks.network.slow_parts.figures import Figure, Symptom
+from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
+from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST
+from training.benchmarks.network.patterns.tiers import Tiers
+
+KINDS: dict[str, BadPart] = {
+    "pairs": "link",
+    "rail_pairs": "link",
+    "each": "host",
+    "rail": "rail",
+    "k_batch": "batch",
+    "halves": "half",
+    "across": "pair",
+}
+_CAUSES = {
+    "stalls": "packet loss, or a host that makes no progress",
+    "latency": "a late link: cable, port, or interrupts and power saving of the host",
+    "bandwidth": "NIC, cable or PCIe",
+}
+_AT_TIMES = "foreign load, a flapping link, throttling, or a link that drops packets"
+_PATH_CAUSES = {"stalls": "packet loss on the path between them"}
+_PATH_CAUSE = "the path between them"
+_MEANING = {
+    "each": "alone, so memory, NVLink or PCIe of the host, not the network",
+    "rail": "on all hosts, so the rail's NICs or its leaf switch",
+    "rack": "what they share: its switch, or the uplinks of it",
+    "k_batch": "a host or a link among them",
+    "halves": "search on in this half",
+    "across": "one of the two hosts or the path across the cut",
+}
+_GROUP_ACTION = "measure the pairs of these hosts to find the host or the link"
+_ACTIONS: dict[BadPart, str] = {
+    "host": "take the host out of service, and check NIC, cable, PCIe and foreign load",
+    "device": "take the host out of service, and check this NIC, its cable, switch port and PCIe slot",
+    "link": "keep both hosts, and check the switch ports, cables and routes between them",
+    "pair": "measure both hosts against others to find which of them, or the path, it is",
+    "rail": "check the switch of the rail",
+    "rack": "keep the hosts, and check the rack's switch, its uplinks, and power and cooling of the rack",
+    "batch": _GROUP_ACTION,
+    "half": _GROUP_ACTION,
+}
+RAIL = "rail "
+# The share of a host's rails, or of a rail's hosts, that makes one bad part of many bad devices.
+_MOST = 0.75
+# Fewer bad hosts of a rack are each bad by themselves.
+_LEAST_OF_A_RACK = 3
+
+
+class Subject(NamedTuple):
+    """What is bad: its part, the node ranks of its hosts, and the name of its device or group."""
+
+    part: BadPart
+    ranks: tuple[int, ...]
+    device: str
+
+
+def blamed(
+    part: str, symptoms: Sequence[Symptom], figure: Figure, names: Mapping[int, str], tiers: Tiers
+) -> dict[Subject, list[Symptom]]:
+    """The symptoms of each subject in a part of a pattern, without what a named host or rack explains."""
+    readings, kind = figure.readings, KINDS[part]
+    found: dict[Subject, list[Symptom]] = {}
+    for each in symptoms:
+        if each.host >= 0 and part == "rail_pairs":
+            rank, rail = divmod(each.host, DEVICES_PER_HOST)
+            subject = Subject("device", (rank,), f"{RAIL}{rail}")
+        elif each.host >= 0:
+            subject = Subject("host", (each.host,), "")
+        else:
+            rail = readings.rails[each.place]
+            has_name = kind not in ("host", "link", "pair")
+            device = readings.label(each.place, names) if has_name else "" if rail < 0 else f"{RAIL}{rail}"
+            subject = Subject(kind, readings.members[each.place], device)
+        found.setdefault(subject, []).append(each)
+    if part == "rail_pairs":
+        found = _widest(found, figure)
+    return _without_echoes(_with_racks(found, tiers))
+
+
+def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subject, list[Symptom]]:
+    """Make one rack, or group of racks, of the hosts or of the devices on a rail that are bad alike."""
+    everybody = {host for block in tiers.blocks for host in block}
+    for tier in reversed(range(len(tiers.blocks))):
+        for number, members in tiers.members(tier).items():
+            for device in dict.fromkeys(subject.device for subject in found if subject.part in ("host", "device")):
+                parts = [s for s in found if s.part in ("host", "device") and s.device == device]
+                own = [subject for subject in parts if subject.ranks[0] in members]
+                if len(own) < max(_LEAST_OF_A_RACK, _MOST * len(members)) or len(members) == len(everybody):
+                    continue
+                if alike := _alike([found[subject] for subject in own], len(members)):
+                    label = f"{tiers.name(tier, number)} {device}".rstrip()
+                    kept = {subject: each for subject, each in found.items() if subject not in own}
+                    found = {Subject("rack", members, label): alike, **kept}
+    return found
+
+
+def _alike(symptoms: Sequence[Sequence[Symptom]], hosts: int) -> list[Symptom]:
+    """For each symptom that most of a rack's hosts have, that of the host in the middle, told as the rack's."""
+    result = []
+    for name in dict.fromkeys(each.name for own in symptoms for each in own):
+        having = [each for own in symptoms for each in [next((s for s in own if s.name == name), None)] if each]
+        if len(having) >= max(_LEAST_OF_A_RACK, _MOST * hosts):
+            middle = sorted(having, key=lambda each: each.share or 0.0)[len(having) // 2]
+            text = f"{len(having)} of its {hosts} hosts are bad alike, the one in the middle: {middle.text}"
+            result.append(replace(middle, text=text))
+    return result
+
+
+def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject, list[Symptom]]:
+    """Make one host of its devices, one rail of the devices on it, one link of its rails, where most are bad."""
+    rails = sorted(set(figure.readings.rails))
+    ranks = sorted({rank for members in figure.readings.members for rank in members})
+    devices = {subject for subject in found if subject.part == "device"}
+    wider: dict[Subject, Subject] = {}
+    for rank in {subject.ranks[0] for subject in devices}:
+        own = [subject for subject in devices if subject.ranks == (rank,)]
+        if len(rails) > 1 and len(own) >= _MOST * len(rails):
+            wider |= dict.fromkeys(own, Subject("host", (rank,), ""))
+    for rail in {subject.device for subject in devices}:
+        own = [subject for subject in devices if subject.device == rail and subject not in wider]
+        if len(own) >= _MOST * len(ranks):
+            wider |= dict.fromkeys(own, Subject("rail", tuple(ranks), rail))
+    links = [subject for subject in found if subject.part == "link"]
+    on_rails = Counter(subject.ranks for subject in links)
+    wider |= {
+        subject: subject._replace(device="") for subject in links if on_rails[subject.ranks] >= _MOST * len(rails)
+    }
+    result: dict[Subject, list[Symptom]] = {}
+    for subject, symptoms in found.items():
+        own_symptoms = result.setdefault(wider.get(subject, subject), [])
+        own_symptoms += [each for each in symptoms if each.name not in {known.name for known in own_symptoms}]
+    return result
+
+
+def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
+    """Leave out what a named host or rack explains.
+
+    Those are its links with another symptom than its own, all of them if it is bad at times.
+    """
+    ways: dict[int, set[str]] = {}
+    at_times: set[int] = set()
+    for subject, symptoms in found.items():
+        if subject.part == "host" or (subject.part == "rack" and RAIL not in subject.device):
+            for rank in subject.ranks:
+                ways.setdefault(rank, set()).update(each.name for each in symptoms)
+            if any(each.kind == "intermittent" for each in symptoms):
+                at_times.update(subject.ranks)
+    result = {}
+    for subject, symptoms in found.items():
+        known = [ways[rank] for rank in subject.ranks if rank in ways]
+        own = [each for each in symptoms if not known or any(each.name in names for names in known)]
+        if subject.part not in ("link", "pair"):
+            result[subject] = symptoms
+        elif own and at_times.isdisjoint(subject.ranks):
+            result[subject] = own
+    return result
+
+
+def finding_of(
+    part: str,
+    subject: Subject,
+    symptoms: Sequence[Symptom],
+    names: Mapping[int, str],
+    devices: Mapping[tuple[int, int], str],
+) -> NetworkFinding:
+    """One finding for all symptoms of one subject in a part of a pattern; `devices` as for `analyse_scan`."""
+    device = subject.device
+    if subject.part == "device":
+        device = devices.get((subject.ranks[0], int(device.removeprefix(RAIL))), "") or device
+    # Lost packets make some operations slow and others stall: that they stall says more.
+    order = ("constant", "stalls", "intermittent")
+    kind = min((each.kind for each in symptoms), key=order.index)
+    shares = [each.share for each in symptoms if each.share is not None]
+    return NetworkFinding(
+        part=subject.part,
+        hosts=tuple(names[rank] for rank in subject.ranks),
+        node_ranks=subject.ranks,
+        device=device,
+        kind=kind,
+        symptoms=tuple(each.name for each in symptoms),
+        share_of_expected=min(shares, default=None),
+        p_value=min(each.p_value for each in symptoms),
+        evidence="; ".join(each.text for each in symptoms),
+        cause=_cause(part, subject, kind, symptoms[0].name),
+        suggested_action=_ACTIONS[subject.part],
+    )
+
+
+def _cause(part: str, subject: Subject, kind: str, name: str) -> str:
+    if subject.part == "link":
+        return _PATH_CAUSES.get(name, _PATH_CAUSE)
+    if subject.part in ("rail", "rack"):
+        return _MEANING[subject.part]
+    if part in ("pairs", "rail_pairs"):
+        return _AT_TIMES if kind == "intermittent" else _CAUSES[name]
+    return _MEANING[part]

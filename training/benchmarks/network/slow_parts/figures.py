@@ -1,0 +1,89 @@
+"""Defines a figure of all groups, bandwidth or latency at one size, and a symptom: what is bad about a part in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
+from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
+from training.benchmarks.network.slow_parts.readings import Readings
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of
+
+# Messages up to this size show latency, larger ones bandwidth: 64 KiB take 5 us at 100 Gbit/s.
+LATENCY_BYTES = 64 << 10
+LATE_PERCENT = 50.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Symptom:
+    """One figure of a host or device (`host`, else -1) or of a group (`place`, else -1) that is bad.
+
+    `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure.
+    """
+
+    name: SymptomName
+    host: int
+    place: int
+    kind: FaultKind
+    share: float | None
+    p_value: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """One figure of all groups: the readings, and for pairs their node ranks (or devices) and the tiers' classes."""
+
+    name: SymptomName
+    readings: Readings
+    pairs: Sequence[tuple[int, ...]] | None
+    classes: Sequence[int]
+    bound: float
+
+    @property
+    def everywhere(self) -> str:
+        """The words that say that a host is bad towards everybody."""
+        return " on all its pairs" if self.pairs is not None else ""
+
+
+def figure(
+    name: SymptomName, readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers, percent: float
+) -> Figure:
+    """The figure at the readings' size; `percent` is the smallest increase of time, or loss of bandwidth, to report."""
+    bound = math.log1p(percent / 100) if name == "latency" else -math.log1p(-percent / 100)
+    classes = [0] * len(readings)
+    if pairs is not None:
+        classes = classes_of(readings.members, readings.rounds, tiers, with_load=name == "bandwidth")
+    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, bound=bound)
+
+
+def alike(readings: Readings) -> Readings:
+    """The groups with the most frequent number of ranks: only those can be compared."""
+    common = Counter(readings.world_sizes).most_common(1)
+    chosen = [place for place, width in enumerate(readings.world_sizes) if width == common[0][0]]
+    return readings.choose(chosen)
+
+
+def usual_gap(readings: Readings, upper: str, lower: str, places: Sequence[int]) -> float:
+    """The usual distance of two quantiles in these groups, in logarithms."""
+    columns = zip(readings.columns[upper], readings.columns[lower], strict=True)
+    return median([above[place] - below[place] for above, below in columns for place in places])
+
+
+def culprits(
+    pairs: Sequence[tuple[int, ...]] | None,
+    groups: int,
+    events: Sequence[Iterable[int]],
+    alpha: float,
+    *,
+    distinct: int = 0,
+    rare: bool = True,
+) -> list[Culprit]:
+    """Hosts and pairs, or the groups if there are no `pairs`, with too many events; `alpha` (0 to 1) as in `events`."""
+    if pairs is None:
+        return culprit_groups(events, groups, alpha, distinct=distinct, rare=rare)
+    return culprit_pairs(events, pairs, alpha, distinct=distinct, rare=rare)

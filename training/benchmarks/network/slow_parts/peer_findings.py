@@ -1,0 +1,147 @@
+"""Finds the bad rank, or the bad link between two ranks, of a host in the pattern peers: NVLink, PCIe or memory.
+
+From three hosts on, two ranks are compared with the same two of the other hosts: two of one PCIe switch may reach more
+than two of different sockets, on every host alike. With fewer hosts such tiers are learnt from the pairs themselves. A
+rank all of whose pairs are bad is a bad device, most ranks of a host are a bad host (see `symptoms` for the tests).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median_low
+from typing import NamedTuple
+
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES, Figure, Symptom, alike
+from training.benchmarks.network.slow_parts.figures import figure as figure_of
+from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.noise import medians, settle
+from training.benchmarks.network.slow_parts.outliers import ALPHA
+from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
+from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of, learn
+
+_LABEL = re.compile(r".* (\d{1,3})-(\d{1,3})", re.DOTALL)
+# From so many hosts on the median over them is a reference that one bad host does not move.
+_LEAST_HOSTS = 3
+# The share of a host's ranks that makes one bad host of them.
+_MOST = 0.75
+_CAUSE = "NVLink, PCIe, or the memory between them"
+_ACTION = "take the host out of service, and check NVLink, PCIe links, IOMMU settings and NUMA placement of these ranks"
+
+
+class _Pair(NamedTuple):
+    """Two local ranks of a host, by node rank."""
+
+    node: int
+    one: int
+    other: int
+
+    @property
+    def devices(self) -> tuple[int, int]:
+        return self.node * DEVICES_PER_HOST + self.one, self.node * DEVICES_PER_HOST + self.other
+
+
+def peer_findings(
+    sizes: Sequence[Readings], names: Mapping[int, str], *, slow_percent: float, late_percent: float
+) -> list[NetworkFinding]:
+    """The findings of the pattern peers; `sizes` are the readings of each size, the bounds in percent of a time."""
+    found = [each for each in (_of_pairs(alike(readings)) for readings in sizes) if each is not None]
+    found = [each for each in found if each[1] == found[-1][1]]
+    if not found:
+        return []
+    pairs = found[-1][1]
+    figures = [_figure(readings, pairs, slow_percent, late_percent) for readings, _ in found]
+    symptoms = stalling_ones(figures)
+    stalling = list(symptoms)
+    if found[0][0].size_bytes <= LATENCY_BYTES:
+        symptoms += slow_ones(figures[0], stalling)[0]
+    if found[-1][0].size_bytes > LATENCY_BYTES:
+        symptoms += slow_ones(figures[-1], stalling)[0]
+    return [_finding(node, device, own, names) for (node, device), own in _subjects(symptoms, pairs).items()]
+
+
+def _of_pairs(readings: Readings) -> tuple[Readings, list[_Pair]] | None:
+    """The readings whose label tells two local ranks of one host, and these; None without any."""
+    told = [
+        (place, match)
+        for place, (members, label) in enumerate(zip(readings.members, readings.labels, strict=True))
+        if len(members) == 1 and (match := _LABEL.fullmatch(label))
+    ]
+    pairs = [_Pair(readings.members[place][0], *sorted(map(int, match.groups()))) for place, match in told]
+    if not pairs or any(pair.one == pair.other for pair in pairs):
+        return None
+    return readings.choose([place for place, _ in told]), pairs
+
+
+def _figure(readings: Readings, pairs: Sequence[_Pair], slow_percent: float, late_percent: float) -> Figure:
+    """The figure of a size: pairs in one class, without what every host's same pair has in common; else by tiers."""
+    is_latency = readings.size_bytes <= LATENCY_BYTES
+    name: SymptomName = "latency" if is_latency else "bandwidth"
+    plain = figure_of(name, readings, None, Tiers(), late_percent if is_latency else slow_percent)
+    # With two ranks a host neither can be told from their link.
+    devices = [pair.devices for pair in pairs] if max(pair.other for pair in pairs) > 1 else None
+    if len({pair.node for pair in pairs}) >= _LEAST_HOSTS:
+        return replace(plain, readings=_without_common(readings, pairs), pairs=devices)
+    settled = settle(readings.columns["middle"], ALPHA)
+    local = [(pair.one, pair.other) for pair in pairs]
+    classes = classes_of(local, [0] * len(local), learn(local, settled.values, settled.noise), with_load=False)
+    return replace(plain, pairs=devices, classes=classes)
+
+
+def _without_common(readings: Readings, pairs: Sequence[_Pair]) -> Readings:
+    """The readings with the usual time of two local ranks, over all hosts, moved to that of all."""
+    times = medians(readings.columns["middle"])
+    of_pair: dict[tuple[int, int], list[float]] = {}
+    for pair, time in zip(pairs, times, strict=True):
+        of_pair.setdefault((pair.one, pair.other), []).append(time)
+    every = median_low(times)
+    usual = {local: median_low(own) for local, own in of_pair.items()}
+    shifts = [every - usual[pair.one, pair.other] for pair in pairs]
+    columns = {
+        name: [array("f", [time + shift for time, shift in zip(each, shifts, strict=True)]) for each in of_repeats]
+        for name, of_repeats in readings.columns.items()
+    }
+    return replace(readings, columns=columns)
+
+
+def _subjects(symptoms: Sequence[Symptom], pairs: Sequence[_Pair]) -> dict[tuple[int, str], list[Symptom]]:
+    """The symptoms of each (node rank, part of it); the part is empty for the host as a whole."""
+    ranks: dict[int, set[int]] = {}
+    for pair in pairs:
+        ranks.setdefault(pair.node, set()).update(pair[1:])
+    bad = {each.host for each in symptoms if each.host >= 0}
+    of_host = {node: {device for device in bad if device // DEVICES_PER_HOST == node} for node in ranks}
+    whole = {node for node, devices in of_host.items() if len(devices) >= max(2, _MOST * len(ranks[node]))}
+    found: dict[tuple[int, str], list[Symptom]] = {}
+    for each in symptoms:
+        if each.host >= 0:
+            node, rank = divmod(each.host, DEVICES_PER_HOST)
+            part = f"local rank {rank}"
+        elif bad.isdisjoint(pairs[each.place].devices):
+            node, one, other = pairs[each.place]
+            part = f"local ranks {one}-{other}"
+        else:
+            continue
+        own = found.setdefault((node, "" if node in whole else part), [])
+        own += [each] * (each.name not in {known.name for known in own})
+    return found
+
+
+def _finding(node: int, device: str, symptoms: Sequence[Symptom], names: Mapping[int, str]) -> NetworkFinding:
+    order = ("constant", "stalls", "intermittent")
+    return NetworkFinding(
+        part="device" if device else "host",
+        hosts=(names[node],),
+        node_ranks=(node,),
+        device=device,
+        kind=min((each.kind for each in symptoms), key=order.index),
+        symptoms=tuple(each.name for each in symptoms),
+        share_of_expected=min((each.share for each in symptoms if each.share is not None), default=None),
+        p_value=min(each.p_value for each in symptoms),
+        evidence="; ".join(each.text for each in symptoms),
+        cause=_CAUSE,
+        suggested_action=_ACTION,
+    )

@@ -1,0 +1,114 @@
+"""Finds what is wrong with a host, a device, a pair or a group, one figure at a time: bandwidth, latency, stalls.
+
+Each figure is tested separately: high latency of small messages and low bandwidth of large ones have different causes,
+and lost packets leave the fastest operation unchanged. A fault is constant if the fast quarter of the operations is as
+much slower as the middle one, and intermittent if only some operations or measurements are slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
+from training.benchmarks.network.slow_parts.findings import FaultKind
+from training.benchmarks.network.slow_parts.intermittent import intermittent
+from training.benchmarks.network.slow_parts.noise import every_nth
+from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
+from training.benchmarks.network.slow_parts.readings import Readings
+from common.samples import Median, median_of
+from common.sizes import format_size
+from training.benchmarks.network.slow_parts.stalls import STALL_US
+
+# Links that may be named alone, by host: more are a property of the fabric.
+_LINKS_PER_HOST = 0.5
+MIN_LINKS = 2
+
+
+def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Symptom], int]:
+    """The hosts and groups that are slow in this figure, and the number of links that are too many to be bad.
+
+    `stalling`: those that are named for stalls already.
+    """
+    repeats = found.readings.columns["middle"]
+    if found.pairs is None:
+        compared = group_outliers(repeats, found.bound)
+    else:
+        late = found.name == "latency"
+        compared = pair_outliers(repeats, found.pairs, found.classes, found.bound, adds_up=late)
+    outliers, links = compared.outliers, 0
+    if found.pairs is not None:
+        alone = [each for each in outliers if each.host < 0]
+        hosts = len({host for pair in found.pairs for host in pair})
+        if len(alone) > max(MIN_LINKS, _LINKS_PER_HOST * hosts):
+            links, outliers = len(alone), [each for each in outliers if each.host >= 0]
+    constant = [_constant(each, found) for each in outliers]
+    return constant + intermittent(found, compared, outliers, stalling), links
+
+
+def _constant(outlier: Outlier, found: Figure) -> Symptom:
+    readings, size, usual = found.readings, found.readings.size_bytes, math.exp(outlier.reference)
+    middle = readings.columns["middle"]
+    every = [math.exp(column[place]) for column in middle for place in outlier.places]
+    groups = [math.exp(median([column[place] for column in middle])) for place in outlier.places]
+    time, where = median(groups), found.everywhere if outlier.host >= 0 else ""
+    if found.name == "latency":
+        what = f"small messages ({format_size(size)})" if size else "barriers"
+        text = f"{what}{where} take {_duration(time - usual)} longer than {_duration(usual)}"
+    else:
+        percent = 100 * (1 - usual / time)
+        interval = _interval(median_of([1 / each for each in every]), 1 / usual)
+        text = f"{'all its pairs are ' if where else ''}{percent:.0f} %{interval} slow at {format_size(size)}"
+    kind: FaultKind = "constant" if _is_constant(outlier, readings) else "intermittent"
+    if kind == "intermittent":
+        text += ", but some operations are as fast as the others'"
+    place = outlier.places[0] if outlier.host < 0 else -1
+    p_value, share = outlier.p_value, usual / time
+    return Symptom(name=found.name, host=outlier.host, place=place, kind=kind, share=share, p_value=p_value, text=text)
+
+
+def _is_constant(outlier: Outlier, readings: Readings) -> bool:
+    """Whether the fast quarter of the operations is slower than the others' by half of what the middle one is."""
+    own = set(outlier.places)
+    others = [place for place in every_nth(range(len(readings))) if place not in own]
+    gap = usual_gap(readings, "middle", "low", others or list(own))
+    chosen = [
+        (middle[place] - outlier.reference, low[place] + gap - outlier.reference)
+        for middle, low in zip(readings.columns["middle"], readings.columns["low"], strict=True)
+        for place in outlier.places
+    ]
+    return median([low for _, low in chosen]) >= median([middle for middle, _ in chosen]) / 2
+
+
+def stalling_ones(figures: Sequence[Figure]) -> list[Symptom]:
+    """The hosts and groups whose operations stall; `figures` are those of every size, of the same groups."""
+    first = figures[0]
+    events = [each for figure in figures for each in figure.readings.stalled]
+    found = []
+    for culprit in culprits(first.pairs, len(first.readings), events, ALPHA, distinct=first.readings.repeats):
+        own = [place for place, pair in enumerate(first.pairs or ()) if culprit.host in pair] or list(culprit.places)
+        stalled = sum(each.get(place, 0) for each in events for place in own)
+        done = len(own) * sum(each.readings.repeats * each.readings.iterations for each in figures)
+        share = 100 * stalled / done if done else 0.0
+        where = first.everywhere if culprit.host >= 0 else ""
+        text = (
+            f"{share:.{0 if share >= 1 else 2}f} % of the operations{where} stall ({STALL_US / 1000:.0f} ms and more)"
+        )
+        place = culprit.places[0] if culprit.host < 0 else -1
+        p_value = culprit.p_value
+        found.append(
+            Symptom(
+                name="stalls", host=culprit.host, place=place, kind="stalls", share=None, p_value=p_value, text=text
+            )
+        )
+    return found
+
+
+def _interval(every: Median, usual: float) -> str:
+    low, high = (f"{100 * (1 - rate / usual):.0f}" for rate in (every.high, every.low))
+    return f" ({low} to {high} %)" if low != high else ""
+
+
+def _duration(microseconds: float) -> str:
+    return f"{microseconds / 1000:.2g} ms" if microseconds >= 1000 else f"{microseconds:.3g} us"

@@ -1,0 +1,1 @@
+"""Describes the work of a job without a GPU: its parameters, rows, formats and analysis."""

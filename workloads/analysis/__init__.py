@@ -1,0 +1,1 @@
+"""Shows workloads and op logs: summaries, comparisons, pages."""

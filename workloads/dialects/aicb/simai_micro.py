@@ -1,0 +1,21 @@
+"""AICB's micro tests as SimAI text: one collective per row, sizes doubling."""
+
+from workloads.rows.blocks import Block
+from workloads.dialects.aicb.collective import sweep
+from workloads.job.parameters import WorkloadArgs
+from workloads.formats.simai import Phase, SimaiWorkload, WorkItem
+
+COLLECTIVES = {
+    "all_reduce": "ALLREDUCE",
+    "all_gather": "ALLGATHER",
+    "reduce_scatter": "REDUCESCATTER",
+    "all_to_all": "ALLTOALL",
+}
+"""What SimAI knows; AICB writes the word None for anything else."""
+
+
+def generate(args: WorkloadArgs) -> SimaiWorkload:
+    """One row per size in the data-parallel column. Deviation `simai_micro_unknown`."""
+    comm = COLLECTIVES.get(args.test_comm, "None")
+    rows = [WorkItem("micro_test", weight_gradient=Phase(1, comm, size), process_time=1) for size in sweep(args)]
+    return SimaiWorkload(None, Block(rows), args)

@@ -1,0 +1,199 @@
+"""Describes a mixture-of-experts layer: router, dispatch over the ranks that share the experts, experts, combination.
+
+Dispatchers are Megatron-core's allgather (every rank sees every token of its tp x ep group) and alltoall (tokens travel
+to their experts and back). Who gets how many tokens is the routing's to say; see `trace.routing`.
+"""
+
+from functools import cache
+
+from workloads.rows.calls import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
+from workloads.dialects.framework.layers import Mlp, Parameter, norm, ready, use
+from workloads.dialects.framework.placement import RankPlacement
+from workloads.dialects.framework.tensor import TensorParallel
+from workloads.rows.ops import CommType
+from workloads.job.parameters import TRAINING, WorkloadArgs
+from workloads.job.routing import Routing, routing
+from workloads.rows.traced_op import Ranks
+
+WEIGHT = SIZES[BFLOAT16]
+"""Bytes of a token's routing weight for one expert."""
+
+_routing = cache(routing)
+
+
+def routed(args: WorkloadArgs, place: RankPlacement) -> Routing:
+    """The routing of a job's micro-batch.
+
+    Raises:
+        ValueError: the routing does not fit the job.
+    """
+    tokens = args.seq_length * args.micro_batch // (place.tp if args.enable_sequence_parallel else 1)
+    return _routing(
+        args.routing, tokens=tokens, topk=args.moe_router_topk, experts=args.num_experts, ep=place.ep, etp=place.etp
+    )
+
+
+class MoeMlp:
+    """The experts of a layer in the place of its MLP."""
+
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str) -> None:
+        self.args = args
+        self.place = place
+        self.norm = f"{layer}.pre_mlp_layernorm"
+        self.name = f"{layer}.mlp"
+        self.router = f"{self.name}.router"
+        self.width = args.expert_size // place.etp
+        self.local = args.num_experts // place.ep
+        self.tokens = tensor.tokens // (place.tp if args.enable_sequence_parallel else 1)
+        self.balance = args.moe_aux_loss and place.tp > 1 and args.phase == TRAINING
+        self.tensor_ranks = place.tensor
+        shared = args.moe_shared_expert_size
+        self.shared = Mlp(args, tensor, f"{self.name}.shared_experts", "", shared) if shared else None
+        dispatcher = AllGatherDispatch if args.moe_token_dispatcher == "allgather" else AllToAllDispatch
+        self.dispatch: AllGatherDispatch | AllToAllDispatch = dispatcher(args, place, self.name, self.tokens)
+
+    def parameters(self) -> list[Parameter]:
+        args = self.args
+        found = norm(self.norm, args.hidden_size, args)
+        found.append(Parameter(f"{self.router}.weight", args.num_experts * args.hidden_size, reduced=True))
+        if args.add_bias_linear:
+            found.append(Parameter(f"{self.router}.bias", args.num_experts, reduced=True))
+        gated = self.width * (2 if args.swiglu else 1)
+        apart = self.place.ep > 1
+        for expert in range(self.local):
+            name = self._expert(expert)
+            found.append(Parameter(f"{name}.linear_fc1.weight", args.hidden_size * gated, expert=apart))
+            if args.add_bias_linear:
+                found.append(Parameter(f"{name}.linear_fc1.bias", gated, expert=apart))
+            found.append(Parameter(f"{name}.linear_fc2.weight", args.hidden_size * self.width, expert=apart))
+            if args.add_bias_linear:
+                found.append(Parameter(f"{name}.linear_fc2.bias", args.hidden_size, reduced=True, expert=apart))
+        return found + (self.shared.parameters() if self.shared else [])
+
+    def forward(self, phase: str) -> list[Event]:
+        events = use(self.norm, self.args)
+        if self.shared:
+            events += self.shared.forward(phase)
+        events.append(Use(self._routers()))
+        # The auxiliary loss is skipped where no gradient is wanted: in a pass that is run again.
+        if self.balance and not (phase == "forward" and self.args.activation_recompute == "full"):
+            size = SIZES[INT64] * self.args.num_experts
+            events.append(Call(CommType.all_reduce, "tp_cp", self.tensor_ranks, INT64, size, phase, self.router))
+        events += self.dispatch.out(phase)
+        events += [Use(self._weights(expert)) for expert in range(self.local)]
+        return [*events, *self.dispatch.home(phase)]
+
+    def backward(self) -> list[Event]:
+        events: list[Event] = [*self.dispatch.home_back()]
+        events += [Ready(self._weights(expert)[::-1]) for expert in reversed(range(self.local))]
+        events += [*self.dispatch.out_back(), Ready(self._routers())]
+        if self.shared:
+            events += self.shared.backward()
+        return [*events, *ready(self.norm, self.args)]
+
+    def _routers(self) -> tuple[str, ...]:
+        return f"{self.router}.weight", f"{self.router}.bias"
+
+    def _expert(self, number: int) -> str:
+        return f"{self.name}.experts.local_experts.{number}"
+
+    def _weights(self, number: int) -> tuple[str, ...]:
+        name = self._expert(number)
+        return tuple(f"{name}.linear_{each}.{kind}" for each in ("fc1", "fc2") for kind in ("weight", "bias"))
+
+
+class AllGatherDispatch:
+    """Every rank of the tp x ep group gets the tokens, weights and choices of all; the results are summed back."""
+
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int) -> None:
+        self.module = module
+        self.ranks = place.tensor_expert
+        self.alone = place.etp * place.ep == 1
+        everyone = tokens * len(self.ranks)
+        self.choices = everyone * args.num_experts
+        self.activations = everyone * args.hidden_size * SIZES[BFLOAT16]
+
+    def out(self, phase: str) -> list[Call]:
+        gather = CommType.all_gather_into_tensor
+        return self._calls(phase, (gather, BOOL, self.choices), (gather, BFLOAT16, self.choices * WEIGHT),
+                           (gather, BFLOAT16, self.activations))  # fmt: skip
+
+    def home(self, phase: str) -> list[Call]:
+        return self._calls(phase, (CommType.reduce_scatter_tensor, BFLOAT16, self.activations))
+
+    def home_back(self) -> list[Call]:
+        return self._calls("backward", (CommType.all_gather_into_tensor, BFLOAT16, self.activations))
+
+    def out_back(self) -> list[Call]:
+        scatter = CommType.reduce_scatter_tensor
+        return self._calls(
+            "backward", (scatter, BFLOAT16, self.activations), (scatter, BFLOAT16, self.choices * WEIGHT)
+        )
+
+    def _calls(self, phase: str, *calls: tuple[CommType, str, int]) -> list[Call]:
+        if self.alone:
+            return []
+        return [Call(kind, "tp_ep", self.ranks, dtype, size, phase, self.module) for kind, dtype, size in calls]
+
+
+class AllToAllDispatch:
+    """Tokens and weights go to the experts' ranks, whose tensor ranks share what they got; the results go back.
+
+    How many come is exchanged first, 8 bytes an expert and rank.
+    """
+
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int) -> None:
+        route = routed(args, place)
+        self.module = module
+        self.place = place
+        self.token = args.hidden_size * SIZES[BFLOAT16]
+        self.counts = SIZES[INT64] * args.num_experts * len(place.tensor_expert)
+        rank = place.offset % len(place.tensor_expert)
+        self.sent, self.received = route.sent(rank), route.received(rank)
+        self.shared = sum(route.received_by_tensor_ranks(rank))
+
+    def out(self, phase: str) -> list[Call]:
+        calls = []
+        if len(self.place.tensor_expert) > 1:
+            kind = CommType.all_gather_into_tensor
+            calls.append(Call(kind, "tp_ep", self.place.tensor_expert, INT64, self.counts, phase, self.module))
+        calls += [*self._away(phase, self.token), *self._away(phase, WEIGHT)]
+        return [*calls, *self._gather(phase, self.token), *self._gather(phase, WEIGHT)]
+
+    def home(self, phase: str) -> list[Call]:
+        return [*self._scatter(phase, self.token), *self._back(phase, self.token)]
+
+    def home_back(self) -> list[Call]:
+        return [*self._away("backward", self.token), *self._gather("backward", self.token)]
+
+    def out_back(self) -> list[Call]:
+        calls = [*self._scatter("backward", WEIGHT), *self._scatter("backward", self.token)]
+        return [*calls, *self._back("backward", WEIGHT), *self._back("backward", self.token)]
+
+    def _away(self, phase: str, size: int) -> list[Call]:
+        return self._exchange(phase, size, self.sent, self.received)
+
+    def _back(self, phase: str, size: int) -> list[Call]:
+        return self._exchange(phase, size, self.received, self.sent)
+
+    def _exchange(self, phase: str, size: int, into: tuple[int, ...], out: tuple[int, ...]) -> list[Call]:
+        if self.place.ep == 1:
+            return []
+        total = sum(into) * size
+        sent = received = None
+        if len({*into, *out}) > 1:
+            sent, received = tuple(size * count for count in into), tuple(size * count for count in out)
+        kind = CommType.all_to_all_single
+        return [Call(kind, "ep", self.place.expert, BFLOAT16, total, phase, self.module, sent, received)]
+
+    def _gather(self, phase: str, size: int) -> list[Call]:
+        return self._among_tensor_ranks(CommType.all_gather, phase, size)
+
+    def _scatter(self, phase: str, size: int) -> list[Call]:
+        return self._among_tensor_ranks(CommType.reduce_scatter, phase, size)
+
+    def _among_tensor_ranks(self, kind: CommType, phase: str, size: int) -> list[Call]:
+        ranks: Ranks = self.place.expert_tensor
+        if len(ranks) == 1:
+            return []
+        return [Call(kind, "expert_tp", ranks, BFLOAT16, self.shared * size, phase, self.module)]

@@ -1,0 +1,62 @@
+"""States what one rank of Megatron-core sends without gradients: a step is a forward pass of each micro-batch.
+
+Megatron-core 0.16.1 in static batching: no sequence parallelism, the logits of each sequence's last token gathered over
+the tensor ranks. In decode a sequence is one token; how many stand before it changes no call.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
+from workloads.dialects.framework.megatron import MegatronRank
+from workloads.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
+from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
+from workloads.dialects.framework.turns import Turns
+from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
+
+TRAINING_ONLY = frozenset({
+    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",
+    "bucket_size", "activation_recompute", "moe_aux_loss", "moe_expert_bias",
+})  # fmt: skip
+"""Parameters that change no call of inference."""
+
+
+class InferenceRank(MegatronRank):
+    """One rank; `setup` is that of training."""
+
+    def __init__(self, args: WorkloadArgs, rank: int) -> None:
+        super().__init__(one_pass(args), rank)
+
+    def iterations(self, count: int) -> Turns:
+        """Steps; all are alike."""
+        return Turns(cycle=(self._step_forward(),), times=count)
+
+    def _step_forward(self) -> Block[Call]:
+        exchange = StageExchange(self.args, self.place, unbatched=False)
+        step = [
+            exchange(RECV_PREV, when=not self.place.first),
+            self.chunks[0].forward_calls,
+            exchange(SEND_NEXT, when=not self.place.last),
+        ]
+        return Block(step, self.args.num_microbatches, NEXT_MICRO_BATCH)
+
+
+def one_pass(args: WorkloadArgs) -> WorkloadArgs:
+    """The parameters of a pass: of a decoding step a sequence of one token."""
+    return replace(args, seq_length=1) if args.phase == DECODE else args
+
+
+def refused(args: WorkloadArgs) -> Iterator[str]:
+    """What Megatron-core does not do in inference."""
+    if args.phase == TRAINING:
+        return
+    if args.frame != "Megatron":
+        yield f"phase is {args.phase}, but frame {args.frame} has training alone; nearest: --frame Megatron"
+    if args.enable_sequence_parallel:
+        yield f"enable_sequence_parallel: Megatron-core's static batching splits no sequences in phase {args.phase}"
+    if args.virtual_pipeline > 1:
+        yield (
+            f"virtual_pipeline is {args.virtual_pipeline}: Megatron-core has no virtual stages in phase {args.phase}; "
+            "nearest: 1"
+        )

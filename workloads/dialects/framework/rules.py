@@ -1,0 +1,146 @@
+"""Refuses what Megatron-core refuses, and what cannot be told without running it, each with the reason."""
+
+from collections.abc import Iterator
+
+from workloads.job import refusals, rules
+from workloads.dialects.base import RuleViolation
+from workloads.dialects.framework.inference import TRAINING_ONLY, refused
+from workloads.dialects.framework.model import stage_layers
+from workloads.dialects.framework.sharding import EFFECTIVE, sharded
+from workloads.dialects.framework.simai_rules import simai_text
+from workloads.dialects.framework.widths import experts, latent, widths
+from workloads.job.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
+
+CHOICES = {
+    "position_embedding": ("rope", "learned_absolute"),
+    "normalization": ("RMSNorm", "LayerNorm"),
+    "activation_recompute": ("none", "selective", "full"),
+}
+FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
+_COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
+_ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
+         "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
+         "prefetch_bucket_size", "overlap_comm", "max_reuse_distance", "sub_group_size"}  # fmt: skip
+_KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
+            "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
+            "recompute_activations", "n_dense_layers", "n_shared_expert"}  # fmt: skip
+
+_LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
+_MEGATRON = {
+    "phase", "virtual_pipeline",
+    "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
+    "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
+    "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
+}  # fmt: skip
+_FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32"}
+_EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
+            "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
+
+
+def without_effect(args: WorkloadArgs) -> set[str]:
+    """Parameters that change no row. Kernels send what the plain ones send; selective recomputation sends nothing."""
+    idle = _COLLECTIVE | _ZERO | _KERNELS
+    if args.frame == "FSDP2":
+        return idle | _MEGATRON | _EXPERTS | _LATENT
+    if args.frame == "DeepSpeed":
+        return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
+    idle |= _FSDP2 - {"grad_reduce_in_fp32"}
+    if args.virtual_pipeline == 1:
+        idle = idle | {"overlap_p2p"}
+    if args.phase != TRAINING:
+        idle = idle | TRAINING_ONLY
+    if args.phase == DECODE:
+        idle = idle | {"seq_length"}
+    if not args.overlap_grad_reduce:
+        idle = idle | {"bucket_size"}
+    if not args.moe_enable:
+        idle = idle | _EXPERTS
+    idle |= {"num_query_groups", "kv_channels"} if args.multi_latent_attention else _LATENT
+    return idle
+
+
+def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
+    """Every broken rule of this dialect; none is forceable, for Megatron does not run."""
+    if rules.blocked(args):
+        return []
+    texts = [*_known(args, target), *refused(args), *refusals.too_many(args)]
+    if not texts and args.frame != "Megatron":
+        texts += [*_choices(args), *sharded(args)]
+    elif not texts:
+        texts += [*_choices(args), *_parallel(args), *_stages(args)]
+        texts += latent(args) if args.multi_latent_attention else widths(args)
+        texts += experts(args) if args.moe_enable else []
+    if target == "simai" and not texts:
+        texts += simai_text(args)
+    return [RuleViolation(text, forceable=False) for text in texts]
+
+
+def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
+    if args.frame not in FRAMES_KNOWN:
+        others = ", ".join(frame for frame in FRAMES if frame not in FRAMES_KNOWN)
+        yield f"frame {args.frame} is not in the dialect framework; --dialect aicb has {others}"
+    if args.frame == "DeepSeek":
+        yield "what AICB calls frame DeepSeek is here --multi_latent_attention with experts, or -m deepseek_v3"
+    if not args.moe_enable and (args.num_experts > 1 or args.expert_model_parallel_size > 1):
+        yield "num_experts and expert_model_parallel_size need --moe_enable"
+    if target != "simai":
+        for name in ("computation_enable", "aiob_enable", "comp_filepath"):
+            if getattr(args, name):
+                yield f"{name}: the CSV of the dialect framework has no computation rows; --dialect aicb has them"
+
+
+def _choices(args: WorkloadArgs) -> Iterator[str]:
+    for name, allowed in CHOICES.items():
+        value = getattr(args, name)
+        if value not in allowed:
+            yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
+    for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
+                 "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
+                 "moe_shared_expert_size"):  # fmt: skip
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            yield f"{name} is {value}; it must be at least 1, nearest: 1"
+    if args.moe_token_dispatcher not in refusals.DISPATCHERS:
+        yield f"{refusals.dispatcher(args.moe_token_dispatcher)} (--dialect aicb has an all_to_all of its own)"
+    dtypes = ("bfloat16", "float16") if args.frame == "DeepSpeed" else ("bfloat16",)
+    if args.dtype not in dtypes:
+        yield f"dtype is {args.dtype!r}; only {' and '.join(dtypes)} has been traced, nearest: bfloat16"
+
+
+def _parallel(args: WorkloadArgs) -> Iterator[str]:
+    if args.context_parallel_size > 1:
+        nearest = "or --dialect aicb --force, which splits nothing"
+        yield f"{refusals.context_parallelism(args.context_parallel_size)}, {nearest}"
+    if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
+        yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
+    if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
+        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    if args.pp_rank < -1 or args.pp_rank >= args.pipeline_model_parallel:
+        yield (
+            f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"
+        )
+
+
+def _stages(args: WorkloadArgs) -> Iterator[str]:
+    pp, virtual, layers = args.pipeline_model_parallel, args.virtual_pipeline, args.num_layers
+    given = [each for each in (args.num_layers_first_stage, args.num_layers_last_stage) if each is not None]
+    if given and pp < 2:
+        yield "num_layers_first_stage and num_layers_last_stage need pipeline_model_parallel of 2 or more"
+        return
+    if virtual > 1 and pp < 2:
+        yield f"virtual_pipeline {virtual} needs pipeline_model_parallel of 2 or more"
+    rest, middle = layers - sum(given), pp - len(given)
+    if (middle and (rest < middle or rest % middle)) or (not middle and rest):
+        yield (
+            f"{rest} of num_layers {layers} must be divided evenly over {middle} pipeline stages; nearest num_layers: "
+            f"{sum(given) + max(middle, round(rest / middle) * middle) if middle else sum(given)}, or set "
+            "num_layers_first_stage and num_layers_last_stage"
+        )
+    elif virtual > 1 and any(each % virtual for each in stage_layers(args)):
+        yield f"virtual_pipeline {virtual} must divide the layers of each stage, {stage_layers(args)}"
+    if virtual > 1 and pp > 1 and (args.num_microbatches % pp or args.num_microbatches < pp):
+        nearest = rules.multiple_near(args.num_microbatches, pp)
+        yield (
+            f"with virtual stages the {args.num_microbatches} micro-batches of a rank must be a multiple of "
+            f"pipeline_model_parallel {pp}; nearest: {nearest}"
+        )

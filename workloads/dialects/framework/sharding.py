@@ -1,0 +1,52 @@
+"""Refuses what FSDP2 and DeepSpeed's ZeRO cannot run, or what has not been traced with them."""
+
+from collections.abc import Iterator
+
+from workloads.job import rules
+from workloads.job.parameters import WorkloadArgs
+
+NOT_SHARDED = {
+    "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
+    "expert_model_parallel_size": 1, "moe_enable": False, "multi_latent_attention": False,
+    "enable_sequence_parallel": False,
+}  # fmt: skip
+LEAST = {
+    "reduce_bucket_size": 1, "param_persistence_threshold": 0, "model_persistence_threshold": 0,
+    "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0, "sub_group_size": 1,
+}  # fmt: skip
+"""The smallest sizes of ZeRO, in elements."""
+EFFECTIVE = {
+    1: {"stage", "reduce_bucket_size", "contiguous_gradients", "overlap_comm"},
+    2: {"stage", "reduce_bucket_size", "contiguous_gradients"},
+    3: {"stage", "activation_recompute", *LEAST},
+}
+"""By ZeRO's stage, parameters that change what is sent, among those that other frames do not have."""
+
+
+def sharded(args: WorkloadArgs) -> Iterator[str]:
+    """Broken rules of FSDP2 and ZeRO, which are traced with data-parallel ranks alone."""
+    for name, one in NOT_SHARDED.items():
+        if getattr(args, name) != one:
+            yield (
+                f"{name} is {getattr(args, name)}, but frame {args.frame} has data-parallel ranks alone; nearest: {one}"
+            )
+    if args.hidden_size % args.framework_heads:
+        yield f"hidden_size {args.hidden_size} must be a multiple of num_attention_heads {args.framework_heads}"
+    groups = args.num_query_groups
+    if groups is not None and groups >= 1 and args.framework_heads % groups:
+        yield f"num_attention_heads {args.framework_heads} must be a multiple of num_query_groups {groups}"
+    yield from _fsdp2(args) if args.frame == "FSDP2" else _zero(args)
+
+
+def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
+    if args.replicate < 1 or args.world_size % args.replicate or args.world_size == args.replicate > 1:
+        yield (
+            f"replicate {args.replicate} must divide world_size {args.world_size} and leave two ranks or more to shard "
+            f"over; nearest: {rules.divisor_near(args.world_size, max(1, args.replicate))}"
+        )
+
+
+def _zero(args: WorkloadArgs) -> Iterator[str]:
+    for name, least in LEAST.items():
+        if getattr(args, name) < least:
+            yield f"{name} is {getattr(args, name)}; it must be at least {least}, nearest: {least}"

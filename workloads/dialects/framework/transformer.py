@@ -1,0 +1,39 @@
+"""Puts a transformer layer together: attention of either kind, then a dense MLP or experts."""
+
+from workloads.rows.calls import Event
+from workloads.dialects.framework.experts import MoeMlp
+from workloads.dialects.framework.latent import LatentAttention
+from workloads.dialects.framework.layers import Attention, Mlp, Parameter
+from workloads.dialects.framework.placement import RankPlacement
+from workloads.dialects.framework.tensor import TensorParallel
+from workloads.job.parameters import WorkloadArgs
+
+
+class GptLayer:
+    """Attention, then the MLP; backwards the other way round."""
+
+    def __init__(self, attention: Attention | LatentAttention, mlp: Mlp | MoeMlp) -> None:
+        self.attention = attention
+        self.mlp = mlp
+
+    def parameters(self) -> list[Parameter]:
+        return [*self.attention.parameters(), *self.mlp.parameters()]
+
+    def forward(self, phase: str) -> list[Event]:
+        return [*self.attention.forward(phase), *self.mlp.forward(phase)]
+
+    def backward(self) -> list[Event]:
+        return [*self.mlp.backward(), *self.attention.backward()]
+
+
+def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, number: int) -> GptLayer:
+    """Layer `number` of the model, counted from 0; the first moe_first_dense_layers have no experts."""
+    name = f"decoder.layers.{number}"
+    attention: Attention | LatentAttention
+    if args.multi_latent_attention:
+        attention = LatentAttention(args, tensor, name)
+    else:
+        attention = Attention(args, place, tensor, name)
+    if args.moe_enable and number >= args.moe_first_dense_layers:
+        return GptLayer(attention, MoeMlp(args, place, tensor, name))
+    return GptLayer(attention, Mlp(args, tensor, f"{name}.mlp", f"{name}.pre_mlp_layernorm", args.ffn_size))

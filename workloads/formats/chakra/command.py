@@ -1,0 +1,149 @@
+"""Runs `export` and `import`: workload CSVs to execution traces of every rank, and one trace to a CSV."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from workloads.rows.conversion import fold_items
+from workloads.job.errors import AicbError, WorkloadFileError
+from workloads.rows.placement import first_of, moved
+from workloads.formats.chakra.reading import read
+from workloads.formats.chakra.schema import load_schema
+from workloads.formats.chakra.writing import Communicators, trace
+from common.whole_files import write_whole
+from workloads.rows.ranks import Ranks
+from workloads.formats.workload import Workload
+
+GROUPS_FILE = "comm_groups.json"
+MOST_ROWS = 20_000_000
+"""Rows of all traces of a call together: a node takes some hundred bytes."""
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `export`."""
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="a workload CSV for each pipeline stage, in order"
+    )
+    parser.add_argument("--chakra", type=Path, required=True, metavar="DIR", help="where the traces go")
+    parser.add_argument(
+        "--world_size", type=int, metavar="N", help="write a trace for each of N ranks (default: one a FILE)"
+    )
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `import`."""
+    parser.add_argument("file", type=Path, metavar="TRACE", help="an execution trace, .et or .et.gz")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the workload CSV")
+    parser.add_argument(
+        "--comm_groups",
+        type=Path,
+        metavar="JSON",
+        help=f"names of groups and their ranks (default: {GROUPS_FILE} beside it)",
+    )
+
+
+def export(given: dict[str, Any]) -> None:
+    """Write `workload.<rank>.et` for each rank, and the groups.
+
+    Raises:
+        AicbError: a file is no workload, or its ranks cannot be told or moved.
+    """
+    schema = load_schema()
+    workloads = [Workload.load(path)[0] for path in given["files"]]
+    stages = len(workloads)
+    world = stages if given["world_size"] is None else given["world_size"]
+    if world < 1 or world % stages:
+        raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
+    each = world // stages
+    owns = [
+        stage * each if given["world_size"] else _own_rank(workload, stage) for stage, workload in enumerate(workloads)
+    ]
+    if sum(map(len, workloads)) * each > MOST_ROWS:
+        raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
+    _check(given["files"], workloads, owns, given["world_size"])
+    names: Communicators = {}
+    unknown = written = 0
+    for stage, workload in enumerate(workloads):
+        items = list(workload)
+        unknown += sum(item.is_communication and item.ranks is None for item in items)
+        own = owns[stage]
+        for rank in range(own, own + each) if given["world_size"] else [own]:
+            data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema))
+            write_whole(given["chakra"] / f"workload.{rank}.et", len(data), iter([data]))
+            written += 1
+    text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
+    write_whole(given["chakra"] / GROUPS_FILE, len(text), iter([text]))
+    if unknown:
+        print(f"note: {unknown} rows state no ranks: {GROUPS_FILE} lacks their groups", file=sys.stderr)
+    print(f"wrote {written} traces and {len(names)} groups to {given['chakra']}")
+
+
+def _own_rank(workload: Workload, number: int) -> int:
+    """The rank that is in all groups of a workload, the first if there are several; `number` if no row states ranks."""
+    common: set[int] | None = None
+    for item in workload.rows.tally_kinds():
+        if item.ranks is not None:
+            common = set(item.ranks) if common is None else common & set(item.ranks)
+    return min(common) if common else number
+
+
+def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
+    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone.
+
+    Raises:
+        AicbError: two files are of one rank, a group does not hold the rank of its file, or is no product of axes, or
+            one of its like is outside of the world.
+    """
+    problems = [
+        f"{path}: is of rank {own}, as another file"
+        for path, own in zip(paths, owns, strict=True)
+        if owns.count(own) > 1
+    ]
+    for path, workload, own in zip(paths, workloads, owns, strict=True):
+        if world is None:
+            continue
+        stage = range(own, own + world // len(paths))
+        for ranks in {item.ranks for item in workload.rows.tally_kinds() if item.ranks is not None}:
+            if own not in ranks:
+                problems.append(f"{path}: is not of rank {own}, the first of its stage: its group {ranks} lacks it")
+                continue
+            try:
+                last = max(first_of(rank, ranks) for rank in stage) + max(ranks) - min(ranks)
+            except ValueError as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if last >= world:
+                problems.append(f"{path}: beside group {ranks} there is one with rank {last}; --world_size is {world}")
+    if problems:
+        raise AicbError("\n".join(problems))
+
+
+def load(given: dict[str, Any]) -> None:
+    """Write the rows of a trace as a workload CSV.
+
+    Raises:
+        AicbError: the trace or the file of groups is malformed.
+    """
+    path: Path = given["file"]
+    groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
+    found = read(path, _communicators(groups) if groups.exists() or given["comm_groups"] else {}, load_schema())
+    workload = Workload(fold_items(found.rows))
+    try:
+        size = workload.save(given["output"])
+    except ValueError as error:
+        raise AicbError(f"{path}: {error}") from None
+    if found.skipped:
+        print(f"note: no rows are {', '.join(found.skipped)}", file=sys.stderr)
+    print(f"wrote {given['output']}: {len(workload)} rows, {size} bytes")
+
+
+def _communicators(path: Path) -> dict[str, Ranks]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): Ranks.of(map(int, ranks)) for name, ranks in record.items()}
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise WorkloadFileError(path, None, f"does not map names of groups to lists of ranks: {error}") from None

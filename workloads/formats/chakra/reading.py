@@ -1,0 +1,139 @@
+"""Reads an execution trace as rows, from this package or from any other tool of Chakra's.
+
+Our own nodes have each field of their row as an attribute. Of a foreign node type, size, group, ends and duration are
+read, and what waits for it: the first node that depends on it. A file is read within bounds: it may be hostile.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from workloads.job.errors import WorkloadFileError
+from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
+from workloads.formats.chakra.schema import GROUP, MEASURED, NUMBERS, OPERATION, RANKS, SIZE, SPLITS, TEXTS, TYPES
+from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
+from workloads.rows.ranks import Ranks
+
+if TYPE_CHECKING:
+    from chakra.schema.protobuf.et_def_pb2 import Node
+
+SENT = {"COMM_SEND_NODE": CommType.isend, "COMM_RECV_NODE": CommType.irecv}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTrace:
+    """Rows in the order of the file; skipped: names of kinds of nodes that are no rows; own: whether we wrote it."""
+
+    rows: list[LogItem]
+    skipped: tuple[str, ...]
+    own: bool
+
+
+def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> ReadTrace:
+    """The rows of a trace. A foreign one becomes one iteration after an empty set-up.
+
+    Raises:
+        WorkloadFileError: the file is no trace, or a node in it is no row; the message names it.
+    """
+    rows: list[LogItem] = []
+    places: dict[int, int] = {}
+    waits: dict[int, int] = {}
+    skipped: set[str] = set()
+    own = True
+    for number, node in enumerate(_nodes(path, schema), start=1):
+        try:
+            attributes = {each.name: _value(each) for each in node.attr}
+            mine = OPERATION in attributes
+            own = own and mine
+            item = _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
+        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+            raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
+        for dependency in (*node.data_deps, *node.ctrl_deps):
+            if dependency in places:
+                waits.setdefault(places[dependency], len(rows))
+        if item is None:
+            skipped.add(schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else str(node.type))
+            continue
+        places[node.id] = len(rows)
+        rows.append(item)
+    if not rows:
+        raise WorkloadFileError(path, None, "has no node that computes or communicates")
+    if own:
+        return ReadTrace(rows, (), own=True)
+    rows = [
+        replace(row, overlap=waits[place] - place - 1 if place in waits else NEVER) if row.is_communication else row
+        for place, row in enumerate(rows)
+    ]
+    return ReadTrace([EPOCH_END, *rows, EPOCH_END], tuple(sorted(skipped)), own=False)
+
+
+def _own_row(node: "Node", attributes: dict[str, Any]) -> LogItem:
+    shapes = node.inputs.shapes
+    group = attributes.get(GROUP)
+    ranks = attributes.get(RANKS)
+    kinds: dict[str, Any] = (
+        dict.fromkeys(NUMBERS, int) | dict.fromkeys(MEASURED, int | float) | dict.fromkeys(SPLITS, tuple)
+    ) | dict.fromkeys(TEXTS, str)
+    values: dict[str, Any] = {name: attributes[name] for name in kinds if name in attributes}
+    for name, value in values.items():
+        if not isinstance(value, kinds[name]):
+            raise ValueError(f"{name} is {value!r}")
+    if not shapes and not isinstance(attributes.get(SIZE), int | float):
+        raise ValueError(f"{SIZE} is {attributes.get(SIZE)!r}, not a number")
+    return LogItem(
+        CommType[attributes[OPERATION]],
+        None if group is None else CommGroup[group],
+        msg_size=_shapes(shapes) if shapes else attributes[SIZE],
+        ranks=None if ranks is None else Ranks.parse(ranks),
+        **values,
+    )
+
+
+def _shapes(text: str) -> GemmShape:
+    first, second = ast.literal_eval(text)
+    return tuple(map(int, first)), tuple(map(int, second))
+
+
+def _foreign_row(
+    node: "Node", attributes: dict[str, Any], communicators: Mapping[str, Ranks], schema: ModuleType
+) -> LogItem | None:
+    kind = schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else ""
+    stage = node.name.translate(str.maketrans(",\r\n", ";  "))
+    if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
+        return LogItem(CommType.computation, stage=stage, elapsed_time=node.duration_micros * 1000)
+    size = attributes.get(SIZE, 0)
+    if not isinstance(size, int | float) or size < 0:
+        raise ValueError(f"{SIZE} is {size!r}, not a number from 0 on")
+    if kind in SENT:
+        other = attributes.get("comm_dst" if kind == "COMM_SEND_NODE" else "comm_src")
+        return LogItem(SENT[kind], None, msg_size=size, stage=stage, peer=None if other is None else int(other))
+    number = attributes.get("comm_type", -1)
+    if kind != "COMM_COLL_NODE":
+        return None
+    if number not in schema.CollectiveCommType.values():
+        raise ValueError(f"comm_type is {number!r}, not one of {', '.join(schema.CollectiveCommType.keys())}")
+    name = str(attributes.get("pg_name", ""))
+    ranks = communicators.get(name)
+    group = CommGroup.all if not name else None
+    known = None if ranks is None else len(ranks)
+    return LogItem(TYPES[schema.CollectiveCommType.Name(number)], group, known, size, stage, ranks=ranks)
+
+
+def _value(attribute: Any) -> Any:
+    field = attribute.WhichOneof("value")
+    if field is None:
+        return None
+    value = getattr(attribute, field)
+    return tuple(value.values) if field.endswith("_list") else value
+
+
+def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
+    try:
+        yield from nodes(unpacked(path), schema)
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+    except BrokenTraceError as error:
+        raise WorkloadFileError(path, None, str(error)) from None

@@ -1,0 +1,100 @@
+"""Writes the rows of a rank as nodes of an execution trace.
+
+What a row waits for is in its dependencies. A row that is waited for right before row j is a data dependency of j.
+Control dependencies carry on what the program had waited for when it issued the call before, if that call itself is
+not waited for yet: so calls are issued in program order, and one that overlaps delays nothing but its waiter.
+"""
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workloads.formats.chakra.schema import COLLECTIVES, GROUP, MEASURED, NUMBERS, OPERATION, RANKS, SIZE, SPLITS, TEXTS, VERSION
+from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
+from workloads.job.parameters import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from chakra.schema.protobuf.et_def_pb2 import AttributeProto, Node
+    from google.protobuf.message import Message
+
+Communicators = dict[tuple[int, ...], str]
+"""Names of the groups by their ranks, the same for all ranks of a job."""
+KINDS = {
+    CommType.isend: "COMM_SEND_NODE",
+    CommType.irecv: "COMM_RECV_NODE",
+    CommType.computation: "COMP_NODE",
+    CommType.epoch_end: "METADATA_NODE",
+}
+
+
+def trace(items: Iterable[LogItem], rank: int, names: Communicators, schema: ModuleType) -> Iterator[bytes]:
+    """The file: each message after its length. `names` gains the groups that it did not have."""
+    yield _delimited(schema.GlobalMetadata(version=VERSION))
+    complete: dict[int, list[int]] = {}
+    before: list[int] = []
+    for number, item in enumerate(items):
+        data = complete.pop(number, [])
+        control = [] if number - 1 in data else [node for node in before if node not in data]
+        node = _node(number, item, rank, names, schema)
+        node.data_deps.extend(data)
+        node.ctrl_deps.extend(control)
+        yield _delimited(node)
+        before = sorted({*data, *control})
+        if item.overlap != NEVER:
+            complete.setdefault(number + 1 + (item.overlap or 0), []).append(number)
+
+
+def _node(number: int, item: LogItem, rank: int, names: Communicators, schema: ModuleType) -> "Node":
+    kind = KINDS.get(item.comm_type, "COMM_COLL_NODE")
+    node: Node = schema.Node(id=number, name=item.stage or item.comm_type.name, type=schema.NodeType.Value(kind))
+    values: dict[str, object] = {"is_cpu_op": kind == "METADATA_NODE", OPERATION: item.comm_type.name}
+    if kind == "COMM_COLL_NODE":
+        values["comm_type"] = schema.CollectiveCommType.Value(COLLECTIVES[item.comm_type])
+    elif item.peer is not None:
+        ends = (rank, item.peer) if kind == "COMM_SEND_NODE" else (item.peer, rank)
+        values |= zip(("comm_src", "comm_dst", "comm_tag"), (*ends, 0), strict=True)
+    if isinstance(item.msg_size, tuple):
+        node.inputs.shapes = repr(item.msg_size)
+        values |= zip(("num_ops", "tensor_size"), _work(item.msg_size), strict=True)
+    else:
+        values[SIZE] = item.msg_size
+    if item.comm_group is not None:
+        values[GROUP] = item.comm_group.name
+    if item.ranks is not None:
+        values |= {"pg_name": names.setdefault(tuple(item.ranks), str(len(names) + 1)), RANKS: str(item.ranks)}
+    values |= {name: getattr(item, name) for name in (*NUMBERS, *MEASURED, *SPLITS)}
+    values |= {name: getattr(item, name) or None for name in TEXTS}
+    node.attr.extend(_attribute(name, value, schema) for name, value in values.items() if value is not None)
+    if item.comm_type is CommType.computation and item.elapsed_time is not None:
+        node.duration_micros = round(item.elapsed_time / 1000)
+    return node
+
+
+def _attribute(name: str, value: object, schema: ModuleType) -> "AttributeProto":
+    if isinstance(value, tuple):
+        made: AttributeProto = schema.AttributeProto(name=name, int64_list=schema.Int64List(values=value))
+    else:
+        made = schema.AttributeProto(name=name, **{_FIELDS[type(value)]: value})
+    return made
+
+
+_FIELDS: dict[type, str] = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}
+
+
+def _work(shapes: GemmShape) -> tuple[int, int]:
+    """Floating-point operations of a product of the two operands, and the bytes of both and of the result."""
+    first, second = shapes
+    rows, columns = prod(first[:-1]), second[-1] if second else 1
+    inner = first[-1] if first else 1
+    return 2 * rows * inner * columns, ELEMENT_BYTES * (prod(first) + prod(second) + rows * columns)
+
+
+def _delimited(message: "Message") -> bytes:
+    """A message after its length as a varint."""
+    data = bytes(message.SerializeToString())
+    length, head = len(data), bytearray()
+    while length >= 0x80:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*head, length]) + data

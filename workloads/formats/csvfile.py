@@ -1,0 +1,173 @@
+"""Reads and writes workload CSV files in their two forms, each with a record of its parameters beside it.
+
+AICB's form is AICB's byte for byte, and so has no place for parameters; the record is `<file>.args.json`. The second
+form, known by its header, is that of `fullcsv`: what real frameworks do, and repetitions.
+"""
+
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from workloads.formats import fullcsv
+from workloads.rows.blocks import Block
+from workloads.rows.conversion import aicb_rows
+from workloads.job.errors import WorkloadFileError, WorkloadNote
+from common.whole_files import encode_once, write_whole
+from workloads.rows.ops import COLUMNS, HEADER, CommType, LogItem
+from workloads.job.parameters import WorkloadArgs
+from workloads.formats.simai import begins_simai
+
+AICB, FULL = FORMS = ("aicb", "full")
+RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")
+"""How the first line of some workloads that AICB ships begins: a list of ranks, before the header."""
+GROUP_SIZE = COLUMNS.index("comm_group_size")
+OLD_HEADER = ",".join((*COLUMNS[:GROUP_SIZE], *COLUMNS[GROUP_SIZE + 1 :]))
+"""The header of AICB's workloads before the groups had a size."""
+
+SIMAI_TEXT = (
+    "is a SimAI text, and no CSV: it sums up what each layer sends, without the calls in their order; `show`,"
+    " `visualize` and `python -m simulation analytical` read it, in Python SimaiWorkload.load; `generate` with its"
+    " parameters writes the CSV"
+)
+
+
+def args_path(path: Path) -> Path:
+    """The path of the parameters of the workload at `path`."""
+    return path.with_name(f"{path.name}.args.json")
+
+
+def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path, form: str | None = None) -> int:
+    """Writes the rows to `path` (replacing it) and the parameters beside it. Returns the bytes of the CSV.
+
+    form: one of `FORMS`; None is AICB's for rows that have a place in it, else the second.
+
+    Raises:
+        ValueError: a row has no place in the form.
+    """
+    full = fullcsv.is_full(rows)
+    if form == FULL or (form is None and full):
+        data = "".join(f"{line}\n" for line in chain((fullcsv.FULL_HEADER,), fullcsv.lines(rows))).encode()
+        size = len(data)
+        write_whole(path, size, iter([data]))
+    else:
+        size = _save_aicb(aicb_rows(rows) if full else rows, path)
+    if args is not None and path.is_file():
+        record = {"workload_bytes": size, "args": args.to_dict()}
+        text = (json.dumps(record, indent=1) + "\n").encode()
+        write_whole(args_path(path), len(text), iter([text]))
+    return size
+
+
+def _save_aicb(rows: Block[LogItem], path: Path) -> int:
+    encode = encode_once(LogItem.to_csv)
+    head = f"{HEADER}\n".encode()
+    size = len(head) + rows.encoded_size(encode)
+
+    def chunks() -> Iterator[bytes]:
+        yield head
+        yield from rows.chunks(encode)
+
+    write_whole(path, size, chunks())
+    return size
+
+
+def load(path: Path) -> tuple[Block[LogItem], WorkloadArgs | None]:
+    """Reads a workload CSV with its parameters (None without a record); equal neighbouring iterations are stored once.
+
+    Raises:
+        WorkloadFileError: the file is no workload of this form.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            rows = _read_rows(path, lines)
+        return rows, _read_args(path)
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise WorkloadFileError(path, None, "is not a text file") from None
+
+
+def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
+    numbered = enumerate(lines, start=1)
+    first = next(numbered, (1, ""))
+    if RANKS_LINE.match(first[1]):
+        first = next(numbered, (2, ""))
+    if first[1].rstrip("\r\n") == fullcsv.FULL_HEADER:
+        return _read_full(path, numbered)
+    is_old = first[1].rstrip("\r\n") == OLD_HEADER
+    if is_old:
+        warnings.warn(WorkloadNote(f"{path} has no column comm_group_size: it is None in every row"), stacklevel=2)
+    elif begins_simai(first[1]):
+        raise WorkloadFileError(path, None, SIMAI_TEXT)
+    elif first[1].rstrip("\r\n") != HEADER:
+        raise WorkloadFileError(path, first[0], f"is not the header of a workload ({HEADER})")
+    known: dict[str, LogItem] = {}
+    epochs: list[tuple[tuple[LogItem, ...], int]] = []
+    current: list[LogItem] = []
+    for number, line in numbered:
+        item = known.get(line)
+        if item is None:
+            try:
+                text = line.rstrip("\r\n")
+                item = known[line] = LogItem.from_csv(_with_size(text) if is_old else text)
+            except ValueError as error:
+                raise WorkloadFileError(path, number, str(error)) from None
+        current.append(item)
+        if item.comm_type is CommType.epoch_end:
+            _append(epochs, tuple(current))
+            current = []
+    return Block([*(Block(rows, repeat) for rows, repeat in epochs), *current])
+
+
+def _with_size(line: str) -> str:
+    """A row of an old workload with the column that it lacks.
+
+    Raises:
+        ValueError: it has another number of columns.
+    """
+    cells = line.split(",")
+    if len(cells) != len(COLUMNS) - 1:
+        raise ValueError(f"{len(cells)} columns where {len(COLUMNS) - 1} are expected")
+    return ",".join((*cells[:GROUP_SIZE], "None", *cells[GROUP_SIZE:]))
+
+
+def _read_full(path: Path, numbered: "Iterable[tuple[int, str]]") -> Block[LogItem]:
+    reader, last = fullcsv.Reader(), 1
+    try:
+        for number, line in numbered:
+            last = number
+            reader.add(line.rstrip("\r\n"))
+        return reader.done()
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise WorkloadFileError(path, last, str(error)) from None
+
+
+def _append(epochs: list[tuple[tuple[LogItem, ...], int]], rows: tuple[LogItem, ...]) -> None:
+    if epochs and epochs[-1][0] == rows:
+        epochs[-1] = rows, epochs[-1][1] + 1
+    else:
+        epochs.append((rows, 1))
+
+
+def _read_args(path: Path) -> WorkloadArgs | None:
+    record_path = args_path(path)
+    if not record_path.exists():
+        return None
+    try:
+        record = json.loads(record_path.read_text(encoding="utf-8"))
+        args = WorkloadArgs.from_dict(record["args"])
+        size = record["workload_bytes"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkloadFileError(record_path, None, f"is no record of a workload's parameters: {error}") from None
+    if size != path.stat().st_size:
+        raise WorkloadFileError(
+            record_path,
+            None,
+            f"belongs to a workload of {size} bytes, but {path.name} has {path.stat().st_size}; remove the stale one",
+        )
+    return args

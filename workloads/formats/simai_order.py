@@ -1,0 +1,47 @@
+"""Puts the columns of a SimAI text in the order in which they run, as rows of a workload: what `visualize` draws."""
+
+from collections.abc import Iterator
+
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
+from workloads.formats.simai import NONE, Phase, SimaiWorkload, WorkItem
+from workloads.formats.workload import Workload
+
+NO_TIME = 1
+"""ns that AICB writes where nothing was measured."""
+_TYPES = {
+    "ALLREDUCE": CommType.all_reduce, "ALLGATHER": CommType.all_gather, "REDUCESCATTER": CommType.reduce_scatter,
+    "ALLTOALL": CommType.all_to_all, "BROADCAST": CommType.broadcast,
+}  # fmt: skip
+_GROUPS = {
+    "_EP": CommGroup.ep_group, "_DP_EP": CommGroup.ep_dp_group, "_TP": CommGroup.tp_group, "_DP": CommGroup.dp_group,
+    "_EP_TP": CommGroup.ep_tp_group, "_PP": CommGroup.pp_group, "_EMBEDDING": CommGroup.embedding_group,
+    "_ALL": CommGroup.all,
+}  # fmt: skip
+
+
+def in_order(text: SimaiWorkload) -> Workload:
+    """One iteration: all rows forward, then the last first, each row's input gradient before its weight gradient.
+
+    A MICRO text has its collectives in the order of its rows. A computation is a row where its time was measured.
+    Source of the order: ASTRA-sim 1.0, Workload.cc, HYBRID_TRANSFORMER_FWD_IN_BCKWD.
+    """
+    return Workload([EPOCH_END, *_rows(text), EPOCH_END])
+
+
+def _rows(text: SimaiWorkload) -> Iterator[LogItem]:
+    rows = list(text)
+    for row in rows:
+        yield from _of_phase(row, row.forward, "forward", CommGroup.tp_group)
+    for row in rows if text.header is None else reversed(rows):
+        yield from _of_phase(row, row.input_gradient, "backward", CommGroup.tp_group)
+        yield from _of_phase(row, row.weight_gradient, "backward", CommGroup.dp_group)
+
+
+def _of_phase(row: WorkItem, phase: Phase, name: str, plain: CommGroup) -> Iterator[LogItem]:
+    """plain: the group of a collective without a suffix."""
+    stage = f"{name}.{row.name}"
+    if phase.compute > NO_TIME:
+        yield LogItem(CommType.computation, stage=stage)
+    word, mark, suffix = phase.comm.partition("_")
+    if word.upper() != NONE:
+        yield LogItem(_TYPES[word], _GROUPS[mark + suffix] if mark else plain, None, phase.size, stage)

@@ -1,0 +1,1 @@
+"""The description of one job: its parameters, rules, presets and groups of ranks."""

@@ -1,0 +1,117 @@
+"""Checks parameters independently of the dialect; a broken rule states the value, what is allowed and the nearest."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from workloads.dialects.base import RuleViolation
+from workloads.job.parameters import FRAMES, ZERO_STAGES, WorkloadArgs
+
+POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
+            "context_parallel_size")  # fmt: skip
+MODEL_POSITIVE = ("micro_batch", "hidden_size", "num_layers", "seq_length", "num_attention_heads", "ffn_hidden_size",
+                  "vocab_size", "max_position_embeddings", "make_vocab_size_divisible_by")  # fmt: skip
+DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "qk_nope_dim",
+                  "v_head_dim")  # fmt: skip
+
+
+MOST_ROWS = 2**50
+"""Of layers, iterations or sizes in all: each has fewer than 2**13 rows, and rows are counted in 63 bits."""
+
+
+def check(args: WorkloadArgs) -> list[RuleViolation]:
+    """Every broken rule. If a size is not positive, the rules that would divide by it are skipped."""
+    problems = list(_signs(args))
+    if problems:
+        return problems
+    problems += _cluster(args)
+    if any(not problem.forceable for problem in problems):
+        return problems
+    if args.frame == "collective_test":
+        return problems + list(_collective(args))
+    return problems + list(_batch(args))
+
+
+def blocked(args: WorkloadArgs) -> bool:
+    """Whether a broken rule leaves nothing that further rules could be checked on."""
+    return any(_signs(args)) or any(not problem.forceable for problem in _cluster(args))
+
+
+def divisor_near(number: int, wanted: int) -> str:
+    """The divisors of `number` nearest to `wanted`, as text."""
+    below = next((value for value in range(min(wanted, number), 0, -1) if number % value == 0), 1)
+    above = next((value for value in range(max(wanted, 1), number) if number % value == 0), number)
+    return str(below) if below == above else f"{below} or {above}"
+
+
+def multiple_near(number: int, step: int) -> str:
+    """The positive multiples of `step` nearest to `number`, as text."""
+    below = number // step * step
+    return f"{below} or {below + step}" if below > 0 else str(step)
+
+
+def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
+    if args.frame not in FRAMES:
+        near = get_close_matches(args.frame, FRAMES, 1, cutoff=0.0)
+        yield RuleViolation(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", forceable=False)
+        return
+    if args.stage not in ZERO_STAGES:
+        nearest = min(ZERO_STAGES, key=lambda stage: abs(stage - args.stage))
+        yield RuleViolation(
+            f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False
+        )
+    at_least_one = list(POSITIVE)
+    at_least_zero: list[str] = []
+    if args.frame == "collective_test":
+        at_least_one += ["begin_size", "end_size"]
+    else:
+        at_least_one += MODEL_POSITIVE
+    if args.frame == "DeepSeek":
+        at_least_zero += DEEPSEEK_SIZES
+    if args.moe_enable or args.frame == "DeepSeek":
+        at_least_zero += ["num_experts", "moe_router_topk"]
+    for names, least in ((at_least_one, 1), (at_least_zero, 0)):
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and value < least:
+                yield RuleViolation(
+                    f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False
+                )
+
+
+def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
+    tp, pp, world = args.tensor_model_parallel_size, args.pipeline_model_parallel, args.world_size
+    if world % (tp * pp):
+        yield RuleViolation(
+            f"world_size {world} must be a multiple of tensor_model_parallel_size * pipeline_model_parallel "
+            f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
+            forceable=False,
+        )
+    batches = max(1, args.num_microbatches) if args.data_parallel_size else 1
+    layers = args.iter_num if args.frame == "collective_test" else args.num_layers * batches
+    if args.epoch_num * layers > MOST_ROWS:
+        counted = "iter_num" if args.frame == "collective_test" else "num_layers * micro-batches of a rank"
+        yield RuleViolation(
+            f"epoch_num {args.epoch_num} * {counted} {layers} are more than a workload holds, {MOST_ROWS}; "
+            f"nearest epoch_num: {max(1, MOST_ROWS // max(1, layers))}",
+            forceable=False,
+        )
+    if args.epoch_num < 1:
+        yield RuleViolation(f"epoch_num is {args.epoch_num}; at least one iteration is needed, nearest: 1")
+
+
+def _batch(args: WorkloadArgs) -> Iterator[RuleViolation]:
+    step = args.data_parallel_size * args.micro_batch
+    if args.global_batch < 1 or args.global_batch % step:
+        yield RuleViolation(
+            f"global_batch {args.global_batch} must be a multiple of the {args.data_parallel_size} data-parallel ranks "
+            f"* micro_batch {args.micro_batch} = {step}; nearest: {multiple_near(args.global_batch, step)}"
+        )
+
+
+def _collective(args: WorkloadArgs) -> Iterator[RuleViolation]:
+    if args.end_size < args.begin_size:
+        yield RuleViolation(
+            f"end_size {args.end_size} must be at least begin_size {args.begin_size}; nearest: {args.begin_size}"
+        )
+    if args.iter_num < 1:
+        yield RuleViolation(f"iter_num is {args.iter_num}; it must be at least 1, nearest: 1")

@@ -1,0 +1,46 @@
+"""AICB workloads: the communication of a training step of a large model, computed without a GPU.
+
+from workloads.library import Workload, WorkloadArgs, generate
+
+workload = generate(WorkloadArgs(world_size=8, tensor_model_parallel_size=2, global_batch=8, num_attention_heads=16))
+workload.totals("comm_type", "comm_group")
+workload.save("gpt.csv")
+workload, args = Workload.load("gpt.csv")
+"""
+
+from workloads.api import generate, simai
+from workloads.rows.blocks import Block
+from workloads.job.errors import AicbError, CompFileError, ParameterError, WorkloadFileError
+from workloads.job.groups import RankGroups
+from workloads.oplog.log import Log
+from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
+from workloads.rows.ops import CommGroup, CommType, LogItem
+from workloads.job.parameters import WorkloadArgs
+from workloads.formats.simai import SimaiWorkload, WorkItem
+from workloads.dialects.trainer import WorkloadTrainer as Trainer
+from workloads.formats.workload import Total, Workload
+
+__all__ = [
+    "AicbError",
+    "Block",
+    "CommGroup",
+    "CommType",
+    "CompFileError",
+    "Linear",
+    "Log",
+    "LogItem",
+    "MockedModel",
+    "MockedParam",
+    "ParameterError",
+    "RankGroups",
+    "SimaiWorkload",
+    "Stack",
+    "Total",
+    "Trainer",
+    "WorkItem",
+    "Workload",
+    "WorkloadArgs",
+    "WorkloadFileError",
+    "generate",
+    "simai",
+]

@@ -1,0 +1,1 @@
+"""One operation and rows of them: types, ranks, blocks, folding."""

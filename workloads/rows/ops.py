@@ -1,0 +1,246 @@
+"""One operation of a workload: its type, group, size and its stage in the training step.
+
+The columns and their spelling are those of AICB's workload CSV, so that its files and ours are interchangeable.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
+
+from workloads.rows.modules import shifted_module
+from workloads.rows.ranks import Ranks
+
+AnyEnum = TypeVar("AnyEnum", bound=Enum)
+GemmShape = tuple[tuple[int, ...], tuple[int, ...]]
+"""Two operand shapes of a matrix multiplication, e.g. ((s, b, h), (h, 3h/tp)), in elements."""
+
+
+class CommType(Enum):
+    """The kind of a row. `epoch_end` closes the initialization and each iteration, `computation` is a GEMM."""
+
+    all_reduce = "all_reduce"
+    isend = "isend"
+    irecv = "irecv"
+    broadcast = "broadcast"
+    all_gather = "all_gather"
+    reduce_scatter = "reduce_scatter"
+    barrier = "barrier"
+    reduce = "reduce"
+    reduce_scatter_tensor = "reduce_scatter_tensor"
+    all_gather_into_tensor = "all_gather_into_tensor"
+    computation = "computation"
+    epoch_end = "epoch_end"
+    all_to_all = "all_to_all"
+    all_to_all_single = "all_to_all_single"
+    gather = "gather"
+    scatter = "scatter"
+
+
+AICB_TYPES = tuple(CommType)[: tuple(CommType).index(CommType.all_to_all) + 1]
+"""The types that AICB's files have; the others are in traces of real frameworks only."""
+
+
+class CommGroup(Enum):
+    """The ranks that take part. The group of all ranks is called `all`. Those after it are in traces of real
+    frameworks only: `NAME_group` for each NAME of `traced_op.GROUPS`.
+    """
+
+    dp_group = "dp_group"
+    pp_group = "pp_group"
+    tp_group = "tp_group"
+    ep_group = "ep_group"
+    ep_dp_group = "ep_dp_group"
+    ep_tp_group = "ep_tp_group"
+    embedding_group = "embedding_group"
+    all = "all_nodes"
+    cp_group = "cp_group"
+    dp_cp_group = "dp_cp_group"
+    expert_tp_group = "expert_tp_group"
+    expert_dp_group = "expert_dp_group"
+    tp_ep_group = "tp_ep_group"
+    tp_ep_pp_group = "tp_ep_pp_group"
+    mp_group = "mp_group"
+    tp_cp_group = "tp_cp_group"
+    tp_dp_group = "tp_dp_group"
+    tp_dp_cp_group = "tp_dp_cp_group"
+    position_embedding_group = "position_embedding_group"
+    dp_shard_group = "dp_shard_group"
+    dp_replicate_group = "dp_replicate_group"
+
+
+AICB_GROUPS = tuple(CommGroup)[: tuple(CommGroup).index(CommGroup.all) + 1]
+COLUMNS = (
+    "comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "dst", "src", "additional",
+    "_elapsed_time", "algbw", "busbw", "count",
+)  # fmt: skip
+HEADER = ",".join(COLUMNS)
+MOST_BYTES = 1 << 62
+MOST_TIME = 1e12
+"""Largest time of a row (ms in a log, ns in a workload), and largest bandwidth; more is a mistake."""
+_WHOLE = re.compile(r"[0-9]{1,18}")
+NEVER = -1
+"""`LogItem.overlap` of a call that nothing waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """One row of a workload (what to do) or of a log (how it went).
+
+    msg_size: bytes of the full tensor (gathered, or before it is scattered); for a computation the two GEMM shapes.
+    comm_group_size: ranks in the group, None where AICB leaves it out. dst, src: ranks inside the group.
+    additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows.
+    elapsed_time: ns on a computation row filled from an AIOB file, ms in a log, else None. algbw, busbw: logs only.
+
+    The rest is of real frameworks, None in a row of AICB's; `TracedOp` has the definitions. overlap: rows between issue
+    and wait, 0 for a blocking call, `NEVER` if nothing waits; None counts as blocking.
+    """
+
+    comm_type: CommType
+    comm_group: CommGroup | None = None
+    comm_group_size: int | None = None
+    msg_size: int | float | GemmShape = 0
+    stage: str = ""
+    dst: int | None = None
+    src: int | None = None
+    additional: str = ""
+    elapsed_time: int | float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    count: int = 1
+    dtype: str | None = None
+    ranks: Ranks | None = None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+    peer: int | None = None
+    module: str | None = None
+    micro_batch: int | None = None
+    phase: str | None = None
+    overlap: int | None = None
+
+    @property
+    def is_communication(self) -> bool:
+        return self.comm_type not in (CommType.computation, CommType.epoch_end)
+
+    @property
+    def comm_bytes(self) -> int | float:
+        """msg_size of a communication in bytes, 0 for rows that move no data: a barrier, a computation, an epoch
+        end.
+        """
+        if not self.is_communication or self.comm_type is CommType.barrier or isinstance(self.msg_size, tuple):
+            return 0
+        return self.msg_size
+
+    def shifted(self, offset: tuple[int, int]) -> "LogItem":
+        """This row so many layers and micro-batches later; a row without the number keeps none."""
+        layers, micro_batches = offset
+        module = shifted_module(self.module, layers) if self.module and layers else self.module
+        batch = None if self.micro_batch is None else self.micro_batch + micro_batches
+        if module is self.module and batch == self.micro_batch:
+            return self
+        return replace(self, module=module, micro_batch=batch)
+
+    def to_csv(self) -> str:
+        """The CSV line of AICB's columns, without its line end."""
+        group = None if self.comm_group is None else f"CommGroup.{self.comm_group.name}"
+        size = _shapes_text(self.msg_size) if isinstance(self.msg_size, tuple) else self.msg_size
+        return (
+            f"CommType.{self.comm_type.name},{group},{self.comm_group_size},{size},{self.stage},{self.dst},{self.src},"
+            f"{self.additional},{self.elapsed_time},{self.algbw},{self.busbw},{self.count}"
+        )
+
+    @classmethod
+    def from_csv(cls, line: str) -> "LogItem":
+        """Parses one CSV line.
+
+        Raises:
+            ValueError: a column is wrong; the message names it and what it may hold.
+        """
+        cells = line.split(",")
+        if len(cells) != len(COLUMNS):
+            raise ValueError(f"{len(cells)} columns where {len(COLUMNS)} are expected")
+        comm_type = _member(CommType, cells[0], "comm_type")
+        if comm_type is None:
+            raise ValueError("comm_type is None, but each row needs a type")
+        return cls(
+            comm_type=comm_type,
+            comm_group=_member(CommGroup, cells[1], "comm_group"),
+            comm_group_size=_integer(cells[2], "comm_group_size", 1),
+            msg_size=_size(cells[3]),
+            stage=printable(cells[4], "stage"),
+            dst=_integer(cells[5], "dst", 0),
+            src=_integer(cells[6], "src", 0),
+            additional=printable(cells[7], "additional"),
+            elapsed_time=_number(cells[8], "_elapsed_time", MOST_TIME),
+            algbw=_number(cells[9], "algbw", MOST_TIME),
+            busbw=_number(cells[10], "busbw", MOST_TIME),
+            count=_integer(cells[11], "count", 1) or 1,
+        )
+
+
+EPOCH_END = LogItem(CommType.epoch_end)
+
+
+def gemm(stage: str, first: Iterable[int], second: Iterable[int]) -> LogItem:
+    """A computation row for the product of two operands with the given shapes."""
+    return LogItem(CommType.computation, msg_size=(tuple(first), tuple(second)), stage=stage)
+
+
+def _shapes_text(shapes: GemmShape) -> str:
+    return "(" + " ".join("(" + " ".join(map(str, shape)) + ")" for shape in shapes) + ")"
+
+
+def _member(enum: type[AnyEnum], text: str, column: str) -> AnyEnum | None:
+    if text == "None":
+        return None
+    prefix, _, name = text.rpartition(".")
+    if prefix not in ("", enum.__name__) or name not in enum.__members__:
+        raise ValueError(f"{column} is {text[:80]!r}, not one of {', '.join(enum.__members__)}")
+    return enum[name]
+
+
+def printable(text: str, column: str) -> str:
+    """The text of a cell.
+
+    Raises:
+        ValueError: it has characters that a terminal would obey.
+    """
+    if not text.isprintable():
+        raise ValueError(f"{column} is {text[:80]!r}, not printable text")
+    return text
+
+
+def _integer(text: str, column: str, least: int) -> int | None:
+    if text == "None":
+        return None
+    if not _WHOLE.fullmatch(text) or int(text) < least:
+        raise ValueError(f"{column} is {text[:80]!r}, not a whole number of {least} or more, or None")
+    return int(text)
+
+
+def _number(text: str, column: str, most: float) -> int | float | None:
+    if text == "None":
+        return None
+    try:
+        found = float(text) if any(mark in text for mark in ".eEn") else int(text)
+    except ValueError:
+        raise ValueError(f"{column} is {text[:80]!r}, not a number or None") from None
+    if not 0 <= found <= most:
+        raise ValueError(f"{column} is {text[:80]!r}, not a number from 0 to {most:.3g}, or None")
+    return found
+
+
+def _size(text: str) -> int | float | GemmShape:
+    if not text.startswith("(("):
+        size = _number(text, "msg_size", MOST_BYTES)
+        if size is None:
+            raise ValueError("msg_size is None, but each row needs a size")
+        return size
+    try:
+        first, second = text.removeprefix("((").removesuffix("))").split(") (")
+        return tuple(map(int, first.split())), tuple(map(int, second.split()))
+    except ValueError:
+        raise ValueError(
+            f"msg_size is {text[:80]!r}, not two operand shapes like ((2048 1 4096) (4096 6144))"
+        ) from None

@@ -1,0 +1,93 @@
+"""Defines `TracedOp`, one communication call that a framework made or that a rule says it makes.
+
+What the tracer records, the dialect `framework` predicts, and the second form of the workload CSV stores. Two op
+sequences are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase.
+"""
+
+from dataclasses import dataclass
+
+from workloads.rows.ops import CommType
+from workloads.rows.ranks import Ranks
+
+__all__ = ["GROUPS", "PHASES", "POINT_TO_POINT", "ROOTED", "Ranks", "TracedOp"]
+
+GROUPS = (
+    "world", "tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "tp_ep", "tp_ep_pp", "mp", "tp_cp",
+    "tp_dp", "tp_dp_cp", "embedding", "position_embedding", "dp_shard", "dp_replicate",
+)  # fmt: skip
+"""Names of groups, those of Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
+PHASES = ("init", "forward", "backward", "gradients", "step")
+"""`gradients` is what follows the last backward pass and precedes the optimizer (finalize_model_grads)."""
+POINT_TO_POINT = frozenset({CommType.isend, CommType.irecv})
+ROOTED = frozenset({CommType.broadcast, CommType.reduce, CommType.gather, CommType.scatter})
+"""Collectives with a root, whose rank is the `peer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedOp:
+    """One call of a collective or of a send or receive on one rank.
+
+    comm_type: the member that bears the name of the call (all_gather_into_tensor, reduce_scatter_tensor,
+    all_to_all_single ...).
+    group: one of `GROUPS`; of a send or receive the group that holds both ranks, never the world by accident.
+    ranks: the ranks of that group.
+    dtype: of the elements, torch's name without the prefix: bfloat16, float32, int64, uint8.
+    bytes: ONE definition for files, traces and rules. all_gather and reduce_scatter (every spelling): the full tensor,
+    that is count times what a rank holds. all_reduce, reduce, broadcast: the buffer. all_to_all (every spelling),
+    isend, irecv: what this rank sends (an irecv: what it receives), its own share of an all_to_all included. gather,
+    scatter: the full tensor at the root. barrier: 0.
+    in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
+    their sums are the sent and the received bytes. None where both are equal shares of `bytes`.
+    peer: global rank of the other end of a send or receive, of the root of broadcast, reduce, gather and scatter.
+    module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
+    the number in the whole model (decoder.layers.17.mlp).
+    micro_batch: number in the iteration from 0, None outside of forward and backward.
+    phase: one of `PHASES`.
+    issue: position of the call among the recorded ops of this rank, from 0, through all iterations.
+    wait: number of ops issued when the call was complete for the program: issue + 1 for a blocking call, later for
+    an asynchronous one (`overlap` is their distance), None if nothing ever waits for it.
+    """
+
+    comm_type: CommType
+    group: str
+    ranks: Ranks
+    dtype: str
+    bytes: int
+    phase: str
+    issue: int
+    wait: int | None
+    in_splits: tuple[int, ...] | None = None
+    out_splits: tuple[int, ...] | None = None
+    peer: int | None = None
+    module: str = ""
+    micro_batch: int | None = None
+
+    @property
+    def overlap(self) -> int | None:
+        """Number of other ops issued between issue and wait: 0 for a blocking call, None if nothing waits."""
+        return None if self.wait is None else self.wait - self.issue - 1
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What has to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits, peer."""
+        return self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer
+
+    def problems(self) -> list[str]:
+        """What breaks the definitions above, in words; empty for a valid op."""
+        found = []
+        if self.group not in GROUPS:
+            found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
+        if self.phase not in PHASES:
+            found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
+        if self.bytes < 0:
+            found.append(f"bytes are {self.bytes}, less than 0")
+        if self.wait is not None and self.wait <= self.issue:
+            found.append(f"wait is {self.wait}, not after issue {self.issue}")
+        for name, splits in (("in_splits", self.in_splits), ("out_splits", self.out_splits)):
+            if splits is not None and len(splits) != len(self.ranks):
+                found.append(f"{name} has {len(splits)} entries for {len(self.ranks)} ranks")
+        if self.in_splits is not None and sum(self.in_splits) != self.bytes:
+            found.append(f"in_splits add up to {sum(self.in_splits)} bytes, not {self.bytes}")
+        if (self.peer is not None) != (self.comm_type in POINT_TO_POINT | ROOTED):
+            found.append(f"peer is {self.peer} in {self.comm_type.name}")
+        return found

@@ -1,0 +1,273 @@
+"""Runs the command `trace`: jobs from options, a process for each stage, a workload file for each."""
+
+import argparse
+import ctypes
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from workloads import dialects, options
+from workloads.rows.conversion import rows_of
+from workloads.job.errors import AicbError, ParameterError
+from workloads.job.parameters import DEFAULTS, WorkloadArgs
+from workloads.trace import checks
+from workloads.trace.deep import deep_traces, depths, is_whole
+from workloads.trace.depth import depth_of
+from workloads.trace.job import TraceJob
+from workloads.trace.record import Trace, load
+from workloads.formats.workload import Workload
+
+KNOWN = {
+    "Megatron": {"torch": "2.13.0", "megatron-core": "0.16.1"},
+    "FSDP2": {"torch": "2.13.0"},
+    "DeepSpeed": {"torch": "2.13.0", "deepspeed": "0.19.8"},
+}
+"""The packages that each frame needs, in the versions whose traps `shims` knows."""
+INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
+ROOT = Path(__file__).resolve().parents[2]
+SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
+NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_rope_dim": "qk_pos_emb_head_dim"}
+"""Parameters of generate that a job calls otherwise."""
+IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
+"""Parameters that other fields of a job say."""
+LOST = {
+    "epoch_num": "a trace says --iterations",
+    "pp_rank": "a trace says --pp_stage",
+}
+PR_SET_PDEATHSIG = 1
+KINDS: dict[type, Callable[[str], object]] = {
+    bool: options.truth, int: options.whole, type(None): options.whole, float: float
+}  # fmt: skip
+"""How the text of a job's parameter is read, by the type of its default."""
+NO_PLACE = "a trace has no such parameter; leave it out"
+Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
+
+
+def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
+    """Trace what `words` describe. parser: an empty one with the command's name; parse: how to read words with it.
+
+    Raises:
+        AicbError: the job cannot be traced here.
+    """
+    add_to(parser)
+    given = parse(parser, words)
+    output: Path = given.pop("output")
+    shallow = given.pop("layers_traced", None)
+    stages = _stages(given)
+    args = _resolved(given)
+    options.note_idle(given, args, "framework", "csv")
+    job = _job(given, args)
+    wanted = list(stages(job))
+    found = [
+        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
+        for stage in wanted
+        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
+    ]
+    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in wanted]
+    found += sorted({problem for each in jobs for problem in checks.problems(each)})
+    if found:
+        raise ParameterError(found)
+    unknown = missing_or_unknown(job.frame)
+    tracing = run
+    if unknown:
+        print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
+        tracing = partial(run_checked, job.frame)
+    if shallow is not None and all(is_whole(each, shallow) for each in jobs):
+        print(
+            f"note: no effect on this job: --layers_traced {shallow[0]},{shallow[1]} saves no layer of its "
+            f"{depth_of(job)}; it is traced whole",
+            file=sys.stderr,
+        )
+    for traced in tracing(jobs) if shallow is None else deep_traces(jobs, shallow, tracing):
+        stage = traced.job.pp_stage
+        path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
+        workload = Workload(rows_of(traced.ops, ends(traced)))
+        size = workload.save(path, "full")
+        print(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
+    return 0
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the options: those of generate, and what only a trace has."""
+    options.add_to(parser)
+    own = parser.add_argument_group("trace")
+    parser.set_defaults(frame="Megatron")
+    frame = next(action for action in parser._actions if action.dest == "frame")
+    frame.choices = checks.FRAMES
+    frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
+    own.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write; a file for each stage")
+    who = own.add_mutually_exclusive_group()
+    who.add_argument("--rank", type=int, metavar="R", default=argparse.SUPPRESS, help="the rank (default: 0)")
+    who.add_argument("--pp_stage", type=int, metavar="S", default=argparse.SUPPRESS, help="this stage's first rank")
+    who.add_argument(
+        "--all_stages", action="store_true", default=argparse.SUPPRESS, help="the first rank of each stage"
+    )
+    own.add_argument(
+        "--micro_batches", dest="num_microbatches", type=int, metavar="N", default=argparse.SUPPRESS,
+        help="micro-batches of an iteration (default: as many as global_batch gives, without it one a pipeline stage)",
+    )  # fmt: skip
+    own.add_argument(
+        "--layers_traced", type=depths, metavar="A,B", default=argparse.SUPPRESS,
+        help="trace A and B layers a stage (or virtual stage), infer the job's and prove it with B + 1 layers",
+    )  # fmt: skip
+    known = {action.dest for action in parser._actions}
+    for field in fields(TraceJob):
+        if field.name in known or field.name == "rank":
+            continue
+        kind: Callable[[str], object] = KINDS.get(type(field.default), str)
+        extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
+        own.add_argument(
+            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=f"(default: {field.default})", **extra
+        )
+
+
+def _stages(given: dict[str, Any]) -> Callable[[TraceJob], Iterable[int | None]]:
+    """Which stages are traced; None is the rank as it is given."""
+    if given.pop("all_stages", False):
+        return lambda job: range(job.pipeline_model_parallel)
+    stage = given.pop("pp_stage", None)
+    return lambda _: [stage]
+
+
+def _rank(job: TraceJob, stage: int | None) -> int:
+    return job.rank if stage is None else stage * (job.world_size // max(1, job.pipeline_model_parallel))
+
+
+def job_of(given: dict[str, Any]) -> TraceJob:
+    """The job of parsed options; a preset fills in what they leave open.
+
+    Raises:
+        ParameterError: there is no such preset, or a trace has no place for a parameter.
+    """
+    return _job(given, _resolved(given))
+
+
+def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
+    ours = {field.name for field in fields(TraceJob)}
+    frame = given.get("frame", "Megatron")
+    lost = _lost(args, ours)
+    if lost:
+        raise ParameterError([f"{name} is {getattr(args, name)!r}: {LOST.get(name, NO_PLACE)}" for name in lost])
+    values = {
+        name: value
+        for name, value in args.to_dict().items()
+        if name in ours and (name in given or value != getattr(DEFAULTS, name))
+    }
+    values |= {own: getattr(args, name) for name, own in NAMES.items()}
+    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank or None}
+    values |= {name: value for name, value in given.items() if name in ours}
+    kind, _, path = values.get("routing", "").partition(":")
+    if kind == "file":
+        # The traced process runs in another folder.
+        values["routing"] = f"file:{Path(path).absolute()}"
+    values.setdefault("num_attention_heads", max(1, args.hidden_size // 128))
+    if "num_microbatches" not in values:
+        values["num_microbatches"] = _micro_batches(given, args)
+    if frame == "DeepSpeed":
+        # ZeRO 3 learns in its first iteration and differs in its second.
+        values.setdefault("iterations", 3)
+    return TraceJob(**{"hidden_size": args.hidden_size, "num_layers": args.num_layers, **values})
+
+
+def _resolved(given: dict[str, Any]) -> WorkloadArgs:
+    shared = {field.name for field in fields(WorkloadArgs)}
+    for_args = {name: value for name, value in given.items() if name in shared}
+    for_args["frame"] = given.get("frame", "Megatron")
+    try:
+        return options.resolve(for_args, given.get("model_size"), "csv", "framework")
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
+
+
+def _lost(args: WorkloadArgs, ours: set[str]) -> list[str]:
+    """Parameters that change what generate says and that a job has no place for."""
+    known = ours | set(NAMES) | IMPLIED | dialects.get("framework").without_effect(args, "csv")
+    return [name for name, value in args.to_dict().items() if name not in known and value != getattr(DEFAULTS, name)]
+
+
+def _micro_batches(given: dict[str, Any], args: WorkloadArgs) -> int:
+    if "global_batch" in given:
+        return max(1, args.num_microbatches)
+    return args.pipeline_model_parallel
+
+
+def ends(trace: Trace) -> list[int]:
+    """Numbers of operations before the end of the set-up and of each iteration."""
+    found, total = [], 0
+    for ops in trace.iterations:
+        total += len(ops)
+        found.append(total)
+    return found
+
+
+def missing_or_unknown(frame: str) -> str | None:
+    """A sentence about versions that nobody has checked, None where all are known.
+
+    Raises:
+        AicbError: a package is missing; the message has the line that installs it.
+    """
+    unknown = []
+    for package, known in KNOWN[frame].items():
+        try:
+            version = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            raise AicbError(
+                f"tracing {frame} needs {package} {known}, which this Python does not have; in an environment of its "
+                f"own:\n{INSTALL}"
+            ) from None
+        if version.partition("+")[0] != known:
+            unknown.append(f"{package} is {version}, the tracer is made for {known}")
+    return "; ".join(unknown) or None
+
+
+def run_checked(frame: str, jobs: list[TraceJob]) -> list[Trace]:
+    """As run; recorded jobs of a frame are traced before them, in the same processes: the framework is imported once.
+
+    Raises:
+        AicbError: the installed versions send something else; nothing should be written then.
+    """
+    recorded = [trace for trace in load(SELF_CHECK) if trace.job.frame == frame]
+    traces = run([*(trace.job for trace in recorded), *jobs])
+    for before, now in zip(recorded, traces, strict=False):
+        difference = first_difference(before, now)
+        if difference:
+            raise AicbError(f"the installed {frame} does not send what {before.versions} sent: {difference}")
+    return traces[len(recorded) :]
+
+
+def first_difference(before: Trace, now: Trace) -> str | None:
+    """Where two traces of a job differ, by the identities of their operations; None where they are the same."""
+    for number, (old, new) in enumerate(zip(before.ops, now.ops, strict=False)):
+        if (old.phase, *old.identity) != (new.phase, *new.identity):
+            return f"operation {number} is {new.comm_type.name} of {new.bytes} bytes in {new.module or new.phase}"
+    if len(before.ops) != len(now.ops):
+        return f"{len(now.ops)} operations, not {len(before.ops)}"
+    return None
+
+
+def run(jobs: list[TraceJob], python: str = sys.executable) -> list[Trace]:
+    """Trace jobs, each in a process of its own.
+
+    Raises:
+        AicbError: the framework refuses a job, or a process dies.
+    """
+    lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
+    command = [python, "-m", "workloads.trace.worker"]
+    die_with_us = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False, preexec_fn=die_with_us
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    errors = sorted({answer["error"] for answer in answers if "error" in answer})
+    if errors:
+        raise ParameterError([f"{jobs[0].frame} refuses the job: {error}" for error in errors])
+    if done.returncode or len(answers) != len(jobs):
+        raise AicbError(f"the traced process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    return [Trace.from_record(answer) for answer in answers]
