@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from protocol.outcome import Reference
 from common.whole_file import write_whole
+from protocol.outcome import Reference
 
 SCHEMA_VERSION: Literal[3] = 3
 SHOWN_PROBLEMS = 3

@@ -13,7 +13,17 @@ from typing import Any, TypeGuard
 
 from pydantic import JsonValue
 
-from protocol.outcome import Assessment, Better, Block, Change, Comparison, MeasuredCase, MeasuredRound, Metric, Reference
+from protocol.outcome import (
+    Assessment,
+    Better,
+    Block,
+    Change,
+    Comparison,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Reference,
+)
 
 # Settings that say how a case is run and not what it measures.
 INCIDENTAL = ("timeout_s",)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from protocol import safe_json
 from common.whole_file import write_whole
+from protocol import safe_json
 
 NODE_EXIT_FILE = "node_exit.json"
 LOCK_FILE = "workload.lock"

@@ -9,8 +9,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from protocol import safe_json
 from common.whole_file import write_whole
+from protocol import safe_json
 
 RANK_STATES_FILE = "rank_states.json"
 SCHEMA_VERSION = 1

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, Protocol, TypeAlias, cast
 
-from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
 from common.errors import InputProblems, SimulationError, input_problem
-from simulation.common.summary import Summary
 from common.writing import STDOUT, STDOUT_NAMES
+from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
+from simulation.common.summary import Summary
 
 PROGRAM = "python -m simulation"
 # A verb is one line here and a module with HELP, add_arguments(parser) and run(arguments) -> Summary.

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 MAX_LENGTH = 120
 QUESTION_WORDS = ("What", "How", "Which", "Where", "Whether", "Who", "Whose", "Why", "When")
 
@@ -51,7 +61,10 @@ FORMULAS = {
     "training/benchmarks/driver/training/model/optimizers.py": ["Lamb", "scale_by_ratio"],
     "training/benchmarks/driver/training/measuring/steady.py": ["settled_after", "half_width"],
     "training/benchmarks/driver/training/measuring/profiling.py": ["exposed_seconds"],
-    "training/benchmarks/driver/training/settings/settings.py": ["TrainingConfig.flops_per_sample", "transformer_flops"],
+    "training/benchmarks/driver/training/settings/settings.py": [
+        "TrainingConfig.flops_per_sample",
+        "transformer_flops",
+    ],
     "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
     "training/benchmarks/network/reporting/answers.py": ["training_at_scale"],
     "protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],

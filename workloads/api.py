@@ -1,13 +1,13 @@
 """Generates workloads from parameters: checks the rules, then calls the dialect."""
 
 from workloads import dialects
-from workloads.job import rules
 from workloads.dialects.base import Dialect
-from workloads.job.errors import ParameterError
 from workloads.dialects.model import MockedModel
-from workloads.job.parameters import DEFAULTS, WorkloadArgs
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
+from workloads.job import rules
+from workloads.job.errors import ParameterError
+from workloads.job.parameters import DEFAULTS, WorkloadArgs
 
 FORCE_HINT = "--force writes what {dialect} would write all the same"
 

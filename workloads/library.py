@@ -9,16 +9,16 @@ workload, args = Workload.load("gpt.csv")
 """
 
 from workloads.api import generate, simai
-from workloads.rows.blocks import Block
+from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
+from workloads.dialects.trainer import WorkloadTrainer as Trainer
+from workloads.formats.simai import SimaiWorkload, WorkItem
+from workloads.formats.workload import Total, Workload
 from workloads.job.errors import AicbError, CompFileError, ParameterError, WorkloadFileError
 from workloads.job.groups import RankGroups
-from workloads.oplog.log import Log
-from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
-from workloads.rows.ops import CommGroup, CommType, LogItem
 from workloads.job.parameters import WorkloadArgs
-from workloads.formats.simai import SimaiWorkload, WorkItem
-from workloads.dialects.trainer import WorkloadTrainer as Trainer
-from workloads.formats.workload import Total, Workload
+from workloads.oplog.log import Log
+from workloads.rows.blocks import Block
+from workloads.rows.ops import CommGroup, CommType, LogItem
 
 __all__ = [
     "AicbError",

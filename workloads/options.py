@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads import dialects
-from workloads.job import presets
 from workloads.dialects.framework import presets as models
+from workloads.job import presets
+from workloads.job.parameters import (
+    DEEPSPEED_DEFAULTS,
+    DEFAULTS,
+    FRAMES,
+    TRAINING,
+    WORKLOAD_PHASES,
+    ZERO_STAGES,
+    WorkloadArgs,
+)
 from workloads.rows.ops import AICB_TYPES
-from workloads.job.parameters import DEEPSPEED_DEFAULTS, DEFAULTS, FRAMES, TRAINING, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 

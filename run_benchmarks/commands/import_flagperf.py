@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import ROOT, own_command
 from run_benchmarks.console.console import say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Translation, translate
-from protocol.problems import ABSENT, Problem
 
 TreeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="FlagPerf's repository, or its folder training", file_okay=False)

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 import vendors
+from protocol.config_layers import base_file
+from protocol.problems import Problem
 from run_benchmarks.console.console import print_table, say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
 from training.benchmarks import catalog
-from protocol.config_layers import base_file
-from protocol.problems import Problem
 
 TOPICS = ("vendors", "models", "configs", "settings")
 WhatArgument = Annotated[

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from protocol.outcome import Block, Picture, Table
 from run_benchmarks.console.console import CONSOLE, outliving, print_table
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.outcomes import console_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord
 from run_benchmarks.results.summary import show
-from protocol.outcome import Block, Picture, Table
 
 
 def show_outcomes(run: RunRecord, result_dir: Path) -> None:

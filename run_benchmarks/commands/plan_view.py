@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from run_benchmarks.plan.plan import Plan
 from protocol.masking import mask_argv, mask_config, mask_environment
+from run_benchmarks.plan.plan import Plan
 
 SETTING_COLUMNS = ("setting", "value", "from")
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from protocol.config_file import read_config_file
+from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.session.preparation import checked_settings
@@ -13,8 +15,6 @@ from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
-from protocol.config_file import read_config_file
-from protocol.problems import ABSENT, Problem
 
 
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:

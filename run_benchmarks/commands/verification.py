@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from protocol.case_file import CASE_FILE
+from protocol.perflog import Event
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
@@ -37,8 +39,6 @@ from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.exit_codes import EXIT_PASS, exit_code
 from run_benchmarks.state.run_lock import is_controlled
-from protocol.case_file import CASE_FILE
-from protocol.perflog import Event
 
 RUN_FILE = "run.json"
 RecordT = TypeVar("RecordT", bound=BaseModel)

@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 from rich.live import Live
 from rich.text import Text
 
-from run_benchmarks.console.console import CONSOLE, LOG, outliving
 from protocol.perflog import Event, LineFinder, PerfLogError, PerfLogRecord, parse_line
+from run_benchmarks.console.console import CONSOLE, LOG, outliving
 
 LOG_EVERY_SECONDS = 10.0
 SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")

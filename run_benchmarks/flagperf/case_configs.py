@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
-from run_benchmarks.flagperf.lines import Line
-from run_benchmarks.flagperf.reading import Conf, read_conf
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import read_config_file
 from protocol.config_layers import BASE_FILE, base_file
 from protocol.problems import ConfigError, Problem
+from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
+from run_benchmarks.flagperf.lines import Line
+from run_benchmarks.flagperf.reading import Conf, read_conf
 
 IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
 ADDED_WHY = {"target_loss": "ours; target_embedding_average alone tells little of a model"}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol.problems import Problem, closest
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.settings.case import parse_case_key
 from training.benchmarks.catalog import without_version
-from protocol.problems import Problem, closest
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import vendors
+from protocol.problems import ABSENT, Problem
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.case_configs import translate_config
 from run_benchmarks.flagperf.cases import Case, read_cases
@@ -18,7 +19,6 @@ from run_benchmarks.flagperf.shell_file import read_variables
 from run_benchmarks.settings.container_options import parse_container_options
 from run_benchmarks.settings.settings import load_settings
 from training.benchmarks.catalog import benchmark
-from protocol.problems import ABSENT, Problem
 from vendors.case_files import CaseFileError, case_environment, requirement_names
 
 CONFIG = Path("run_benchmarks") / "config"

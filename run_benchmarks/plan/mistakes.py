@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from protocol.case_config import load_case_config, override_problems
+from protocol.config_file import OVERRIDE
+from protocol.problems import ConfigError, Problem
 from run_benchmarks.plan.references import expectation_problems
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
-from protocol.case_config import load_case_config, override_problems
 from training.benchmarks.catalog import Benchmark, UnknownBenchmarkError, benchmark
-from protocol.config_file import OVERRIDE
-from protocol.problems import ConfigError, Problem
 from vendors import available, case_dir
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from protocol.case_config import DEFAULT
+from protocol.config_file import OVERRIDE
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.changes import REPEAT
 from run_benchmarks.settings.settings import Settings
-from protocol.case_config import DEFAULT
-from protocol.config_file import OVERRIDE
 
 # Parts of a path in the repository: vendors/<vendor>/<model>-<framework>/config/<config>.py and
 # training/benchmarks/<model>/<framework>/base.py.

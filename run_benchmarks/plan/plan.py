@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from protocol.case_config import MemoryNeed
 from protocol.case_file import CaseFile
+from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from training.benchmarks.catalog import without_version
 
 MASTER_PORT_SLOT = "{master_port}"

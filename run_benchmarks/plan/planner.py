@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from protocol.arguments import CACHE_ENV, ROUND_ENV
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.plan.plan import (
     CASE_MOUNT,
@@ -23,7 +24,6 @@ from run_benchmarks.plan.resolve import Resolved, ResolvedCase
 from run_benchmarks.settings.case_names import case_folder, container_stem
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from run_benchmarks.settings.settings import Settings
-from protocol.arguments import CACHE_ENV, ROUND_ENV
 
 # In addition to a round's time limit and the allowed time without contact: for the stop by the controller.
 WORKLOAD_SLACK_SECONDS, MONITOR_SLACK_SECONDS = 30, 120

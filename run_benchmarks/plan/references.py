@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
-from run_benchmarks.settings.settings import Settings
 from protocol import baseline_file
 from protocol.case_config import CaseConfig
-from training.benchmarks.catalog import Benchmark, without_version
 from protocol.masking import mask_config
 from protocol.outcome import MeasuredCase, Metric, declared
 from protocol.problems import ABSENT, Problem, in_brief
+from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
+from run_benchmarks.settings.settings import Settings
+from training.benchmarks.catalog import Benchmark, without_version
 
 
 class SizedCase(Protocol):

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from container.image import ImageSpec, image_spec
+from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
+from protocol.case_file import CaseFile, lost_in_json
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
@@ -32,8 +34,6 @@ from run_benchmarks.settings.container_options import ContainerOptions, parse_co
 from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.settings.value_types import MOST_ROUNDS_OF_HOSTS
-from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
-from protocol.case_file import CaseFile, lost_in_json
 from training.benchmarks.catalog import Benchmark, UnknownBenchmarkError, benchmark
 from vendors import (
     CaseFileError,

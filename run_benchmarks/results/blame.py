@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from protocol.node_record import NodeExit, RankFailure
+from protocol.rank_states import RankState
 from run_benchmarks.errors import tail
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.partial import has_finished
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
-from protocol.node_record import NodeExit, RankFailure
-from protocol.rank_states import RankState
 
 # Largest delay of a rank that exited with 0 behind a peer's failure that it may still have caused: the clocks of two
 # hosts differ by milliseconds; within a host, the end of a process that reported nothing is noticed a little late.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from monitors.ports import ERRORS
-from run_benchmarks.results.sights import number
 from protocol.finding import MAX_CHARACTERS, PartFinding
+from run_benchmarks.results.sights import number
 
 MAX_OF_A_HOST = 50
 SOCKETS = "Socket"

@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from protocol.case_file import CASE_FILE
+from protocol.perflog import Event
 from run_benchmarks.errors import tail
 from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.partial import PartialRecord, partial_of
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import DataFile, FirstFailure, Verdict
-from protocol.case_file import CASE_FILE
-from protocol.perflog import Event
 
 MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
 TORN_CHARACTERS = 200  # shown in a warning about a line that was cut off

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
-from run_benchmarks.plan.plan import NodePlan
-from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
-from run_benchmarks.results.records import CollectedFile
 from protocol import safe_json
 from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from protocol.rank_states import NodeRanks
+from run_benchmarks.plan.plan import NodePlan
+from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
+from run_benchmarks.results.records import CollectedFile
 
 
 @dataclass(kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 from protocol.default_outcome import DefaultOutcome
 from protocol.finding import FindingOutcome, PartFinding
 from protocol.masking import mask_config
 from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Outcome, Paragraph, declared
 from protocol.problems import in_brief
+from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
 MAX_FINDINGS = 1000
 

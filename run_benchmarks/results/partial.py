@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from protocol.perflog import Event
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.verdict import Verdict
-from protocol.perflog import Event
 
 
 class PartialRecord(BaseModel):

@@ -8,8 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from protocol.perflog import (
+    MAX_TOLD,
+    Event,
+    FoundLine,
+    LineFinder,
+    PerfLogError,
+    PerfLogRecord,
+    SequenceCheck,
+    find_lines,
+    parse_line,
+)
 from run_benchmarks.errors import tail
-from protocol.perflog import MAX_TOLD, Event, FoundLine, LineFinder, PerfLogError, PerfLogRecord, SequenceCheck, find_lines, parse_line
 
 # Limits for rank 0's STEP_END: the number of records kept, and the memory of their values at this many bytes each.
 MAX_STEPS = 50_000

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
@@ -17,7 +18,6 @@ from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
 from run_benchmarks.results.verdict import worst as worst
 from run_benchmarks.settings.changes import Changes
-from protocol.finding import PartFinding
 
 SCHEMA_VERSION = 3
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol.baseline_file import Baseline, CaseBaseline, load
+from protocol.default_outcome import is_measured
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.references import metric_named
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow, ExpectationRecord
@@ -21,9 +23,7 @@ from run_benchmarks.results.outcomes import (
     outcome_of,
 )
 from run_benchmarks.settings.limits import limits_for, parse_limit
-from protocol.baseline_file import Baseline, CaseBaseline, load
 from training.benchmarks.catalog import without_version
-from protocol.default_outcome import is_measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocol.default_outcome import is_measured
 from run_benchmarks.results.metrics import Rule, Spread
 from run_benchmarks.results.outcomes import metrics_of
 from run_benchmarks.results.records import CaseRecord, RunRecord
-from protocol.default_outcome import is_measured
 
 LARGE, HUGE = 1e3, 1e15
 SHOWN_CHARACTERS = 500

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 
+from protocol.masking import mask_argv, mask_environment, mask_output, secret_values
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
@@ -15,7 +16,6 @@ from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile, write_text
 from run_benchmarks.rounds.masked_files import mask_files
-from protocol.masking import mask_argv, mask_environment, mask_output, secret_values
 
 COLLECT_SECONDS = 600.0
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from monitors.disturbances import Disturbances, process_seconds, read_disturbances
+from protocol import safe_json
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.facts import HostFacts
 from run_benchmarks.inspection.findings import HostReport
@@ -15,7 +16,6 @@ from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.records import Integrity, Remark
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
-from protocol import safe_json
 
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from run_benchmarks.results.records import write_pieces
 from protocol.masking import mask_output, may_mask, secret_spans
+from run_benchmarks.results.records import write_pieces
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 
+from protocol.arguments import CACHE_ENV
+from protocol.case_file import CASE_FILE, CaseFile
 from run_benchmarks.inspection.master_port import CLAIM, claim_arguments, claimed_port
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.state.context import RunningNode
-from protocol.arguments import CACHE_ENV
-from protocol.case_file import CASE_FILE, CaseFile
 
 # Arguments: folder, 1 to clear the caches, place and sha256 of case.json (its text is the input), the folder for hashes
 # of data files or ""; on the master alone, those of claim_port (inspection/master_port.py).

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol import safe_json
+from protocol.finding import PartFinding
+from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.host_findings import host_findings
@@ -23,9 +26,6 @@ from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
 from run_benchmarks.state.context import RunContext, RunningNode
-from protocol import safe_json
-from protocol.finding import PartFinding
-from protocol.masking import mask_argv, mask_config, mask_environment
 
 MAX_REASON_CHARACTERS = 1000
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from protocol import safe_json
+from protocol.rank_states import RANK_STATES_FILE, NodeRanks, RankState
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunningNode
-from protocol import safe_json
-from protocol.rank_states import RANK_STATES_FILE, NodeRanks, RankState
 
 POLLS_PER_LIMIT = 10
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 60.0

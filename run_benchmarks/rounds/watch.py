@@ -11,6 +11,8 @@ from typing import NoReturn
 
 from pydantic import ValidationError
 
+from protocol import safe_json
+from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
 from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
@@ -20,8 +22,6 @@ from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
-from protocol import safe_json
-from protocol.node_record import NODE_EXIT_FILE, NodeExit
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0

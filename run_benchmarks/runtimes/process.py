@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
+from protocol import safe_json
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
-from protocol import safe_json
 
 # Python looks first into the folder in which `-m` begins: at home, a login may have its own json.py or training.
 IN_FOLDER = ("sh", "-c", 'cd "$1" && shift && exec "$@"', "sh")

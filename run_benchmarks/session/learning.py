@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from protocol.baseline_file import BaselineError, load, save
 from run_benchmarks.console.console import LOG
 from run_benchmarks.results.outcomes import failure
 from run_benchmarks.results.records import RunRecord, Verdict
@@ -12,7 +13,6 @@ from run_benchmarks.session.run_record import RunRecorder
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.state.exit_codes import EXIT_PASS
 from run_benchmarks.state.journal import BaselineInUse
-from protocol.baseline_file import BaselineError, load, save
 
 
 def save_baseline(recorder: RunRecorder, record: RunRecord, file: Path) -> str:

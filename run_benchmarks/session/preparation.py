@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.case_file import CaseFile
+from protocol.problems import unique
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConfigError, Problem
@@ -27,8 +29,6 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import deploy_path, endpoint_of, problems_and_notes, users_of
 from run_benchmarks.settings.host_selection import HostSelection, select_hosts, with_hosts
 from run_benchmarks.settings.settings import Settings, SettingsError, load_settings
-from protocol.case_file import CaseFile
-from protocol.problems import unique
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from container.engine_images import ImageIdentity
+from protocol.baseline_file import CaseBaseline
+from protocol.masking import mask_argv, mask_config
+from protocol.outcome import Assessment
+from protocol.problems import in_brief
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.inspection.findings import HostReport
@@ -26,10 +30,6 @@ from run_benchmarks.session.retries import earlier_attempts, passed_late
 from run_benchmarks.session.revision import revision
 from run_benchmarks.state.exit_codes import exit_code
 from run_benchmarks.state.interruption import Interruption
-from protocol.baseline_file import CaseBaseline
-from protocol.masking import mask_argv, mask_config
-from protocol.outcome import Assessment
-from protocol.problems import in_brief
 
 MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")

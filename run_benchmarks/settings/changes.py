@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from run_benchmarks.settings.case_names import case_name
-from run_benchmarks.settings.conf_file import nearest
 from protocol.case_config import parse_override
 from protocol.masking import MASK, mask_argv, mask_output
 from protocol.problems import Problem
+from run_benchmarks.settings.case_names import case_name
+from run_benchmarks.settings.conf_file import nearest
 
 SET, CASE, REPEAT = "--set", "--case", "--repeat"
 

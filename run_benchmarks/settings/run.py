@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from protocol import baseline_file
 from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
     FindingNames,
@@ -21,7 +22,6 @@ from run_benchmarks.settings.value_types import (
     VariableName,
     WebAddress,
 )
-from protocol import baseline_file
 
 CASES_WORDS = "a list of case names, or a dict of case keys with their data paths"
 

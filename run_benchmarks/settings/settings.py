@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from protocol.config_file import read_config_file
+from protocol.problems import ABSENT, Problem
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
@@ -19,8 +21,6 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.conf_file import helper_hint, sound_part, validate
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
-from protocol.config_file import read_config_file
-from protocol.problems import ABSENT, Problem
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
 PATHS_OF_HEAD_NODE = ("BASELINE", "WHEELHOUSE")

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
 from protocol.finding import KINDS, SEVERITIES
+from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
 
 # A plan lists every process and round: these limits are far beyond any real run, and are still planned in seconds.
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from run_benchmarks.results.verdict import Verdict
 from protocol.finding import PartFinding
+from run_benchmarks.results.verdict import Verdict
 
 EXIT_PASS, EXIT_FAIL, EXIT_USAGE, EXIT_CHECK = 0, 1, 2, 3
 EXIT_INTERRUPTED = 130

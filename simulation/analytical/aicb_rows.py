@@ -3,10 +3,25 @@
 import argparse
 from pathlib import Path
 
-from workloads.formats.simai_header import WorkloadHeader
-from workloads.formats.simai_rows import ALL, ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EMBEDDING, EP, EP_TP, NONE, PP, REDUCESCATTER, TP  # fmt: skip
-from simulation.analytical.workload import LineSource
 from common.errors import input_problem
+from simulation.analytical.workload import LineSource
+from workloads.formats.simai_header import WorkloadHeader
+from workloads.formats.simai_rows import (  # fmt: skip
+    ALL,
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    DP,
+    DP_EP,
+    EMBEDDING,
+    EP,
+    EP_TP,
+    NONE,
+    PP,
+    REDUCESCATTER,
+    TP,
+)
 
 COLLECTIVE = {
     "all_reduce": ALLREDUCE,
@@ -48,8 +63,8 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
     Raises:
         InputProblems: the file is malformed or has no iteration.
     """
-    from workloads.job.errors import WorkloadFileError
     from workloads.formats.workload import Workload
+    from workloads.job.errors import WorkloadFileError
 
     try:
         workload, args = Workload.load(path)

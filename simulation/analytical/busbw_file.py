@@ -9,9 +9,9 @@ PP: {busbw: 47.5}
 import re
 from pathlib import Path
 
-from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
 from common.errors import MistakeList, input_problem
 from simulation.common.yaml_file import file_text, parsed_yaml
+from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
 
 PP_KEY = "BUSBW"
 MOST_GBPS = 1_000_000

@@ -10,10 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workloads.formats.simai_header import WorkloadHeader
-from workloads.formats.simai_rows import ALL, ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, NONE, REDUCESCATTER, SUFFIXES  # fmt: skip
-from simulation.analytical.workload import LineSource
 from common.errors import MistakeList, SimulationError, input_problem
+from simulation.analytical.workload import LineSource
+from workloads.formats.simai_header import WorkloadHeader
+from workloads.formats.simai_rows import (  # fmt: skip
+    ALL,
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    NONE,
+    REDUCESCATTER,
+    SUFFIXES,
+)
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node

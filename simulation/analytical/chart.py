@@ -2,8 +2,8 @@
 
 from html import escape
 
-from simulation.analytical.times import SUMMARY_COLUMNS, Overview
 from common.writing import NAME_BYTES
+from simulation.analytical.times import SUMMARY_COLUMNS, Overview
 
 WIDTH, HEIGHT, LEGEND_LINE = 900, 60, 22
 COLOURS = ("#c0392b", "#e67e22", "#2980b9", "#8e44ad", "#16a085", "#7f8c8d", "#27ae60")

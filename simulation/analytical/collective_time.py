@@ -11,8 +11,8 @@ from simulation.analytical.original.model import SMALL, SMALL_US
 from simulation.analytical.placement import GroupPlacement, place, ranks_and_stride
 from simulation.analytical.repairs import ALGORITHM, EFFICIENCY, GIGABYTE, GROUP_SIZE, OWN_GROUP, PLACEMENT
 from simulation.analytical.repairs import SMALL as SMALL_REPAIR
-from workloads.formats.simai_rows import DP_EP, EP
 from simulation.analytical.ways import MEASURED, RING, TREE, Way, bus_factor, ways
+from workloads.formats.simai_rows import DP_EP, EP
 
 GIGA = {True: 1e9, False: float(1 << 30)}
 

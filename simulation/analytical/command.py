@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from common.errors import InputProblems, MistakeList, input_problem
+from common.writing import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.chart import chart_page
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
@@ -23,9 +25,7 @@ from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
-from common.errors import InputProblems, MistakeList, input_problem
 from simulation.common.summary import JsonValue, Summary
-from common.writing import is_special, target, whole_file, write_whole
 
 HELP = "compute the time of a training iteration from a workload, in closed form"
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from workloads.formats.simai_rows import EMBEDDING_LAYER, split_row
+from common.errors import InputMistake, InputProblems
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
 from simulation.analytical.workload import RowSource
-from common.errors import InputMistake, InputProblems
 from simulation.common.progress import StepProgress
+from workloads.formats.simai_rows import EMBEDDING_LAYER, split_row
 
 REMEMBERED = 30_000  # kinds of rows; further ones are computed each time
 NUMBERED = 4096  # kinds of rows that get a number, by which the JSON explains them

@@ -5,11 +5,26 @@ from simulation.analytical.collective_time import GIGA, Candidate, CollectiveTim
 from simulation.analytical.machine import Question
 from simulation.analytical.original.model import LEAST_FORWARD
 from simulation.analytical.repairs import BROADCASTS, BUBBLE, GIGABYTE, OWN_GROUP, PIPELINE, SMALL
-from workloads.formats.simai_rows import ALL, BROADCAST, COLLECTIVES, DP, DP_EP, EMBEDDING, EP, EP_TP, NONE, PHASES, PP, TP, LayerPhase, parse_row  # fmt: skip
 from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
 from simulation.analytical.ways import bus_factor
 from simulation.common.summary import JsonValue
+from workloads.formats.simai_rows import (  # fmt: skip
+    ALL,
+    BROADCAST,
+    COLLECTIVES,
+    DP,
+    DP_EP,
+    EMBEDDING,
+    EP,
+    EP_TP,
+    NONE,
+    PHASES,
+    PP,
+    TP,
+    LayerPhase,
+    parse_row,
+)
 
 MOST_BYTES = 1 << 50
 BUCKET = {TP: TP, EP: EP, EP_TP: EP, DP: DP, DP_EP: DP_EP, ALL: DP, EMBEDDING: DP, PP: DP}

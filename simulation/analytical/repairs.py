@@ -2,8 +2,8 @@
 
 from difflib import get_close_matches
 
-from simulation.common.dialect import Repair
 from common.errors import MistakeList
+from simulation.common.dialect import Repair
 
 PIPELINE, PLACEMENT, GROUP_SIZE, SMALL, ALGORITHM = "pipeline", "placement", "group-size", "small-messages", "algorithm"
 GIGABYTE, BROADCASTS, OWN_GROUP, EFFICIENCY, BUBBLE = "gigabyte", "broadcast", "own-group", "efficiency", "bubble"

@@ -4,10 +4,10 @@ import argparse
 from math import isfinite
 from typing import NamedTuple
 
-from workloads.formats.simai_header import WorkloadHeader
+from common.errors import MistakeList
 from simulation.analytical.machine import Cluster, Division, Overlaps
 from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
-from common.errors import MistakeList
+from workloads.formats.simai_header import WorkloadHeader
 
 UNKNOWN = -1.0
 SIMAI_DEFAULT_GPU, DEFAULT_NIC = "A100", "cx7"

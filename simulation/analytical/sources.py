@@ -4,11 +4,11 @@ import argparse
 import stat
 from pathlib import Path
 
+from common.errors import input_problem
 from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
-from workloads.formats.simai_header import MICRO, POLICY
 from simulation.analytical.workload import LineSource, RowSource, TextWorkload
-from common.errors import input_problem
+from workloads.formats.simai_header import MICRO, POLICY
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
 _AICB_FIRST = ("comm_type,", "[rank")

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
-from workloads.formats.simai_rows import DP, DP_EP, EP, TP
 from simulation.common.summary import JsonValue
+from workloads.formats.simai_rows import DP, DP_EP, EP, TP
 
 BUCKETS = (DP, DP_EP, TP, EP)
 ROW_COLUMNS = (

@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from common.errors import InputMistake, InputProblems, input_problem
 from workloads.formats.simai_header import WorkloadHeader, parse_header
 from workloads.formats.simai_rows import FIELDS
-from common.errors import InputMistake, InputProblems, input_problem
 
 BLOCK_BYTES = 1 << 20
 FIRST_ROW_LINE = 3

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from simulation.analytical.parts import GPUS, NICS
-from simulation.analytical.workload import TextWorkload
-from simulation.common.dialect import SIMAI
 from common.errors import MistakeList
 from common.units import SIZE_FORM, size_bytes
 from common.writing import STDOUT_NAMES, target
+from simulation.analytical.parts import GPUS, NICS
+from simulation.analytical.workload import TextWorkload
+from simulation.common.dialect import SIMAI
 from simulation.flows.choice import LinkSpeeds, nvls_missing, pat_missing
 from simulation.flows.collective import (
     ALGORITHMS,

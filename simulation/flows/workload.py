@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
-from workloads.formats.simai_rows import BROADCAST as BROADCAST_CELL
-from simulation.analytical.workload import TextWorkload
 from common.errors import MistakeList
+from simulation.analytical.workload import TextWorkload
 from simulation.flows.collective import ALL_TO_ALL, BROADCAST, SEND_RECEIVE
 from simulation.flows.groups import ORIGINAL_KINDS
 from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
+from workloads.formats.simai_rows import BROADCAST as BROADCAST_CELL
 
 OP_OF_CELL = {
     ALLREDUCE: ALL_REDUCE,

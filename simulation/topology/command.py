@@ -4,11 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from simulation.common.dialect import DEFAULT_DIALECT
 from common.errors import MistakeList
+from common.writing import target, whole_file
+from simulation.common.dialect import DEFAULT_DIALECT
 from simulation.common.progress import StepProgress
 from simulation.common.summary import Summary, counted
-from common.writing import target, whole_file
 from simulation.topology import naming, options, text
 from simulation.topology.resolve import resolve
 from simulation.topology.shape import FabricShape

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from common.errors import input_problem
-from simulation.common.summary import Summary, counted
 from common.writing import write_whole
+from simulation.common.summary import Summary, counted
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 

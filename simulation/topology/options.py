@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from common import units
-from simulation.common.dialect import SIMAI
 from common.errors import MistakeList
+from simulation.common.dialect import SIMAI
 
 GPU_TYPES = ("A100", "A800", "H20", "H100", "H200", "H800", "B200", "B300", "GB200", "GB300")
 SPECTRUM_X, ALIBABA_HPN, DCN, NVL = "Spectrum-X", "AlibabaHPN", "DCN+", "NVL"

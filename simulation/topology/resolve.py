@@ -2,8 +2,8 @@
 
 import argparse
 
-from simulation.common.dialect import SIMAI
 from common.errors import MistakeList
+from simulation.common.dialect import SIMAI
 from simulation.topology import options
 from simulation.topology.options import Given, Structure
 from simulation.topology.shape import FabricShape, LinkText

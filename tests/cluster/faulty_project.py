@@ -11,7 +11,17 @@ from typing import Any
 
 from tests.cluster.images import REPOSITORY
 
-PARTS = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "requirements")
+PARTS = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "requirements",
+)
 BENCHMARKS = ("faulty", "light")
 CONFIG = "config_CPU"
 # Cases of the light benchmark: a few steps, more than any test waits for, until a file GO_ON is in the log folder.

@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from common.units import bandwidth_bps, format_bandwidth, size_bytes, time_seconds
 from simulation.common.dialect import Repair, header
 from simulation.common.progress import StepProgress, watched
-from common.units import bandwidth_bps, format_bandwidth, size_bytes, time_seconds
 
 
 @pytest.mark.parametrize(

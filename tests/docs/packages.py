@@ -15,7 +15,17 @@ import grimp
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- packages:begin -->\n", "<!-- packages:end -->"
-TOP_PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+TOP_PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 ROUND_TO = 100  # lines
 DRIFT = 0.25  # of the number in the page, at least SMALL modules or ROUND_TO lines
 SMALL = 2

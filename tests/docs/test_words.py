@@ -11,7 +11,17 @@ from pathlib import Path
 from tests.docs.pages import ROOT, pages
 
 INSTEAD = tomllib.loads((ROOT / "tests" / "docs" / "dialect.toml").read_text(encoding="utf-8"))
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 
 
 def dialect(text: str) -> Iterator[tuple[int, str, str]]:

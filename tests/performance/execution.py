@@ -95,8 +95,8 @@ def _compared(
     In one order, in turn, two equal loops differ by up to 4 %: what ran before a way counts. All ranks draw the same.
     extent: rounds, and operations of a round.
     """
-    from workloads.oplog.recorder import OpRecorder
     from training.benchmarks.aicb.pytorch.execution import HostRunner
+    from workloads.oplog.recorder import OpRecorder
 
     rounds, operations = extent
     epoch = _epoch(issue, operations)
@@ -135,10 +135,10 @@ def _bound(size: int) -> "tuple[torch.Tensor, Callable[[], None]]":
     import torch
     import torch.distributed as dist
 
-    from workloads.rows.ops import CommType
     from training.benchmarks.aicb.pytorch.calls import RankCall
     from training.benchmarks.aicb.pytorch.operations import BoundCall
     from training.benchmarks.driver.workload.team import Team
+    from workloads.rows.ops import CommType
 
     arena = torch.zeros(size, dtype=torch.uint8)
     ranks = tuple(range(dist.get_world_size()))

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from protocol.node_record import NodeExit
 from tests.performance.rows import Row
 from training.benchmarks.driver.launch import fused
-from protocol.node_record import NodeExit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAIRS, SMOKE_PAIRS = 9, 1

@@ -78,8 +78,8 @@ def steps(hosts: int) -> Iterator[dict[str, Any]]:
     """STEP_END values of a scan, packed as rank 0 logs them."""
     import numpy as np
 
-    from training.benchmarks.network.slow_parts import packing
     from training.benchmarks.network.patterns.schedule import HostRanks, rounds
+    from training.benchmarks.network.slow_parts import packing
 
     draw = np.random.default_rng(hosts)
     every = [HostRanks(node_rank=k, name=f"node{k + 1}", ranks=(k,)) for k in range(hosts)]

@@ -141,9 +141,9 @@ def _trainer(benchmark: "TrainingBenchmark[Any]", config: "TrainingConfig", grou
 
 
 def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConfig]":
+    from protocol.case_config import load_case_config
     from training.benchmarks.bert.pytorch.config import Config as BertConfig
     from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
-    from protocol.case_config import load_case_config
     from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
     from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 

@@ -13,7 +13,17 @@ import pytest
 
 from run_benchmarks.console.command_line import ROOT
 
-PARTS = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "requirements")
+PARTS = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "requirements",
+)
 CASES = {
     "GAUGE": {"model": "gauge", "framework": "plain", "config": "config_CPUx1x1", "nproc": 1},
     "BARE": {"model": "gauge", "framework": "bare", "config": "config_CPUx1x1", "nproc": 1},

@@ -11,7 +11,17 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 # Name -> where it may be defined more than once: the catalogue finds a plug-in's class by its name.
 PLUG_INS = {"Config": "training/benchmarks/*/*/config.py"}
 

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +39,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),
         ("run_benchmarks/rounds/watch.py", "run_benchmarks.session.schedule", "The rooms of the controller"),
         ("protocol/pulse.py", "training.benchmarks.driver.launch.rank", "of the driver"),
-        ("training/benchmarks/driver/training/model/kernels.py", "monitors.sysinfo", "A workload runs without the monitor"),
+        (
+            "training/benchmarks/driver/training/model/kernels.py",
+            "monitors.sysinfo",
+            "A workload runs without the monitor",
+        ),
         ("common/units.py", "run_benchmarks.errors", "never imports the controller"),
         ("common/units.py", "torch", "The simulation needs neither torch"),
         ("workloads/rows/ops.py", "common.units", "The simulation stands alone"),

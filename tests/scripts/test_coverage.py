@@ -63,7 +63,10 @@ def test_below_the_floor_make_coverage_fails_though_all_tests_pass(repository: P
 def test_every_package_of_the_product_is_measured() -> None:
     assert PYPROJECT["run"]["source"] == [
         "run_benchmarks",
-        "common", "protocol", "workloads", "training",
+        "common",
+        "protocol",
+        "workloads",
+        "training",
         "monitors",
         "vendors",
         "container",

@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 # Modules that import others of ours in a function, and why: none of these imports is there to hide a cycle.
 LAZY = {
     "simulation.analytical.aicb_rows": "the package of AICB workloads takes longer to load than most runs",

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container", "simulation")
+PACKAGES = (
+    "run_benchmarks",
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "monitors",
+    "vendors",
+    "container",
+    "simulation",
+)
 MAX_LINES = 300
 
 

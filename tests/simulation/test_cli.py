@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import cli
 from common.errors import MistakeList, SimulationError
+from simulation import cli
 from simulation.common.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from protocol.case_config import load_case_config
-from training.benchmarks.catalog import Benchmark, available, benchmark
 from protocol.config_layers import base_file, read_layers
+from training.benchmarks.catalog import Benchmark, available, benchmark
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "case_configs.json"

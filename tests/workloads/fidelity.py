@@ -9,11 +9,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from tests.workloads.test_framework_dialect import TRACES, arguments
-from workloads.library import ParameterError, Workload, generate
-from workloads.rows.conversion import rows_of
-from workloads.dialects.framework.rows import workload_rows
 from workloads.analysis.diff import WorkloadDiff, compare
 from workloads.analysis.show import readable
+from workloads.dialects.framework.rows import workload_rows
+from workloads.library import ParameterError, Workload, generate
+from workloads.rows.conversion import rows_of
 from workloads.trace import record
 
 PAGE = Path(__file__).parents[2] / "docs" / "fidelity.md"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.library import SimaiWorkload, Workload, WorkloadArgs
 from training.benchmarks.aicb.cli import main
+from workloads.library import SimaiWorkload, Workload, WorkloadArgs
 from workloads.naming import default_path
 from workloads.options import OPTIONS
 from workloads.suite import ROWS

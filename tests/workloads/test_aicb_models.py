@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.aicb_dialect import generate, simai
-from workloads.library import Block, CommType, LogItem, MockedModel, MockedParam, ParameterError, Stack, WorkloadArgs
 from workloads.dialects.aicb.layers import MegatronColumnLinear, MegatronRowLinear, Run
+from workloads.library import Block, CommType, LogItem, MockedModel, MockedParam, ParameterError, Stack, WorkloadArgs
 
 ROOT = Path(__file__).parents[2]
 ZERO = WorkloadArgs(

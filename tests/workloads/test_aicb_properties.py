@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.workloads.aicb_dialect import generate, simai
-from workloads.library import CommGroup, CommType, LogItem, ParameterError, Workload, WorkloadArgs
 from workloads.dialects.aicb.derived import layers_per_stage
 from workloads.dialects.aicb.llama import DeepspeedForCausalLM
 from workloads.dialects.aicb.transformer import TransformerModel
+from workloads.library import CommGroup, CommType, LogItem, ParameterError, Workload, WorkloadArgs
 
 SIZES = st.sampled_from([1, 2, 4])
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT, record, times
-from workloads.library import CompFileError, Workload, WorkloadArgs, generate
-from workloads.compute.aiob import read
 from training.benchmarks.aicb.cli import main
-from workloads.compute import ComputeTimes
-from workloads.rows.gemm_rows import gemm_of, gemms_of
-from workloads.rows.ops import CommType
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.parts import Part, parts_of
+from workloads.compute import ComputeTimes
+from workloads.compute.aiob import read
+from workloads.library import CompFileError, Workload, WorkloadArgs, generate
+from workloads.rows.gemm_rows import gemm_of, gemms_of
+from workloads.rows.ops import CommType
 
 OPTIONS = [
     "--world_size=8", "--tp=2", "--hidden_size=64", "--num_layers=4", "--num_attention_heads=4", "--seq_length=32",

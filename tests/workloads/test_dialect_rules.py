@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from workloads.library import WorkloadArgs, generate
 from workloads import dialects
 from workloads.job import rules
+from workloads.library import WorkloadArgs, generate
 
 BASE: dict[str, Any] = {
     "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from workloads.library import CommType, ParameterError, Workload, WorkloadArgs, generate
-from workloads import options
-from workloads.job import refusals
-from workloads.job import presets as aicb_presets
 from training.benchmarks.aicb.cli import main
+from workloads import options
 from workloads.dialects.framework import presets, schedule
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.rows import rank_of
+from workloads.job import presets as aicb_presets
+from workloads.job import refusals
+from workloads.library import CommType, ParameterError, Workload, WorkloadArgs, generate
 from workloads.trace import record
 from workloads.trace.job import TraceJob
 

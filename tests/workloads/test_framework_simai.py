@@ -10,12 +10,12 @@ import pytest
 
 from simulation.analytical.aicb_rows import COLLECTIVE as CSV_COLLECTIVE
 from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
-from workloads.formats.simai_rows import ALL, DP, TP, parse_collective
 from simulation.cli import main as simulate
 from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TRACES, arguments
-from workloads.library import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from training.benchmarks.aicb.cli import main
 from workloads.dialects.framework.simai_rows import COLLECTIVE, SUFFIX
+from workloads.formats.simai_rows import ALL, DP, TP, parse_collective
+from workloads.library import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from workloads.trace import record
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "aicb" / "aiob_example.txt"

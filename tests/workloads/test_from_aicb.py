@@ -12,11 +12,11 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from tests.workloads.gloo_runs import DATA
-from workloads.library import CommType, MockedModel, MockedParam, Workload, WorkloadArgs, generate
-from workloads import options
 from training.benchmarks.aicb.cli import main
-from workloads.job.parameters import SCRIPTS_NAMES
 from training.benchmarks.aicb.pytorch.config import Config
+from workloads import options
+from workloads.job.parameters import SCRIPTS_NAMES
+from workloads.library import CommType, MockedModel, MockedParam, Workload, WorkloadArgs, generate
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-aicb.md").read_text(encoding="utf-8")

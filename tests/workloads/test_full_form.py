@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import samples
-from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadFileError
 from training.benchmarks.aicb.cli import main
 from workloads.formats.fullcsv import FULL_HEADER
+from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadFileError
 from workloads.rows.ops import EPOCH_END, HEADER
 from workloads.rows.ranks import Ranks
 

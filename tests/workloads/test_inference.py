@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from workloads.formats.simai_header import parse_header
 from tests.workloads import trace_matrix
 from tests.workloads.test_framework_dialect import arguments
-from workloads.library import CommType, ParameterError, WorkloadArgs, generate, simai
-from workloads import options
 from training.benchmarks.aicb.cli import main
+from workloads import options
 from workloads.dialects.framework.inference import TRAINING_ONLY, InferenceRank
-from workloads.naming import default_path
 from workloads.formats.simai import SimaiWorkload
+from workloads.formats.simai_header import parse_header
+from workloads.library import CommType, ParameterError, WorkloadArgs, generate, simai
+from workloads.naming import default_path
 from workloads.trace import checks
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load

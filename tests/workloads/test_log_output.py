@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from workloads.library import CommGroup, CommType, Log, LogItem, Workload
-from workloads.analysis import aicb_output as output
 from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from workloads.analysis import aicb_output as output
 from workloads.job.groups import RankGroups
+from workloads.library import CommGroup, CommType, Log, LogItem, Workload
 from workloads.oplog.measured import bandwidths, executed_bytes
 from workloads.oplog.recorder import LogFacts, OpRecorder, file_name
 from workloads.rows.ops import EPOCH_END
-from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from workloads.rows.sent_sizes import EXCHANGES
 from workloads.rows.traced_op import POINT_TO_POINT
 

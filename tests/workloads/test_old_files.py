@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from workloads.library import CommType, SimaiWorkload, Workload
 from training.benchmarks.aicb.cli import main
 from workloads.formats.csvfile import OLD_HEADER
 from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.library import CommType, SimaiWorkload, Workload
 from workloads.rows.ops import HEADER
 
 ROWS = """CommType.all_reduce,CommGroup.dp_group,8,8,init.model_setup,None,None,,None,None,None,1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.library import Log, SimaiWorkload, Workload
 from training.benchmarks.aicb.cli import main
 from workloads.job.errors import WorkloadNote
+from workloads.library import Log, SimaiWorkload, Workload
 from workloads.rows.ops import COLUMNS
 
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "shipped"

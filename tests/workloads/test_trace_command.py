@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.aicb import cli
+from workloads.formats.workload import Workload
 from workloads.job import refusals
 from workloads.job.errors import AicbError
 from workloads.trace import checks, command
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load
-from workloads.formats.workload import Workload
 
 Said = pytest.CaptureFixture[str]
 

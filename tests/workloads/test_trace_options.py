@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.workloads.test_framework_dialect import arguments
-from workloads.library import ParameterError, WorkloadArgs
 from workloads import options
 from workloads.dialects.framework import presets
 from workloads.job.parameters import DEEPSPEED_DEFAULTS
+from workloads.library import ParameterError, WorkloadArgs
 from workloads.trace import command
 
 

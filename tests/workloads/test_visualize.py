@@ -12,12 +12,12 @@ import pytest
 
 from tests.tiers import NIGHTLY
 from tests.workloads.gloo_runs import Fault, made, recorded
-from workloads.library import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload
-from workloads.analysis import binned, page, seen
 from training.benchmarks.aicb.cli import main
+from workloads.analysis import binned, page, seen
 from workloads.job.errors import WorkloadFileError
-from workloads.oplog.recorder import LogFacts, OpLog, file_name
+from workloads.library import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload
 from workloads.oplog.file import write
+from workloads.oplog.recorder import LogFacts, OpLog, file_name
 from workloads.rows.ops import EPOCH_END, HEADER
 
 DATA = Path(__file__).parents[1] / "data" / "aicb"

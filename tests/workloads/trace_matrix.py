@@ -16,7 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from tests.workloads.inference_jobs import INFERENCE, inference
-from tests.workloads.trace_jobs import EXPERTS, FSDP2, MEGATRON, ORDERS, WIDTHS, ZERO, ZERO3, Choice, fsdp2, megatron, megatron_experts, megatron_orders, megatron_widths, zero, zero3
+from tests.workloads.trace_jobs import (
+    EXPERTS,
+    FSDP2,
+    MEGATRON,
+    ORDERS,
+    WIDTHS,
+    ZERO,
+    ZERO3,
+    Choice,
+    fsdp2,
+    megatron,
+    megatron_experts,
+    megatron_orders,
+    megatron_widths,
+    zero,
+    zero3,
+)
 from workloads.trace.command import SELF_CHECK
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load, save

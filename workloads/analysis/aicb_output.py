@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from workloads.oplog.log import Log, executed_rows
 from workloads.oplog.file import OpLog
+from workloads.oplog.log import Log, executed_rows
 from workloads.rows.ops import CommGroup, CommType, LogItem
 
 Key = tuple[CommType, CommGroup | None, int | float]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workloads.oplog.file import Numbers
 from workloads.analysis.seen import Reals, Seen
+from workloads.oplog.file import Numbers
 
 MOST_RUNS = 30_000
 """Bins of one timeline, all ranks together, which bounds its bytes."""

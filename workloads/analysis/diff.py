@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from workloads.analysis.show import readable
+from workloads.formats.workload import Total, Workload
 from workloads.rows.blocks import Offset
 from workloads.rows.ops import CommType, LogItem
-from workloads.analysis.show import readable
 from workloads.rows.traced_op import PHASES
-from workloads.formats.workload import Total, Workload
 
 SPELLINGS = {
     CommType.all_gather_into_tensor: "all_gather",

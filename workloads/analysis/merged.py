@@ -20,8 +20,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.oplog.measured import executed_bytes
 from workloads.oplog.file import Numbers, OpLog
+from workloads.oplog.measured import executed_bytes
 from workloads.rows.ops import CommGroup, CommType, LogItem
 from workloads.rows.sent_sizes import EXCHANGES
 

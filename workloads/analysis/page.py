@@ -10,13 +10,13 @@ from html import escape
 
 import numpy as np
 
-from workloads.analysis import binned
 from common import svg as pictures
-from workloads.analysis.merged import OpClass
-from workloads.oplog.file import Numbers
+from workloads.analysis import binned
 from workloads.analysis.aicb_output import size_text
+from workloads.analysis.merged import OpClass
 from workloads.analysis.page_script import SCRIPT, STYLE
 from workloads.analysis.seen import Seen
+from workloads.oplog.file import Numbers
 
 MOST_CLASSES, MOST_ROWS, MOST_COLUMNS = 300, 200, 400
 

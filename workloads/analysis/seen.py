@@ -13,16 +13,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.formats import csvfile
-from workloads.oplog import measured
-from workloads.job.errors import WorkloadFileError
 from workloads.analysis.merged import OpClass
-from workloads.oplog.facts import LogFacts
-from workloads.oplog.file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
-from workloads.rows.ops import CommType, LogItem
+from workloads.formats import csvfile
 from workloads.formats.simai import SimaiWorkload, is_simai
 from workloads.formats.simai_order import in_order
 from workloads.formats.workload import Workload
+from workloads.job.errors import WorkloadFileError
+from workloads.oplog import measured
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
+from workloads.rows.ops import CommType, LogItem
 
 Reals: TypeAlias = NDArray[np.float64]
 

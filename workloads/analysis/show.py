@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from workloads.rows.ops import CommType
-from workloads.job.parameters import DEFAULTS
 from workloads.formats.simai import MICRO, NONE, POLICY, SimaiWorkload, is_simai
 from workloads.formats.workload import Total, Workload
+from workloads.job.parameters import DEFAULTS
+from workloads.rows.ops import CommType
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 

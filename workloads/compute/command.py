@@ -16,8 +16,8 @@ from workloads.compute.filling import fill
 from workloads.compute.lookup import ComputeTimes
 from workloads.compute.measurement import COLUMNS, ComputeDataError, ComputeTime
 from workloads.compute.operators import DTYPE_BYTES, OPERATORS
-from workloads.job.errors import AicbError
 from workloads.formats.workload import Workload
+from workloads.job.errors import AicbError
 
 VERBS = ("look-up", "fill", "show", "check", "merge")
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]

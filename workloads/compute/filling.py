@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from math import isinf
 
 from workloads.compute.lookup import Answer, ComputeTimes
+from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
 from workloads.rows.gemm_rows import Gemm, gemm_of, gemms_of
 from workloads.rows.ops import LogItem
-from workloads.formats.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

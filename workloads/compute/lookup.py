@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from statistics import median
 
+from protocol.datasheet import Datasheet, datasheets
 from workloads.compute import local_fit
 from workloads.compute.measurement import ComputeTime, device_name, sheet_of
 from workloads.compute.operators import DTYPE_BYTES, Operator, Shape, operator, parse_shape, shape_text
 from workloads.job.errors import AicbError
-from protocol.datasheet import Datasheet, datasheets
 
 EXACT, INTERPOLATED, ROOFLINE = "exact", "interpolated", "roofline"
 REACH = 2.0

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from protocol.datasheet import Datasheet, datasheet, datasheets
 from workloads.compute.operators import DTYPE_BYTES, Operator, operator, parse_shape, shape_text
 from workloads.job.errors import AicbError
-from protocol.datasheet import Datasheet, datasheet, datasheets
 
 LONGEST_TEXT = 400
 MOST_PROBLEMS = 10

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from workloads.dialects.model import MockedModel
-from workloads.job.parameters import WorkloadArgs
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
+from workloads.job.parameters import WorkloadArgs
 
 
 @dataclass(frozen=True, slots=True)

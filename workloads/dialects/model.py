@@ -10,9 +10,9 @@ from enum import Enum
 from math import prod
 from types import FunctionType, MethodType, ModuleType
 
+from workloads.job.parameters import ELEMENT_BYTES
 from workloads.rows.blocks import Block
 from workloads.rows.ops import LogItem
-from workloads.job.parameters import ELEMENT_BYTES
 
 DEEPEST = 50
 """Lists within one another that a model may have; more is a list that holds itself."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from workloads.rows.blocks import Block
-from workloads.job.errors import ParameterError
 from workloads.dialects.model import MockedModel
-from workloads.rows.ops import EPOCH_END, LogItem
-from workloads.job.parameters import WorkloadArgs
 from workloads.formats.workload import Workload
+from workloads.job.errors import ParameterError
+from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import EPOCH_END, LogItem
 
 Rows = Iterable[LogItem | Block[LogItem]]
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
+from common.whole_files import encode_once, write_whole
 from workloads.formats import fullcsv
+from workloads.formats.simai import begins_simai
+from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.conversion import aicb_rows
-from workloads.job.errors import WorkloadFileError, WorkloadNote
-from common.whole_files import encode_once, write_whole
 from workloads.rows.ops import COLUMNS, HEADER, CommType, LogItem
-from workloads.job.parameters import WorkloadArgs
-from workloads.formats.simai import begins_simai
 
 AICB, FULL = FORMS = ("aicb", "full")
 RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")

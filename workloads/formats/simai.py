@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from workloads.rows.blocks import Block
-from workloads.job.errors import WorkloadFileError, WorkloadNote
 from common.whole_files import encode_once, write_whole
+from workloads.job.errors import WorkloadFileError, WorkloadNote
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
 
 NONE = "NONE"
 COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", NONE)

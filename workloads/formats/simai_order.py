@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from workloads.formats.simai import NONE, Phase, SimaiWorkload, WorkItem
 from workloads.formats.workload import Workload
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 NO_TIME = 1
 """ns that AICB writes where nothing was measured."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workloads.formats import csvfile
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType, LogItem
-from workloads.job.parameters import WorkloadArgs
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.formats import fullcsv
-from workloads.job.errors import AicbError
 from common.whole_files import write_whole
+from workloads.formats import fullcsv
+from workloads.formats.workload import Workload
+from workloads.job.errors import AicbError
 from workloads.oplog.facts import LogFacts
 from workloads.rows.ops import LogItem
-from workloads.formats.workload import Workload
 
 Numbers: TypeAlias = NDArray[np.int64]
 FORMAT = "clusterdyno-oplog-1"

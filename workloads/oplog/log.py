@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.formats import csvfile
-from workloads.oplog import measured
-from workloads.job.errors import WorkloadFileError
 from common.whole_files import write_whole
+from workloads.formats import csvfile
+from workloads.job.errors import WorkloadFileError
+from workloads.oplog import measured
 from workloads.rows.ops import HEADER, CommType, LogItem
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ tensor variants; here the factors are nccl-tests', and a group of one rank, whic
 
 from fractions import Fraction
 
+from protocol.bandwidth import bus_factor
 from workloads.oplog.facts import LogFacts
 from workloads.rows.ops import CommType, LogItem
 from workloads.rows.sent_sizes import ELEMENT_BYTES, sent_bytes
-from protocol.bandwidth import bus_factor
 
 UNITS = {"GB": 10**9, "GiB": 2**30}
 """Bytes of one unit of bandwidth; the first is the default."""

@@ -29,9 +29,20 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.oplog.facts import MODES, LogFacts, Mode
-from workloads.oplog.file import COLUMNS, MOST_RECORDS, LogFileError, OpLog, file_name, problems, read, read_folder, workload_digest, write
 from workloads.formats.workload import Workload
+from workloads.oplog.facts import MODES, LogFacts, Mode
+from workloads.oplog.file import (
+    COLUMNS,
+    MOST_RECORDS,
+    LogFileError,
+    OpLog,
+    file_name,
+    problems,
+    read,
+    read_folder,
+    workload_digest,
+    write,
+)
 
 __all__ = [
     "MODES",

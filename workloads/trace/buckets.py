@@ -11,10 +11,10 @@ from itertools import accumulate, groupby
 
 from workloads.dialects.framework.zero import owners_parts
 from workloads.rows.ops import CommType
+from workloads.rows.traced_op import TracedOp
 from workloads.trace.depth import DepthError
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
-from workloads.rows.traced_op import TracedOp
 
 ALIGNED = 2
 """Elements for each rank that the flattened parameters of ZeRO 1 and 2 are padded to multiples of."""

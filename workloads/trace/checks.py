@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from workloads.job import refusals
 from workloads.job.parameters import TRAINING, WORKLOAD_PHASES
-from workloads.trace.job import TraceJob
 from workloads.job.routing import routing
+from workloads.trace.job import TraceJob
 
 FRAMES = ("Megatron", "FSDP2", "DeepSpeed")
 CHOICES = {

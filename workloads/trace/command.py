@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from workloads import dialects, options
-from workloads.rows.conversion import rows_of
+from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, ParameterError
 from workloads.job.parameters import DEFAULTS, WorkloadArgs
+from workloads.rows.conversion import rows_of
 from workloads.trace import checks
 from workloads.trace.deep import deep_traces, depths, is_whole
 from workloads.trace.depth import depth_of
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load
-from workloads.formats.workload import Workload
 
 KNOWN = {
     "Megatron": {"torch": "2.13.0", "megatron-core": "0.16.1"},

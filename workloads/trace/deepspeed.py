@@ -6,11 +6,11 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
+from workloads.rows.traced_op import Ranks
 from workloads.trace import groups, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.recorder import Recorder
 from workloads.trace.transformer import Decoder, tokens_of
-from workloads.rows.traced_op import Ranks
 
 
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:

@@ -10,10 +10,10 @@ from itertools import count
 
 from workloads.job.errors import AicbError
 from workloads.rows.modules import split_module
+from workloads.rows.traced_op import TracedOp
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
 from workloads.trace.runs import Letter, NoPatternError, Pattern, passes, patterns
-from workloads.rows.traced_op import TracedOp
 
 
 class DepthError(AicbError):

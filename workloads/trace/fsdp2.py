@@ -8,11 +8,11 @@ from torch._subclasses import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from workloads.rows.traced_op import Ranks
 from workloads.trace import groups
 from workloads.trace.job import TraceJob
 from workloads.trace.recorder import Recorder
 from workloads.trace.transformer import Decoder, tokens_of
-from workloads.rows.traced_op import Ranks
 
 
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:

@@ -1,8 +1,8 @@
 """Gives recorded operations the names of their groups: torch knows process groups by numbers."""
 
 from workloads.rows.ops import CommType
-from workloads.trace.recorder import RecordedOp
 from workloads.rows.traced_op import POINT_TO_POINT, Ranks, TracedOp
+from workloads.trace.recorder import RecordedOp
 
 Named = dict[str, tuple[str, Ranks]]
 """By torch's name of a group: what it is for, one of `traced_op.GROUPS`, and its ranks."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from workloads.job.parameters import TRAINING, ZERO_STAGES
+from workloads.rows.traced_op import TracedOp
 from workloads.trace.depth import DepthError, Inferred, depth_of, is_divided, placed
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
-from workloads.rows.traced_op import TracedOp
 
 LEAST_BUCKET, BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Elements: Megatron-core 0.16.1 closes a bucket at the larger of the first and the second times the ranks."""

@@ -13,13 +13,13 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import Float16Module
 
 from workloads.job.parameters import TRAINING
+from workloads.job.routing import routing
+from workloads.rows.traced_op import Ranks
 from workloads.trace import groups, inference, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.megatron_model import model_chunk, transformer_config
 from workloads.trace.recorder import Recorder
-from workloads.job.routing import routing
 from workloads.trace.stand_ins import OnMeta
-from workloads.rows.traced_op import Ranks
 
 
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.job.errors import WorkloadFileError
 from common.whole_files import write_whole
+from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.trace.job import TraceJob
 from workloads.rows.traced_op import TracedOp
+from workloads.trace.job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

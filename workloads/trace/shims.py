@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 
-from workloads.trace.recorder import Recorder
 from workloads.job.routing import Routing
+from workloads.trace.recorder import Recorder
 from workloads.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
 MANY_RANKS = 16384

@@ -4,9 +4,23 @@ from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, float32, quotient, unsigned, whole
 from simulation.analytical.original.bandwidth import bus, reach, share
-from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, DP, DP_EP, EP, PHASES, PP, REDUCESCATTER, SIMAI_SUFFIXES, TP, LayerPhase, parse_row  # fmt: skip
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
 from simulation.common.summary import JsonValue
+from workloads.formats.simai_rows import (  # fmt: skip
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    DP,
+    DP_EP,
+    EP,
+    PHASES,
+    PP,
+    REDUCESCATTER,
+    SIMAI_SUFFIXES,
+    TP,
+    LayerPhase,
+    parse_row,
+)
 
 SMALL = 1 << 20  # bytes; below, a fixed time
 SMALL_US = {2: 10, 4: 12, 8: 15, 16: 66, 32: 135, 64: 200, 128: 320}

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from protocol.perflog import PREFIX, Event, Metadata, PerfLogError, PerfLogger, PerfLogRecord, SubmitInfo, check_sequence, format_record, parse_line, write_line
+from protocol.perflog import (
+    PREFIX,
+    Event,
+    Metadata,
+    PerfLogError,
+    PerfLogger,
+    PerfLogRecord,
+    SubmitInfo,
+    check_sequence,
+    format_record,
+    parse_line,
+    write_line,
+)
 
 FLAGPERF = Path(__file__).parents[2] / "data" / "flagperf"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from protocol.case_config import trace_case_config
+from protocol.problems import Problem
 from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
@@ -18,9 +20,7 @@ from run_benchmarks.flagperf import keys
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
-from protocol.case_config import trace_case_config
 from training.benchmarks.catalog import benchmark
-from protocol.problems import Problem
 
 TREE = Path(__file__).parents[2] / "data" / "flagperf" / "tree"
 CONFIGS = Path("vendors/nvidia")

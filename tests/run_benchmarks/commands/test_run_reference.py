@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from protocol.baseline_file import CaseBaseline, save
 from run_benchmarks.commands import cli
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
@@ -23,7 +24,6 @@ from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal
 from tests.run_benchmarks.conftest import TEST, Load
-from protocol.baseline_file import CaseBaseline, save
 
 RUN = "run20261121191924"
 # What a shell of stock Debian searches: it has python3, and no python.

@@ -8,11 +8,11 @@ import tracemalloc
 
 import pytest
 
+from protocol.perflog import PerfLogRecord, parse_line
 from run_benchmarks.console import progress as module
 from run_benchmarks.console.progress import LiveProgress
 from tests.run_benchmarks.results.hostile import logs
 from tests.run_benchmarks.results.rounds import perflog
-from protocol.perflog import PerfLogRecord, parse_line
 
 
 def test_the_line_follows_the_log_however_it_is_cut() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from protocol.baseline_file import CaseBaseline, save
+from protocol.default_outcome import DefaultOutcome
+from protocol.outcome import MeasuredCase, Metric
 from run_benchmarks.commands.diagnose import ladder_case
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.plan import resolve as resolving
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
-from protocol.baseline_file import CaseBaseline, save
 from training.benchmarks.catalog import Benchmark, benchmark
-from protocol.default_outcome import DefaultOutcome
-from protocol.outcome import MeasuredCase, Metric
 
 
 class Failing(DefaultOutcome):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from protocol import case_config
+from protocol.case_file import CaseFile, lost_in_json
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.plan.recorded import CASES_FOLDER, MAX_NAMED, recorded_cases, restored
 from run_benchmarks.plan.resolve import Resolved, resolve
 from tests.run_benchmarks.conftest import TEST, Load
-from protocol import case_config
-from protocol.case_file import CaseFile, lost_in_json
 from training.benchmarks.network.pytorch.config import Config
 
 BEGAN = TEST + "ONE['overrides'] = {'sizes': '4K', 'iterations': 7}\n"

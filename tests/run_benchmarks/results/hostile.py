@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tests.run_benchmarks.results.rounds import START_MS, STEP, perflog
 from protocol.perflog import PREFIX, Event
+from tests.run_benchmarks.results.rounds import START_MS, STEP, perflog
 
 DEEP = 100_000
 # As JSON text: what stands for a value in a record.

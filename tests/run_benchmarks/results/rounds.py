@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.node_record import NodeExit, RankFailure
+from protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
 from run_benchmarks.settings.container_options import ContainerOptions
-from protocol.node_record import NodeExit, RankFailure
-from protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
 
 START_MS = 1_790_000_000_000
 SUBMIT = SubmitInfo(

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from protocol.perflog import Event
+from protocol.rank_states import NodeRanks, RankState
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import START_MS, node_exit, outcome, perflog, rank_failure
-from protocol.perflog import Event
-from protocol.rank_states import NodeRanks, RankState
 
 TIMEOUT = (Verdict.TIMEOUT, "did not end within its time limit of 5 s")
 WRITTEN_MS = START_MS + 60_000

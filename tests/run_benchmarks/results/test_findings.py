@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protocol.finding import KINDS, SEVERITIES, FindingOutcome, PartFinding
 from run_benchmarks.commands.diagnose import problem_of
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.results.drain import drain_list, not_yet_said
@@ -17,9 +18,8 @@ from run_benchmarks.state.exit_codes import exit_code
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from protocol.finding import KINDS, SEVERITIES, FindingOutcome, PartFinding
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.pytorch.outcome import OUTCOME
+from training.benchmarks.network.slow_parts.findings import NetworkFinding
 
 
 def found(**changes: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from protocol.perflog import Event
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import START_MS, STEP, SUBMIT, node_exit, node_plan, outcome, rank_failure
-from protocol.perflog import Event
 
 
 def test_all_well_is_a_pass_with_rank_0_s_figures(tmp_path: Path) -> None:

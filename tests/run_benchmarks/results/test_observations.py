@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from protocol.finding import MAX_OBSERVATIONS, PartFinding
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.observations import with_observations
@@ -19,7 +20,6 @@ from run_benchmarks.session.schedule import log_round
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.fabrics import Ailment, Fabric, steps
-from protocol.finding import MAX_OBSERVATIONS, PartFinding
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
 from training.benchmarks.network.slow_parts.readings import scan_of
 

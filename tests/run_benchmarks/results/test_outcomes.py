@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import pytest
 
+from protocol.outcome import Paragraph
 from run_benchmarks.results.outcomes import assess, console_blocks, report_blocks
 from tests.run_benchmarks.results.network_rounds import a_round, case
-from protocol.outcome import Paragraph
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 SAID = "its measurements cannot be analysed: KeyError: 'points'"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from protocol.outcome import Preformatted
+from protocol.perflog import Event
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.outcomes import console_blocks, measured_round
@@ -14,8 +16,6 @@ from run_benchmarks.results.partial import PartialRecord
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import STEP, node_exit, outcome, rank_failure, run_record
-from protocol.outcome import Preformatted
-from protocol.perflog import Event
 
 PARTIAL = {"partial": True, "completed_steps": 1, "total_steps": 4, "max_busbw_GBps": 1.5, "answer": "partial: 1 of 4"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from protocol.perflog import MAX_TOLD, Event
 from run_benchmarks.errors import TAIL_LINES
 from run_benchmarks.results import rank_logs
 from run_benchmarks.results.rank_logs import rank_log_end, read_rank_log
 from tests.run_benchmarks.results.rounds import START_MS, STEP, perflog
-from protocol.perflog import MAX_TOLD, Event
 
 
 def test_a_whole_log(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from protocol.masking import mask_environment
 from run_benchmarks.results.records import (
     SCHEMA_VERSION,
     RoundRecord,
@@ -19,7 +20,6 @@ from run_benchmarks.results.records import (
 )
 from run_benchmarks.results.summary import case_rows, show
 from tests.run_benchmarks.results.rounds import round_record, run_record
-from protocol.masking import mask_environment
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from protocol.baseline_file import Baseline, CaseBaseline, save
+from protocol.problems import ConfigError
 from run_benchmarks.plan.resolve import resolve
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow
@@ -18,8 +20,6 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from protocol.baseline_file import Baseline, CaseBaseline, save
-from protocol.problems import ConfigError
 
 FILE = Path("good.json")
 PAIRS = case()

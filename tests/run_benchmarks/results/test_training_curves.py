@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.results.standards import against_baseline, case_baseline
+from common.statistics import student_quantile
 from protocol.baseline_file import Baseline, load, save
 from protocol.outcome import MeasuredCase, MeasuredRound
+from run_benchmarks.results.standards import against_baseline, case_baseline
 from training.benchmarks.driver.training.measuring.curve_records import curve_of
 from training.benchmarks.driver.training.measuring.curves import Curve, CurveVerdict, compare_curves
-from common.statistics import student_quantile
 
 FILE = Path("good.json")
 RANKS, LAST = 4, 200

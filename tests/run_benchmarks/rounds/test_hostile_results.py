@@ -16,6 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.baseline_file import BaselineError
+from protocol.default_outcome import compare
+from protocol.perflog import Event
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.console.console import print_table
 from run_benchmarks.hosts.local import LocalHost
@@ -41,9 +44,6 @@ from run_benchmarks.state.interruption import Interruption
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
 from tests.run_benchmarks.results.rounds import STEP, SUBMIT, outcome, round_record, run_record
-from protocol.baseline_file import BaselineError
-from protocol.default_outcome import compare
-from protocol.perflog import Event
 from training.benchmarks.network.baseline import read_run
 
 MAX_RECORD_BYTES = 8 << 20

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from protocol.node_record import NodeExit
 from run_benchmarks.errors import LinkLostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
@@ -35,7 +36,6 @@ from tests.monitors.running import Monitor
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.reports import a_report
 from tests.run_benchmarks.results.rounds import START_MS, node_plan, round_record, run_record
-from protocol.node_record import NodeExit
 
 SECONDS = 20
 DEVICE = {"index": 0, "memory_used_bytes": 8 << 30, "throttle_reasons": ["sw_power_cap"]}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.masking import mask_output
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.rounds import masked_files
 from run_benchmarks.rounds.masked_files import mask_files
-from protocol.masking import mask_output
 
 SECRETS = ("sixteen letters!", "hf_0123456789")
 TOLD_BY_PLACE = ("abcdefgh", "password", "0123456789")

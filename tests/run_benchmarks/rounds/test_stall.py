@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from protocol.rank_states import NodeRanks, RankState
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.rounds.stall import MIN_POLL_SECONDS, StallWatch
 from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.results.rounds import node_plan
-from protocol.rank_states import NodeRanks, RankState
 
 LIMIT = 3 * MIN_POLL_SECONDS
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from protocol.perflog import Event, parse_line
 from run_benchmarks.console.command_line import ROOT
 from tests.run_benchmarks.local_run import texts, wait_until
-from protocol.perflog import Event, parse_line
 
 SECRET = "s3cr3t-of-the-probe"
 CASE_DIR = "vendors/cpu/probe-plain/config"
@@ -75,7 +75,17 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.results = folder, folder / "all results"
-        for package in ("common", "protocol", "workloads", "training", "vendors", "run_benchmarks", "monitors", "container", "requirements"):
+        for package in (
+            "common",
+            "protocol",
+            "workloads",
+            "training",
+            "vendors",
+            "run_benchmarks",
+            "monitors",
+            "container",
+            "requirements",
+        ):
             shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
         files = {
             "training/benchmarks/probe/plain/config.py": SETTINGS,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import cli
 from common.errors import InputProblems
+from simulation import cli
 from simulation.topology.whatif import scaled, slow_gpus_of
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import cli
 from common.units import bandwidth_bps
+from simulation import cli
 
 
 def made(folder: Path, *words: str) -> tuple[list[str], list[list[str]]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import networkx
 import pytest
 
-from simulation import cli
 from common.units import bandwidth_bps
+from simulation import cli
 from simulation.topology import bisection, distance, structure
 from simulation.topology.fabric import names, tiers
 from simulation.topology.reading import ReadTopology, read

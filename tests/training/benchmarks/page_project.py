@@ -7,7 +7,17 @@ from pathlib import Path
 
 from tests.training.benchmarks.driver.launch.launching import ROOT
 
-ALL = ("common", "protocol", "workloads", "training", "vendors", "run_benchmarks", "monitors", "container", "requirements")
+ALL = (
+    "common",
+    "protocol",
+    "workloads",
+    "training",
+    "vendors",
+    "run_benchmarks",
+    "monitors",
+    "container",
+    "requirements",
+)
 
 
 def build(folder: Path, page: Path, files: Sequence[str], benchmark: str, packages: Sequence[str] = ALL) -> Path:

@@ -11,14 +11,14 @@ import pytest
 
 from tests.tiers import samples
 from tests.workloads.gloo_runs import INIT_RECORDS, MS, Fault, Recorded, made, recorded
-from workloads.library import CommGroup, CommType, LogItem, Workload
-from workloads.analysis.analysis import RunAnalysis
-from training.benchmarks.aicb.commands.analyze import analysis_of
 from training.benchmarks.aicb.cli import main
+from training.benchmarks.aicb.commands.analyze import analysis_of
+from workloads.analysis.analysis import RunAnalysis
 from workloads.analysis.log_comparison import compare_logs
 from workloads.analysis.merged import merge
-from workloads.oplog.recorder import LogFacts, OpLog, OpRecorder, file_name
+from workloads.library import CommGroup, CommType, LogItem, Workload
 from workloads.oplog.file import write
+from workloads.oplog.recorder import LogFacts, OpLog, OpRecorder, file_name
 from workloads.rows.ops import EPOCH_END
 
 

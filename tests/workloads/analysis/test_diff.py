@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.library import Block, CommGroup, CommType, LogItem, Workload
 from training.benchmarks.aicb.cli import main
 from workloads.analysis.diff import compare
+from workloads.library import Block, CommGroup, CommType, LogItem, Workload
 from workloads.rows.ops import EPOCH_END
 from workloads.rows.ranks import Ranks
 

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.aicb_dialect import generate, simai
-from workloads.library import Block, CommGroup, CommType, LogItem, RankGroups, SimaiWorkload, Workload, WorkloadArgs, WorkloadFileError
+from workloads.library import (
+    Block,
+    CommGroup,
+    CommType,
+    LogItem,
+    RankGroups,
+    SimaiWorkload,
+    Workload,
+    WorkloadArgs,
+    WorkloadFileError,
+)
 from workloads.rows.ops import HEADER
 
 DATA = Path(__file__).parents[2] / "data" / "aicb"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.aicb_dialect import generate
-from workloads.library import CompFileError, ParameterError, WorkloadArgs
-from workloads.compute.aiob import read
 from training.benchmarks.aicb.cli import main
+from workloads.compute.aiob import read
 from workloads.job.rules import divisor_near, multiple_near
+from workloads.library import CompFileError, ParameterError, WorkloadArgs
 
 DATA = Path(__file__).parents[2] / "data" / "aicb"
 EXAMPLE = DATA / "aiob_example.txt"

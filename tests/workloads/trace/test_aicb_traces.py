@@ -8,8 +8,8 @@ import pytest
 
 from tests.workloads import trace_matrix
 from workloads.job.errors import WorkloadFileError
-from workloads.trace.record import Trace, load, save
 from workloads.rows.traced_op import POINT_TO_POINT
+from workloads.trace.record import Trace, load, save
 
 NAMES = tuple(trace_matrix.MATRICES)
 

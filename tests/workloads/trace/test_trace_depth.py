@@ -12,6 +12,8 @@ from tests.workloads.test_framework_dialect import arguments
 from tests.workloads.trace_depth import DEEPER, INFERRED, REFUSED, SHALLOW
 from training.benchmarks.aicb import cli
 from workloads.dialects.framework.rows import rank_of
+from workloads.formats.workload import Workload
+from workloads.rows.traced_op import TracedOp
 from workloads.trace import command
 from workloads.trace.deep import deep_traces
 from workloads.trace.depth import DepthError, at_depth
@@ -19,8 +21,6 @@ from workloads.trace.job import TraceJob
 from workloads.trace.limits import ENDS, elements
 from workloads.trace.record import Trace, load
 from workloads.trace.runs import Letter, NoPatternError, pattern
-from workloads.rows.traced_op import TracedOp
-from workloads.formats.workload import Workload
 
 
 @cache

@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from workloads.formats import csvfile
 from workloads import dialects
 from workloads.api import generate, simai
+from workloads.formats import csvfile
+from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, notes_on_stderr
 from workloads.job.parameters import SCRIPTS_NAMES
-from workloads.formats.workload import Workload
 
 PROGRAM = "python -m training.benchmarks.aicb"
 OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
@@ -258,10 +258,10 @@ def _deviations(words: list[str]) -> int:
 
 
 def _in_module(command: str, module: str) -> Callable[[list[str]], int]:
-    """The command that is `main(parser, parse, words)` of a module of this package, loaded when it is called."""
+    """The command that is `main(parser, parse, words)` of a module, loaded when it is called."""
 
     def run(words: list[str]) -> int:
-        found = import_module(f"training.benchmarks.aicb.{module}")
+        found = import_module(module)
         parser = _parser(command)
         parser.description = getattr(found, "DESCRIPTION", parser.description)
         return int(found.main(parser, parse, words))
@@ -278,12 +278,12 @@ _COMMANDS = {
     "export": _export,
     "import": _import,
     "deviations": _deviations,
-    "trace": _in_module("trace", "trace.command"),
-    "aiob": _in_module("aiob", "sub_modules.command"),
-    "compute": _in_module("compute", "compute.command"),
-    "log": _in_module("log", "log_command"),
-    "analyze": _in_module("analyze", "analyze_command"),
-    "visualize": _in_module("visualize", "visualize_command"),
+    "trace": _in_module("trace", "workloads.trace.command"),
+    "aiob": _in_module("aiob", "training.benchmarks.aicb.measuring.command"),
+    "compute": _in_module("compute", "workloads.compute.command"),
+    "log": _in_module("log", "training.benchmarks.aicb.commands.log"),
+    "analyze": _in_module("analyze", "training.benchmarks.aicb.commands.analyze"),
+    "visualize": _in_module("visualize", "training.benchmarks.aicb.commands.visualize"),
 }
 _DESCRIPTIONS = {
     "generate": "Writes a workload as CSV.",

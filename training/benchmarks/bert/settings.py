@@ -4,7 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION, Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.settings import (
+    FLASH_ATTENTION,
+    Target,
+    TrainingConfig,
+    transformer_flops,
+)
 
 # Tokens of the synthetic data: padding, [CLS], [SEP], [MASK].
 SPECIAL_TOKENS = 4

@@ -7,13 +7,13 @@ from pathlib import Path
 from workloads.compute import aiob
 from workloads.dialects.aicb.deviations import DEVIATIONS
 from workloads.dialects.base import Dialect, RuleViolation
-from workloads.job.errors import CompFileError
-from workloads.rows.gemm_rows import Gemm, gemm_of, gemms_of
 from workloads.dialects.model import MockedModel
-from workloads.rows.ops import CommType, LogItem
-from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
+from workloads.job.errors import CompFileError
+from workloads.job.parameters import TRAINING, WorkloadArgs
+from workloads.rows.gemm_rows import Gemm, gemm_of, gemms_of
+from workloads.rows.ops import CommType, LogItem
 
 
 class AicbDialect(Dialect):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.trainer import TrainingLoop
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 
 def sweep(args: WorkloadArgs) -> Iterator[int]:

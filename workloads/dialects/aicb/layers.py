@@ -7,11 +7,11 @@ reproduces AICB's behaviour, not Megatron's.
 
 from dataclasses import dataclass
 
-from workloads.rows.blocks import Block
 from workloads.dialects.layers import ColumnParallelLinear, Experts, RowParallelLinear, VocabParallelEmbedding
 from workloads.dialects.model import Linear, MockedModel, MockedParam
-from workloads.rows.ops import CommGroup, CommType, LogItem, gemm
 from workloads.job.parameters import ELEMENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import CommGroup, CommType, LogItem, gemm
 
 DISPATCH_FP8_FACTOR = (1 + 4 / 128) / 2
 """DeepSeek sends tokens to experts in FP8: half of bf16, plus 4 bytes of scale for each 128 elements."""

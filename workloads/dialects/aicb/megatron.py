@@ -1,11 +1,11 @@
 """AICB's Megatron trainer: set-up, forward and backward of a micro-batch, pipeline schedule and optimizer step."""
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.trainer import TrainingLoop
 from workloads.dialects.aicb.transformer import TransformerModel
 from workloads.dialects.model import MockedModel
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 LAYERNORM_GRADIENTS = 0
 """Elements that AICB finds to reduce as layer-norm gradients: none (deviation `layernorm_grads`)."""

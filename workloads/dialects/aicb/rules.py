@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workloads.compute import aiob
-from workloads.job import rules
 from workloads.dialects.aicb import simai_inference, sizes
 from workloads.dialects.base import RuleViolation
+from workloads.job import rules
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import FRAMEWORK_ONLY, TRAINING, WorkloadArgs
 

@@ -7,11 +7,11 @@ tokens in decode, too.
 
 from collections.abc import Iterator
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from workloads.dialects.base import RuleViolation
-from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
 from workloads.formats.simai import INFERENCE, NONE, Phase, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
 
 STILL = Phase(0)
 

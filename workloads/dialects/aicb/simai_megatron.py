@@ -7,14 +7,14 @@ one does, and the two disagree (deviations `simai_plain_*` and `simai_aiob_*`).
 from abc import ABC, abstractmethod
 
 from workloads.compute.aiob import DEEPSEEK, CompFile
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb import derived
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from workloads.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from workloads.dialects.layers import Experts
 from workloads.dialects.model import MockedModel, Stack
-from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
 from workloads.formats.simai import NONE, Phase, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
 
 IDLE = Phase()
 MOE = "mlp_moelayer"

@@ -1,9 +1,9 @@
 """AICB's micro tests as SimAI text: one collective per row, sizes doubling."""
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.collective import sweep
-from workloads.job.parameters import WorkloadArgs
 from workloads.formats.simai import Phase, SimaiWorkload, WorkItem
+from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
 
 COLLECTIVES = {
     "all_reduce": "ALLREDUCE",

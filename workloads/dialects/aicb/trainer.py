@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
-from workloads.job.parameters import WorkloadArgs
 
 
 class TrainingLoop(ABC):

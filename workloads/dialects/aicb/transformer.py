@@ -1,12 +1,19 @@
 """AICB's Megatron and DeepSeek transformers, assembled from its layers."""
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb import derived
-from workloads.dialects.aicb.layers import MegatronColumnLinear, MegatronEmbedding, MegatronLinear, MegatronRowLinear, MoE, Run
+from workloads.dialects.aicb.layers import (
+    MegatronColumnLinear,
+    MegatronEmbedding,
+    MegatronLinear,
+    MegatronRowLinear,
+    MoE,
+    Run,
+)
 from workloads.dialects.layers import LayerNorm
 from workloads.dialects.model import MockedModel, MockedParam, Stack
-from workloads.rows.ops import LogItem
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import LogItem
 
 
 class ForwardOrderBackward(MockedModel):

@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.llama import DeepspeedForCausalLM
 from workloads.dialects.aicb.trainer import TrainingLoop
 from workloads.dialects.model import MockedModel, MockedParam
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem, gemm
 from workloads.job.parameters import ELEMENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem, gemm
 
 State = TypeVar("State", bound=Hashable)
 Step = tuple[Block[LogItem], State]

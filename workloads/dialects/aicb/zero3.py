@@ -8,11 +8,11 @@ prefetched (a bucket or limit of 0), entries of parameters that are still whole 
 
 from dataclasses import dataclass
 
-from workloads.rows.blocks import Block
 from workloads.dialects.aicb.zero import GemmRows, Step, ZeroTrainer
 from workloads.dialects.model import MockedModel
-from workloads.rows.ops import CommType, LogItem
 from workloads.job.parameters import ELEMENT_BYTES, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import CommType, LogItem
 
 
 @dataclass(frozen=True, slots=True)

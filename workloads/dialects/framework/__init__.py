@@ -7,14 +7,14 @@ have no rows.
 from pathlib import Path
 
 from workloads.compute import aiob
-from workloads.rows.blocks import Block
 from workloads.dialects.base import Deviation, Dialect, RuleViolation
-from workloads.job.errors import ParameterError
 from workloads.dialects.model import MockedModel
-from workloads.rows.ops import LogItem
-from workloads.job.parameters import WorkloadArgs
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
+from workloads.job.errors import ParameterError
+from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.ops import LogItem
 
 
 class FrameworkDialect(Dialect):

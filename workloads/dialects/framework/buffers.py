@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import lcm
 
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.dialects.framework.layers import Parameter
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
+from workloads.rows.ops import CommType
 from workloads.rows.traced_op import Ranks
 
 LEAST_BUCKET = 40_000_000

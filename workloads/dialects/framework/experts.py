@@ -6,13 +6,13 @@ to their experts and back). Who gets how many tokens is the routing's to say; se
 
 from functools import cache
 
-from workloads.rows.calls import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
 from workloads.dialects.framework.layers import Mlp, Parameter, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
-from workloads.rows.ops import CommType
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.job.routing import Routing, routing
+from workloads.rows.calls import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
+from workloads.rows.ops import CommType
 from workloads.rows.traced_op import Ranks
 
 WEIGHT = SIZES[BFLOAT16]

@@ -8,12 +8,12 @@ divided by its first dimension, rounded up, so that some ranks hold padding.
 from collections.abc import Iterable
 from math import prod
 
-from workloads.rows.blocks import Block
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.dialects.framework.decoder import Weight, ends, layer
 from workloads.dialects.framework.turns import Turns
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
+from workloads.rows.ops import CommType
 from workloads.rows.traced_op import Ranks
 
 ROOT = -1

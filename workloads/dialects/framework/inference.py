@@ -7,13 +7,13 @@ the tensor ranks. In decode a sequence is one token; how many stand before it ch
 from collections.abc import Iterator
 from dataclasses import replace
 
-from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
 from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
 from workloads.dialects.framework.turns import Turns
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
 
 TRAINING_ONLY = frozenset({
     "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",

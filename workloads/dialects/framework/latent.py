@@ -4,10 +4,10 @@ The projections are those of Megatron-core's own layers; with Transformer Engine
 every tensor rank, and their gathers fall away.
 """
 
-from workloads.rows.calls import SIZES, Event, Ready, Use
 from workloads.dialects.framework.layers import Parameter, norm, ready, use
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import SIZES, Event, Ready, Use
 
 
 class LatentAttention:

@@ -1,14 +1,14 @@
 """Assembles what one rank of Megatron-core sends: set-up, passes, gradients and optimizer step of each iteration."""
 
-from workloads.rows.blocks import Block
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use, passed
 from workloads.dialects.framework.model import Chunk, chunks
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.schedule import Interleaved, one_forward_one_backward, without_pipeline
 from workloads.dialects.framework.turns import Turns
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use, passed
+from workloads.rows.ops import CommType
 
 
 class MegatronRank:

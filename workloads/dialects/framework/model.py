@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from workloads.rows.blocks import Block
 from workloads.dialects.framework import layers, transformer
-from workloads.rows.calls import Call, Event, Ready, Use, passed
 from workloads.dialects.framework.layers import Parameter
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.dialects.framework.transformer import GptLayer
 from workloads.job.parameters import TRAINING, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call, Event, Ready, Use, passed
 
 WORDS = "embedding.word_embeddings"
 POSITIONS = "embedding.position_embeddings"

@@ -1,10 +1,10 @@
 """States what a pipeline stage sends its neighbours, in the order in which Megatron-core hands it to the network."""
 
+from workloads.dialects.framework.placement import RankPlacement
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.calls import BFLOAT16, Call
-from workloads.dialects.framework.placement import RankPlacement
 from workloads.rows.ops import CommType
-from workloads.job.parameters import WorkloadArgs
 
 SEND_PREV, RECV_PREV, SEND_NEXT, RECV_NEXT = "send_prev", "recv_prev", "send_next", "recv_next"
 BATCHED = (SEND_PREV, RECV_PREV, SEND_NEXT, RECV_NEXT)

@@ -1,15 +1,15 @@
 """Turns the calls of a rank into the rows of a workload."""
 
-from workloads.rows.blocks import Block
-from workloads.rows.conversion import folded
-from workloads.rows.calls import Call
 from workloads.dialects.framework.fsdp2 import Fsdp2Rank
 from workloads.dialects.framework.inference import InferenceRank
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.zero import Zero12Rank
 from workloads.dialects.framework.zero3 import Zero3Rank
-from workloads.rows.ops import EPOCH_END, CommGroup, LogItem
 from workloads.job.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
+from workloads.rows.conversion import folded
+from workloads.rows.ops import EPOCH_END, CommGroup, LogItem
 
 GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 

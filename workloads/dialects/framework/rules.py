@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from workloads.job import refusals, rules
 from workloads.dialects.base import RuleViolation
 from workloads.dialects.framework.inference import TRAINING_ONLY, refused
 from workloads.dialects.framework.model import stage_layers
 from workloads.dialects.framework.sharding import EFFECTIVE, sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
+from workloads.job import refusals, rules
 from workloads.job.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
 
 CHOICES = {

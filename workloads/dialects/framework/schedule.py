@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
-from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
 from workloads.dialects.framework.pipeline import RECV_NEXT, RECV_PREV, SEND_NEXT, SEND_PREV, StageExchange
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
 
 Pass = Callable[[int, int], Block[Call]]
 """The calls of a pass of (micro-batch, chunk)."""

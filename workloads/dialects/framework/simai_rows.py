@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
-from workloads.rows.calls import Call, Event, Use
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, ModuleTimes
+from workloads.formats.simai import NONE, Phase, WorkItem
+from workloads.rows.calls import Call, Event, Use
 from workloads.rows.modules import split_module
 from workloads.rows.ops import CommType
-from workloads.formats.simai import NONE, Phase, WorkItem
 
 COLLECTIVE = {
     CommType.all_reduce: "ALLREDUCE",

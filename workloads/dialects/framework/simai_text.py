@@ -5,18 +5,18 @@ are the header's. What ends an iteration stands at the beginning and in reverse,
 """
 
 from workloads.compute.aiob import CompFile
-from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
 from workloads.dialects.framework.inference import InferenceRank, one_pass
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.pipeline import message_size
 from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
 from workloads.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
+from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.job.parameters import TRAINING, WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
 from workloads.rows.modules import split_module
 from workloads.rows.ops import CommType
-from workloads.job.parameters import TRAINING, WorkloadArgs
-from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
 
 MESSAGES = (CommType.isend, CommType.irecv)
 LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})

@@ -3,10 +3,10 @@
 With tp 1 nothing is sent except by the loss, whose three reductions run even over a group of one rank.
 """
 
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.dialects.framework.placement import RankPlacement
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
+from workloads.rows.ops import CommType
 
 LOSS_REDUCTIONS = 3
 """Largest logit, logit of the target, sum of exponentials."""

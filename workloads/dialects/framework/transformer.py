@@ -1,12 +1,12 @@
 """Puts a transformer layer together: attention of either kind, then a dense MLP or experts."""
 
-from workloads.rows.calls import Event
 from workloads.dialects.framework.experts import MoeMlp
 from workloads.dialects.framework.latent import LatentAttention
 from workloads.dialects.framework.layers import Attention, Mlp, Parameter
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import Event
 
 
 class GptLayer:

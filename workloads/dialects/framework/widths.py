@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from workloads.job import rules
 from workloads.dialects.framework.experts import routed
 from workloads.dialects.framework.placement import RankPlacement
+from workloads.job import rules
 from workloads.job.parameters import TRAINING, WorkloadArgs
 
 

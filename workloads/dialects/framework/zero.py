@@ -6,12 +6,12 @@ ranks, by ZeRO 1 in the last micro-batch and by ZeRO 2 in each; after the step t
 
 from collections.abc import Iterator
 
-from workloads.rows.blocks import Block
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, UINT8, Call
 from workloads.dialects.framework.decoder import DecoderPart, Weight, decoder
 from workloads.dialects.framework.turns import Turns
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, UINT8, Call
+from workloads.rows.ops import CommType
 from workloads.rows.traced_op import Ranks
 
 ALIGNED = 2

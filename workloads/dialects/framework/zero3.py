@@ -6,14 +6,14 @@ which parameters stay gathered; from the third on a micro-batch depends only on 
 
 from collections.abc import Iterable, Iterator
 
-from workloads.rows.blocks import Block
-from workloads.rows.calls import FLOAT16, FLOAT64, INT64, UINT8, Call
 from workloads.dialects.framework.decoder import DecoderPart, Weight
 from workloads.dialects.framework.fetching import Event, Fetch, Fetching, FetchLimits, Gradient, Release
 from workloads.dialects.framework.turns import Turns, in_turns
 from workloads.dialects.framework.zero import GradientBucket, ZeroRank
-from workloads.rows.ops import CommType
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.blocks import Block
+from workloads.rows.calls import FLOAT16, FLOAT64, INT64, UINT8, Call
+from workloads.rows.ops import CommType
 
 BARRIERS = 3
 """Of the set-up: before the shards, before and after the optimizer's states."""

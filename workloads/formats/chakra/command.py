@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workloads.rows.conversion import fold_items
-from workloads.job.errors import AicbError, WorkloadFileError
-from workloads.rows.placement import first_of, moved
+from common.whole_files import write_whole
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
 from workloads.formats.chakra.writing import Communicators, trace
-from common.whole_files import write_whole
-from workloads.rows.ranks import Ranks
 from workloads.formats.workload import Workload
+from workloads.job.errors import AicbError, WorkloadFileError
+from workloads.rows.conversion import fold_items
+from workloads.rows.placement import first_of, moved
+from workloads.rows.ranks import Ranks
 
 GROUPS_FILE = "comm_groups.json"
 MOST_ROWS = 20_000_000

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from workloads.job.errors import WorkloadFileError
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
 from workloads.formats.chakra.schema import GROUP, MEASURED, NUMBERS, OPERATION, RANKS, SIZE, SPLITS, TEXTS, TYPES
+from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
 from workloads.rows.ranks import Ranks
 

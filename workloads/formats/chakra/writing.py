@@ -10,9 +10,20 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workloads.formats.chakra.schema import COLLECTIVES, GROUP, MEASURED, NUMBERS, OPERATION, RANKS, SIZE, SPLITS, TEXTS, VERSION
-from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
+from workloads.formats.chakra.schema import (
+    COLLECTIVES,
+    GROUP,
+    MEASURED,
+    NUMBERS,
+    OPERATION,
+    RANKS,
+    SIZE,
+    SPLITS,
+    TEXTS,
+    VERSION,
+)
 from workloads.job.parameters import ELEMENT_BYTES
+from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import AttributeProto, Node

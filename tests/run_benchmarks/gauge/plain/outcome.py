@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from protocol.default_outcome import DefaultOutcome
-from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Preformatted, Table, TableCell
+from protocol.outcome import (
+    Assessment,
+    Block,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Paragraph,
+    Preformatted,
+    Table,
+    TableCell,
+)
 
 
 class GaugeOutcome(DefaultOutcome):

@@ -10,11 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
-from workloads.library import WorkloadArgs, generate
-from workloads.compute.aiob import read
 from training.benchmarks.aicb.cli import main
-from workloads.compute import load
-from workloads.rows.gemm_rows import gemms_of
 from training.benchmarks.aicb.measuring import kernels, worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.description import Measured
@@ -24,6 +20,10 @@ from training.benchmarks.aicb.measuring.modules import Setting
 from training.benchmarks.aicb.measuring.parts import parts_of
 from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from workloads.compute import load
+from workloads.compute.aiob import read
+from workloads.library import WorkloadArgs, generate
+from workloads.rows.gemm_rows import gemms_of
 
 CPU = torch.device("cpu")
 GATED = replace(GPT, num_query_groups=2, swiglu=True, enable_sequence_parallel=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.test_from_aicb import PAGE, ROOT
-from workloads.library import Log
-from workloads.oplog.file import read_folder
-from training.benchmarks.aicb.pytorch.config import ENTRY_MODULE, Config
 from protocol.arguments import parse_arguments
 from protocol.case_config import load_case_config
+from tests.workloads.test_from_aicb import PAGE, ROOT
+from training.benchmarks.aicb.pytorch.config import ENTRY_MODULE, Config
+from workloads.library import Log
+from workloads.oplog.file import read_folder
 
 LINES = [text for text in re.findall(r"`([^`]+)`", PAGE) if text.startswith("torchrun ") and "..." not in text]
 TINY = {

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
+from protocol.case_config import load_case_config
+from protocol.datasheet import datasheet
+from protocol.perflog import Event, check_sequence, parse_line
+from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
-from protocol.case_config import load_case_config
-from protocol.datasheet import datasheet
-from protocol.perflog import Event, check_sequence, parse_line
-from protocol.problems import ConfigError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")

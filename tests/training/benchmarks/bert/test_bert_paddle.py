@@ -13,14 +13,14 @@ import numpy
 import pytest
 import torch
 
+from protocol.case_config import load_case_config
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record
 from training.benchmarks.bert.paddle.config import Config as PaddleConfig
 from training.benchmarks.bert.pytorch.config import Config as TorchConfig
 from training.benchmarks.bert.pytorch.model import Bert
-from protocol.case_config import load_case_config
 from training.benchmarks.catalog import benchmark
-from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from protocol.problems import ConfigError
 from training.benchmarks.driver.training.settings.schedule import learning_rate
 
 PADDLE = ROOT / ".cache" / "paddle" / "bin" / "python"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from tests.training.benchmarks.page_project import build
-from protocol.perflog import Event, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-benchmark.md"
 FOLDER = "training/benchmarks/memcopy/pytorch"
@@ -19,7 +19,13 @@ CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what runs on hosts, with the page's files in it."""
     files = (f"{FOLDER}/config.py", "training/benchmarks/memcopy/__main__.py", f"{FOLDER}/outcome.py", CASE)
-    return build(tmp_path_factory.mktemp("project"), PAGE, files, FOLDER, ("common", "protocol", "workloads", "training", "vendors"))
+    return build(
+        tmp_path_factory.mktemp("project"),
+        PAGE,
+        files,
+        FOLDER,
+        ("common", "protocol", "workloads", "training", "vendors"),
+    )
 
 
 def test_one_folder_is_all_that_a_benchmark_takes(project: Path) -> None:

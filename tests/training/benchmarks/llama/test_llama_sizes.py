@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from protocol.case_config import load_case_config
 from protocol.perflog import Event, parse_line
+from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 from training.benchmarks.driver.training.model.model import parameter_count

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.training.benchmarks.network.simulation import BUSY, LATE, QUIET, SIZES, SLOW_PERCENT, Noise, noisy
+from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanRound, Search
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
-from training.benchmarks.network.patterns.designs import Members
 
 REPEATS = 3
 COUNTS = (8, 16, 64, 256, 512, 1024)

@@ -11,7 +11,7 @@ from tests.training.benchmarks.network.mutations import RANK, Mutation, Receipts
 from training.benchmarks.driver.workload.operands import OPS
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.operations import collectives
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks
 from training.benchmarks.network.pytorch.choices import (
     EITHER_WAY,
     ELEMENT_BYTES,
@@ -20,11 +20,11 @@ from training.benchmarks.network.pytorch.choices import (
     ROOTED,
     TWO_BUFFERS,
 )
-from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.measuring.lineup import team_of
-from training.benchmarks.network.pytorch.operations.point_to_point import Barrier
 from training.benchmarks.network.pytorch.measuring.timing import measure
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks
+from training.benchmarks.network.pytorch.operations import collectives
+from training.benchmarks.network.pytorch.operations.collectives import Collective
+from training.benchmarks.network.pytorch.operations.point_to_point import Barrier
 
 # One element, less than a period, and several periods with a rest.
 SIZES = (8, 4096, 8 * 8191 * 3 + 64)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from training.benchmarks.driver.workload.statistics import statistics
-from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 from training.benchmarks.network.patterns.schedule import Group, HostRanks, rounds
+from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 
 SIZES = (8, 4 << 20)
 ITERATIONS = 20

@@ -13,9 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from protocol.reductions import Op
 from tests.training.benchmarks.driver.workload.test_operands import reduced
 from tests.training.benchmarks.network.mutations import RANK
-from protocol.reductions import Op
 
 SECONDS = 60.0
 Tensors = Sequence[torch.Tensor]

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.training.benchmarks.network.synthetic import hosts_of
-from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
-from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 from training.benchmarks.network.patterns.schedule import rounds
+from training.benchmarks.network.pytorch.measuring.timing import count_stalls
+from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 
 SIZES = (4 << 10, 16 << 20)
 SLOW_PERCENT, LATE = 15.0, 50.0

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.process_group import init
-from training.benchmarks.network.pytorch.measuring.lineup import team_of
 from training.benchmarks.network.patterns.schedule import HostRanks, rounds
+from training.benchmarks.network.pytorch.measuring.lineup import team_of
 
 REPEATS = 2
 

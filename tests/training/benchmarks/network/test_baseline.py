@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from protocol.default_outcome import compare
 from protocol.outcome import Reference
 from protocol.perflog import PREFIX
+from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network import baseline
 from training.benchmarks.network.reporting.references import references
 

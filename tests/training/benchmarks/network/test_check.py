@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from protocol.reductions import Op
 from tests.training.benchmarks.network.loopback import Loopback
 from tests.training.benchmarks.network.mutations import Mutation, Receipts, mutations
-from protocol.reductions import Op
 from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.operands import OPS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.operations import collectives
-from training.benchmarks.network.pytorch.measuring import tools
 from training.benchmarks.network.pytorch.choices import EITHER_WAY, IN_PLACE_ONLY
+from training.benchmarks.network.pytorch.measuring import tools
+from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.operations.collectives import WHERE
 
 CPU = torch.device("cpu")

@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 import torch
 
+from protocol.bandwidth import bus_factor
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
-from protocol.bandwidth import bus_factor
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.choices import CollectiveName
+from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.operations.exchanges import AllToAllUneven, AllToAllV
 
 WORKLOAD = "tests.training.benchmarks.network.collectives_workload"

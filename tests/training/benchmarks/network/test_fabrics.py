@@ -6,8 +6,8 @@ import pytest
 
 from tests.tiers import NIGHTLY, samples
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, steps
-from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 
 PATTERNS = [(name, "pairs") for name in FABRICS] + [(n, "rail_pairs") for n, each in FABRICS.items() if each.rails > 1]
 BAD = 5

@@ -12,8 +12,8 @@ from tests.training.benchmarks.network.conftest import plain_processes
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.measuring.lineup import team_of
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks, rounds
+from training.benchmarks.network.pytorch.measuring.lineup import team_of
 
 HOSTS, WIDTH = 512, 8
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from protocol.perflog import Event, check_sequence
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.test_network_cases import CASES, records, settings, values
-from protocol.perflog import Event, check_sequence
-from training.benchmarks.network.pytorch.measuring.congestion import congestion, roles
-from training.benchmarks.network.pytorch.outcome import OUTCOME
-from training.benchmarks.network.pytorch.measuring.overlap import overlap
 from training.benchmarks.network.patterns.schedule import HostRanks
+from training.benchmarks.network.pytorch.measuring.congestion import congestion, roles
+from training.benchmarks.network.pytorch.measuring.overlap import overlap
+from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 RANKS = 4
 RESIDENT = "tests.training.benchmarks.network.resident_workload"

@@ -14,12 +14,12 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
-from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.pytorch.outcome import OUTCOME
+from training.benchmarks.network.slow_parts.analysis import analyse
 
 MODULE = "training.benchmarks.network"
 CASES = "tests.training.benchmarks.network.cases_workload"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from protocol.bandwidth import CONVENTION
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
@@ -17,8 +19,6 @@ from tests.training.benchmarks.driver.launch.launching import (
     wait_until,
 )
 from tests.training.benchmarks.network.conftest import plain_processes
-from protocol.bandwidth import CONVENTION
-from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 
 MODULE = "training.benchmarks.network"
 CORRUPTING = "tests.training.benchmarks.network.corrupting_workload"

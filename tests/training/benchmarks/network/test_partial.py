@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from protocol.perflog import Event, PerfLogger, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT, command, run, started, wait_until
 from tests.training.benchmarks.network.conftest import plain_processes
-from protocol.perflog import Event, PerfLogger, parse_line
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 
 WORKLOAD = "tests.training.benchmarks.network.ending_workload"

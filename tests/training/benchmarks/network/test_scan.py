@@ -2,16 +2,16 @@
 
 import pytest
 
+from protocol.perflog import Event, check_sequence
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.test_network_cases import settings
 from tests.training.benchmarks.network.test_network_run import Finished
-from protocol.perflog import Event, check_sequence
+from training.benchmarks.network.patterns.schedule import HostRanks
+from training.benchmarks.network.pytorch.measuring.scan import finding_of
 from training.benchmarks.network.slow_parts.adaptive import BadMembers
 from training.benchmarks.network.slow_parts.comparison import Excess
 from training.benchmarks.network.slow_parts.findings import findings_of
-from training.benchmarks.network.pytorch.measuring.scan import finding_of
-from training.benchmarks.network.patterns.schedule import HostRanks
 
 # Beside other tests, pairs that are healthy are late, too.
 pytestmark = pytest.mark.alone

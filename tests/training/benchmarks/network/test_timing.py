@@ -9,11 +9,11 @@ from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.statistics import statistics
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.reporting import table
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
-from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.pytorch.measuring.rotation import MOST_COPIES, back_to_back, copies_of
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, measure
+from training.benchmarks.network.pytorch.operations.reductions import AllReduce
+from training.benchmarks.network.reporting import table
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from tests.tiers import samples
 from tests.workloads.test_full_form import ITEM
-from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
 from training.benchmarks.aicb.cli import main
-from workloads.rows.placement import axes, group_of, moved
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.writing import trace
+from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
 from workloads.rows.ops import EPOCH_END, gemm
+from workloads.rows.placement import axes, group_of, moved
 from workloads.rows.ranks import Ranks
 
 GEMM = st.builds(

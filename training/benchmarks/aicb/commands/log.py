@@ -7,9 +7,9 @@ from typing import Any
 
 from workloads.analysis import aicb_output as output
 from workloads.job.errors import AicbError
+from workloads.oplog.file import LogFileError, OpLog, read_folder
 from workloads.oplog.log import Log
 from workloads.oplog.measured import UNITS
-from workloads.oplog.file import LogFileError, OpLog, read_folder
 
 DESCRIPTION = "Prints the operations, iterations and tables of an executed workload."
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]

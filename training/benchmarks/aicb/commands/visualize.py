@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads.analysis import page, seen
 from common.whole_files import write_whole
+from workloads.analysis import page, seen
 
 DESCRIPTION = "Writes one page, to be opened in any browser without a network, of a run's op logs or of a workload."
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads import dialects, options
-from workloads.job import rules
-from workloads.compute import database
-from workloads.dialects.framework.widths import latent, widths
-from workloads.job.errors import AicbError, ParameterError
-from workloads.job.parameters import TRAINING, WorkloadArgs
+from common.whole_file import write_whole
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.parts import LayerShapes
-from common.whole_file import write_whole
+from workloads import dialects, options
+from workloads.compute import database
+from workloads.dialects.framework.widths import latent, widths
+from workloads.job import rules
+from workloads.job.errors import AicbError, ParameterError
+from workloads.job.parameters import TRAINING, WorkloadArgs
 
 DESCRIPTION = "Measures each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)."
 ROOT = Path(__file__).resolve().parents[4]

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from training.benchmarks.aicb.measuring.job import AiobJob
+from training.benchmarks.aicb.measuring.parts import LayerShapes, Part, op_shape, parts_of
+from training.benchmarks.aicb.measuring.statistics import Samples, total
 from workloads.compute.aiob import COMMON, CORE, DEEPSEEK, FLASH
 from workloads.compute.aiob_json import FORMAT, VERSION
 from workloads.compute.measurement import ComputeTime
 from workloads.compute.operators import OPERATORS, shape_text
-from training.benchmarks.aicb.measuring.job import AiobJob
-from training.benchmarks.aicb.measuring.parts import LayerShapes, Part, op_shape, parts_of
-from training.benchmarks.aicb.measuring.statistics import Samples, total
 
 AGREEMENT = 0.10
 """How far the sum of the parts may be from the whole layer."""

@@ -1,10 +1,16 @@
 """Chooses the kernels of AIOB as the trainer does: Transformer Engine, flash-attn, apex where they import and fit."""
 
-from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.measuring.modules import APEX, GROUPED_MM, TRANSFORMER_ENGINE
 from training.benchmarks.aicb.measuring.parts import UNFUSED, LayerShapes
-from training.benchmarks.driver.training.model.kernels import Choice, Libraries, against_flash_attention, against_library, first_usable
+from training.benchmarks.driver.training.model.kernels import (
+    Choice,
+    Libraries,
+    against_flash_attention,
+    against_library,
+    first_usable,
+)
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION
+from workloads.job.parameters import WorkloadArgs
 
 SDPA, TORCH, BATCHED = "sdpa", "torch", "bmm"
 ATTENTIONS = (TRANSFORMER_ENGINE, FLASH_ATTENTION, SDPA, UNFUSED)

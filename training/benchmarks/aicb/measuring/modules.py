@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.measuring import core
 from training.benchmarks.aicb.measuring.parts import Part
+from workloads.job.parameters import WorkloadArgs
 
 TRANSFORMER_ENGINE, APEX, GROUPED_MM = "transformer_engine", "apex", "grouped_mm"
 

@@ -15,9 +15,6 @@ from typing import Any
 import psutil
 import torch
 
-from workloads.api import generate
-from workloads.job.errors import ParameterError
-from workloads.rows.gemm_rows import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
 from training.benchmarks.aicb.measuring import kernels
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
@@ -27,6 +24,9 @@ from training.benchmarks.aicb.measuring.parts import UNFUSED, Part, memory_bytes
 from training.benchmarks.aicb.measuring.statistics import Samples
 from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
+from workloads.api import generate
+from workloads.job.errors import ParameterError
+from workloads.rows.gemm_rows import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
 
 OPTIMIZER_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Largest number of parameters that Adam is measured on; more take longer in proportion, for it is bound by memory."""

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.job.groups import RankGroups
-from workloads.rows.ops import CommGroup
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.stream import Stream
-from workloads.rows.ranks import Ranks
-from workloads.rows.sent_sizes import EXCHANGES
-from workloads.rows.traced_op import POINT_TO_POINT
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import CommGroup
+from workloads.rows.ranks import Ranks
+from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.traced_op import POINT_TO_POINT
 
 GroupKey = tuple[str, tuple[int, ...]]
 """Name and ranks of a group."""

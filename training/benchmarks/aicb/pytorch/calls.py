@@ -6,11 +6,11 @@ Sizes follow the rule of `sent_sizes`.
 from dataclasses import dataclass
 from fractions import Fraction
 
+from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from workloads.job.errors import AicbError
-from workloads.rows.placement import moved
 from workloads.job.groups import RankGroups
 from workloads.rows.ops import CommGroup, CommType, LogItem
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from workloads.rows.placement import moved
 from workloads.rows.ranks import Ranks
 from workloads.rows.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
 from workloads.rows.traced_op import POINT_TO_POINT, ROOTED

@@ -5,12 +5,12 @@ from functools import lru_cache
 
 import torch
 
-from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING
 from training.benchmarks.aicb.pytorch.operations import BoundCall
-from workloads.rows.sent_sizes import EXCHANGES
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
+from workloads.rows.ops import CommType
+from workloads.rows.sent_sizes import EXCHANGES
 
 REDUCING = frozenset({CommType.all_reduce, CommType.reduce}) | SCATTERING
 _KEPT = 64

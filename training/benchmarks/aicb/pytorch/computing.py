@@ -10,11 +10,11 @@ from math import ceil, prod
 
 import torch
 
-from workloads.job.errors import AicbError
-from workloads.rows.ops import CommType, LogItem
 from training.benchmarks.aicb.pytorch.operations import Issue
 from training.benchmarks.aicb.pytorch.stream import Stream
 from training.benchmarks.driver.workload.device_events import cycles_per_ns
+from workloads.job.errors import AicbError
+from workloads.rows.ops import CommType, LogItem
 
 SPIN_NS = 200_000
 """The end of a time that is spent without sleeping: the kernel may wake a sleeper so much later."""

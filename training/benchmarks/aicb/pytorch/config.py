@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from workloads import api, dialects
-from workloads.job import presets
-from workloads.dialects.framework import presets as models
-from workloads.job.errors import AicbError
-from workloads.options import resolve
-from workloads.job.parameters import WorkloadArgs
+from protocol.case_config import MemoryNeed
 from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
 from training.benchmarks.aicb.pytorch.need import least_bytes
-from protocol.case_config import MemoryNeed
+from workloads import api, dialects
+from workloads.dialects.framework import presets as models
+from workloads.job import presets
+from workloads.job.errors import AicbError
+from workloads.job.parameters import WorkloadArgs
+from workloads.options import resolve
 
 ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
 Timing = Literal["each", "stream", "replay"]

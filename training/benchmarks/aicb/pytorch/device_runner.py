@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from workloads.oplog.recorder import WAITED, OpRecorder
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, Runner, Step
+from workloads.oplog.recorder import WAITED, OpRecorder
 
 
 @dataclass(slots=True)

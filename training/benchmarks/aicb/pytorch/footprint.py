@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.calls import RankCall
+from workloads.rows.ops import CommType
 from workloads.rows.sent_sizes import EXCHANGES
 
 LINE_BYTES = 16

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from pydantic import Field, create_model
 
-from workloads.options import OPTIONS
-from workloads.job.parameters import DEFAULTS, WorkloadArgs
 from protocol.case_config import CaseConfig
+from workloads.job.parameters import DEFAULTS, WorkloadArgs
+from workloads.options import OPTIONS
 
 OF_THE_RUN = frozenset({"world_size", "pp_rank", "gpu_type", "enable_visual", "workload_only"})
 """Parameters that the run itself determines, or that change no row."""

@@ -4,16 +4,16 @@ from functools import partial
 
 import torch
 
-from workloads.oplog.recorder import OpRecorder
-from workloads.rows.ops import LogItem
+from protocol import pulse
+from protocol.perflog import Event
 from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
-from protocol import pulse
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from workloads.oplog.recorder import OpRecorder
+from workloads.rows.ops import LogItem
 
 
 def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpRecorder, list[int]]:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from workloads import api
-from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.stage import GENERATED, StageWorkload, groups_of
+from workloads import api
+from workloads.job.parameters import WorkloadArgs
 
 
 def least_bytes(args: WorkloadArgs, dialect: str, scale: Fraction) -> int:

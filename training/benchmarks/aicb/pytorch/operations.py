@@ -6,11 +6,11 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING, footprint, lines
-from workloads.rows.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED
 from training.benchmarks.driver.workload.team import Team, renamed
+from workloads.rows.ops import CommType
+from workloads.rows.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED
 
 Issue = Callable[[], dist.Work | None]
 _AS_BYTES = frozenset({"bool", "float8_e4m3fn", "float8_e5m2"})

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from workloads.oplog.recorder import OpLog
-from workloads.rows.ops import CommType
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.critical_path import PathCall, RankIteration, critical_path
-from workloads.rows.traced_op import POINT_TO_POINT
 from training.benchmarks.driver.workload.process_group import ProcessGroup
+from workloads.oplog.recorder import OpLog
+from workloads.rows.ops import CommType
+from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_CALLS = 1 << 20
 """Calls of all ranks that are gathered; a larger iteration has no critical path in FINISHED."""

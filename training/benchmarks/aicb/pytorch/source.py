@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from math import lcm
 from pathlib import Path
 
-from workloads import api
-from workloads.dialects.framework.rows import workload_rows
-from workloads.job.errors import AicbError
-from workloads.job.groups import RankGroups
-from workloads.rows.ops import CommGroup, LogItem
-from workloads.job.parameters import WorkloadArgs
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
-from workloads.rows.traced_op import POINT_TO_POINT
+from workloads import api
+from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
+from workloads.job.errors import AicbError
+from workloads.job.groups import RankGroups
+from workloads.job.parameters import WorkloadArgs
+from workloads.rows.ops import CommGroup, LogItem
+from workloads.rows.traced_op import POINT_TO_POINT
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
 _SIZES = {

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
 from workloads.job.groups import RankGroups
 from workloads.job.parameters import WorkloadArgs
-from workloads.formats.workload import Workload
 
 GENERATED = "the generated workload"
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.rows.blocks import NOTHING
-from workloads.job.errors import AicbError
-from workloads.rows.ops import NEVER, CommType, LogItem
 from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from workloads.job.errors import AicbError
+from workloads.rows.blocks import NOTHING
+from workloads.rows.ops import NEVER, CommType, LogItem
 from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_ROWS = 1 << 24

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import torch
 
-from workloads.oplog import file as oplog_file
-from workloads.analysis import aicb_output as output
-from workloads.job.errors import AicbError
-from workloads.oplog.log import Log
-from workloads.oplog.recorder import LogFacts, OpLog
+from protocol.perflog import Event, write_line
 from training.benchmarks.aicb.pytorch import agreement, clocks
 from training.benchmarks.aicb.pytorch.assembly import Assembled, assemble
 from training.benchmarks.aicb.pytorch.calls import Caller
@@ -25,9 +21,13 @@ from training.benchmarks.aicb.pytorch.source import stage_workload
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.summary import summary
-from protocol.perflog import Event, write_line
 from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
+from workloads.analysis import aicb_output as output
+from workloads.job.errors import AicbError
+from workloads.oplog import file as oplog_file
+from workloads.oplog.log import Log
+from workloads.oplog.recorder import LogFacts, OpLog
 
 LOG_CSV = "workload_log.csv"
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from training.benchmarks.aicb.pytorch.config import Config
 from workloads.oplog.measured import bandwidths, executed_bytes, group_ranks
 from workloads.oplog.recorder import OpLog
-from training.benchmarks.aicb.pytorch.config import Config
 
 MOST_CLASSES = 64
 """Classes in FINISHED, those that take longest."""

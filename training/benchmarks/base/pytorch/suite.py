@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from protocol.datasheet import Datasheet, datasheet
+from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
-from protocol.datasheet import Datasheet, datasheet
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from training.benchmarks.base.pytorch.config import Config
 from protocol.datasheet import Datasheet
+from training.benchmarks.base.pytorch.config import Config
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:

@@ -14,7 +14,13 @@ from training.benchmarks.bert.paddle.model import PaddleBert
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.hdf5 import Array
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
-from training.benchmarks.driver.training.proof.replicas import LOSS_TOLERANCE, Departure, Expectation, ReplicaState, first_departure
+from training.benchmarks.driver.training.proof.replicas import (
+    LOSS_TOLERANCE,
+    Departure,
+    Expectation,
+    ReplicaState,
+    first_departure,
+)
 
 
 class PaddleProof(RankComparison):

@@ -10,21 +10,21 @@ from typing import Any
 import paddle
 
 import vendors
+from protocol.arguments import parse_arguments, round_number
+from protocol.case_file import settings_of, submission
+from protocol.perflog import Event, PerfLogger
+from protocol.problems import ConfigError
 from training.benchmarks.bert.paddle.config import Config
 from training.benchmarks.bert.paddle.data import PreparedData, prepared
 from training.benchmarks.bert.paddle.group import PaddleGroup, device_of, open_group
 from training.benchmarks.bert.paddle.model import PaddleBert, fill, shapes
 from training.benchmarks.bert.paddle.trainer import PaddleTrainer
-from protocol.arguments import parse_arguments, round_number
-from protocol.case_file import settings_of, submission
-from protocol.perflog import Event, PerfLogger
-from protocol.problems import ConfigError
-from training.benchmarks.driver.training.measuring import log_values
 from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify
 from training.benchmarks.driver.training.data.file_hashes import cache_folder
+from training.benchmarks.driver.training.measuring import log_values
+from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import PHASES
-from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name, leave
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import paddle
 
+from protocol import pulse
+from protocol.perflog import Event, PerfLogger
 from training.benchmarks.bert.paddle.config import Config
 from training.benchmarks.bert.paddle.data import ArraySet, PreparedData, work_of
 from training.benchmarks.bert.paddle.group import PaddleGroup
 from training.benchmarks.bert.paddle.model import PaddleBert, Tensors
 from training.benchmarks.bert.paddle.proof import PaddleProof
-from protocol import pulse
-from protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.hdf5 import Array
-from training.benchmarks.driver.training.measuring.log_values import DeviceUse, TrainingProgress, step_end
 from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches, MicroBatches
-from training.benchmarks.driver.training.proof.rank_comparison import generator_seed
+from training.benchmarks.driver.training.measuring.log_values import DeviceUse, TrainingProgress, step_end
 from training.benchmarks.driver.training.measuring.rates import peak_of
-from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate
 from training.benchmarks.driver.training.measuring.step_meter import StepMeter
+from training.benchmarks.driver.training.proof.rank_comparison import generator_seed
+from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate
 
 
 class PaddleMeter(StepMeter[Any]):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.benchmarks.driver.training.model.attention import Packing, packing
 from training.benchmarks.driver.training.data.loader import SampleSet
 from training.benchmarks.driver.training.data.micro_batches import Indices, Numbers
+from training.benchmarks.driver.training.model.attention import Packing, packing
 from training.benchmarks.driver.training.model.model import Batch
 
 IGNORED = 0  # label of an unused masked position

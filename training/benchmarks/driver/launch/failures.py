@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol.node_record import RankFailure, signal_name
 from training.benchmarks.driver.launch.memory_kills import MemoryGroup
 from training.benchmarks.driver.launch.rank import log_name
-from protocol.node_record import RankFailure, signal_name
 
 # Seconds between SIGTERM and SIGKILL for the ranks; below Docker's 10 s between its own two, above what gloo needs.
 RANK_GRACE_S = 5

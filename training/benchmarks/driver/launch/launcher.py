@@ -26,6 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from protocol.masking import mask_argv, mask_environment
+from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
+from protocol.pulse import SOCKET_ENV
+from protocol.rank_states import RANK_STATES_FILE
+from training.benchmarks.catalog import LAUNCHERS
 from training.benchmarks.driver.launch import interface as interfaces
 from training.benchmarks.driver.launch import processes
 from training.benchmarks.driver.launch.failures import LaunchError, StartError
@@ -35,11 +40,6 @@ from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.scratch import scratch_folder
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
 from training.benchmarks.driver.launch.workload_lock import workload_lock
-from training.benchmarks.catalog import LAUNCHERS
-from protocol.masking import mask_argv, mask_environment
-from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
-from protocol.pulse import SOCKET_ENV
-from protocol.rank_states import RANK_STATES_FILE
 
 USAGE_EXIT_CODE = 2
 _SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -18,10 +18,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from protocol.node_record import RankFailure
 from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, StartError, explained, ordered, seen
 from training.benchmarks.driver.launch.memory_kills import own_group
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
-from protocol.node_record import RankFailure
 
 RANK_MODULE = "training.benchmarks.driver.launch.rank"
 TORCH_VERSION = None

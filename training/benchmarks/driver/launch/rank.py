@@ -18,9 +18,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from training.benchmarks.driver.launch import numa_binding, rank_watch
-from protocol import pulse
 from common.whole_file import write_whole
+from protocol import pulse
+from training.benchmarks.driver.launch import numa_binding, rank_watch
 
 # The folder of the rank's log, for further files of the workload.
 LOG_FOLDER_ENV = "CLUSTERDYNO_LOG_FOLDER"

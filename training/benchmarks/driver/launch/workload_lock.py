@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from training.benchmarks.driver.launch.failures import LaunchError
 from protocol.node_record import LOCK_FILE
+from training.benchmarks.driver.launch.failures import LaunchError
 
 # A monitor that tests the lock holds it for a moment; a workload holds it far longer than this.
 _LOCK_PATIENCE_S = 1.0

@@ -19,8 +19,8 @@ from protocol.case_config import ConfigT
 from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.inputs import check_numbers, check_shapes, data_folder
-from training.benchmarks.driver.training.model.kernels import Kernels
 from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.model.kernels import Kernels
 from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings.settings import AUTO, TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

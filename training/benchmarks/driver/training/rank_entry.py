@@ -10,16 +10,21 @@ import torch
 
 from protocol.arguments import round_number
 from protocol.perflog import Event, PerfLogger
-from training.benchmarks.driver.training.data import hugging_face
-from training.benchmarks.driver.training.model import kernels
-from training.benchmarks.driver.training.measuring import report
-from training.benchmarks.driver.training.layout.auto_layout import LayoutChoice, agree_on_layout, choose_layout, device_bytes_of
 from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, check_names, prepare
+from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify
 from training.benchmarks.driver.training.data.file_hashes import cache_folder
+from training.benchmarks.driver.training.layout.auto_layout import (
+    LayoutChoice,
+    agree_on_layout,
+    choose_layout,
+    device_bytes_of,
+)
+from training.benchmarks.driver.training.measuring import report
+from training.benchmarks.driver.training.measuring.steady import SteadyState
+from training.benchmarks.driver.training.model import kernels
 from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
-from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import default_backend, device_for

@@ -10,27 +10,27 @@ import torch
 
 from protocol import pulse
 from protocol.perflog import Event
-from training.benchmarks.driver.training.model import kernels, optimizers
-from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, checked_parameters
-from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.data.data_order import DataOrder
-from training.benchmarks.driver.training.measuring.evaluation import Evaluator
-from training.benchmarks.driver.training.proof.gradient_probe import unsynchronized
 from training.benchmarks.driver.training.data.loader import loader
+from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.measuring import report
+from training.benchmarks.driver.training.measuring.evaluation import Evaluator
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress, step_end
 from training.benchmarks.driver.training.measuring.meter import Meter
-from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.measuring.profiling import Profiling
+from training.benchmarks.driver.training.measuring.work import Work
+from training.benchmarks.driver.training.model import kernels, optimizers
+from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.model.model import Batch
-from training.benchmarks.driver.training.proof.one_training import OneTraining
 from training.benchmarks.driver.training.model.parallel import Layout, spread
 from training.benchmarks.driver.training.model.precision import Precision
-from training.benchmarks.driver.training.measuring.profiling import Profiling
+from training.benchmarks.driver.training.proof.gradient_probe import unsynchronized
+from training.benchmarks.driver.training.proof.one_training import OneTraining
 from training.benchmarks.driver.training.proof.rank_comparison import generator_seed
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.update import Update
-from training.benchmarks.driver.training.measuring.work import Work
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 

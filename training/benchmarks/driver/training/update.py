@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.optim import Optimizer
 
-from training.benchmarks.driver.training.model import optimizers
 from training.benchmarks.driver.training.measuring.meter import Meter
+from training.benchmarks.driver.training.measuring.profiling import Profiling
+from training.benchmarks.driver.training.measuring.work import Work
+from training.benchmarks.driver.training.model import optimizers
 from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.parallel import ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
-from training.benchmarks.driver.training.measuring.profiling import Profiling
 from training.benchmarks.driver.training.settings.schedule import AppliedRates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
-from training.benchmarks.driver.training.measuring.work import Work
 
 
 class Update:

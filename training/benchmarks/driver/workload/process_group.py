@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.launch.rank_watch import stamp
 from protocol import pulse
+from training.benchmarks.driver.launch.rank_watch import stamp
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 
 

@@ -11,8 +11,8 @@ from training.benchmarks.driver.training.benchmark import DataSets
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.loader import NoSamples, SampleSet, TensorSet
 from training.benchmarks.driver.training.data.micro_batches import Indices
-from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.data.synthetic import Chain, generators
+from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.llama.pytorch.config import Config
 
 # Number of tokens of a file, evenly spread, whose values are checked before a device is taken.

@@ -5,15 +5,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from common.sizes import format_size, parse_sizes
 from protocol.case_config import MemoryNeed
+from training.benchmarks.network.hosts.links import link
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, rounds
+from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, PAIRWISE, SWEEPS, Pattern
+from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.slow_parts.adaptive import LEAST_HOSTS, Search
 from training.benchmarks.network.slow_parts.analysis import PAIR_PATTERNS
 from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES
-from training.benchmarks.network.hosts.links import link
-from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, PAIRWISE, SWEEPS, Pattern
-from training.benchmarks.network.pytorch.message_config import MessageConfig
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, rounds
-from common.sizes import format_size, parse_sizes
 
 ENTRY_MODULE = "training.benchmarks.network"
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from common.sizes import parse_sizes
 from protocol.case_config import CaseConfig
 from protocol.reductions import Op
 from training.benchmarks.network.hosts.nccl_tests import PROGRAMS
@@ -23,7 +24,6 @@ from training.benchmarks.network.pytorch.choices import (
     DType,
     Tool,
 )
-from common.sizes import parse_sizes
 
 Form = bool | Literal["both"] | None
 

@@ -9,12 +9,32 @@ from pydantic import JsonValue
 
 from protocol.default_outcome import DefaultOutcome, compare
 from protocol.finding import PartFinding
-from protocol.outcome import Assessment, Block, Comparison, MeasuredCase, MeasuredRound, Metric, Paragraph, Picture, Preformatted, Reference, Table, TableCell
+from protocol.outcome import (
+    Assessment,
+    Block,
+    Comparison,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Paragraph,
+    Picture,
+    Preformatted,
+    Reference,
+    Table,
+    TableCell,
+)
+from training.benchmarks.network.reporting.references import named_references, regressions_in_words, what_of
+from training.benchmarks.network.reporting.view import (
+    NetworkView,
+    groups_table,
+    matrix_table,
+    nccl_table,
+    network_view,
+    sizes_table,
+)
 from training.benchmarks.network.slow_parts.findings import findings_of
 from training.benchmarks.network.slow_parts.part_findings import missed_link, part_finding
 from training.benchmarks.network.slow_parts.peers import peer_blocks
-from training.benchmarks.network.reporting.references import named_references, regressions_in_words, what_of
-from training.benchmarks.network.reporting.view import NetworkView, groups_table, matrix_table, nccl_table, network_view, sizes_table
 
 # The console omits a wider matrix, which no terminal could show; the report has it.
 MATRIX_HOSTS = 12

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import torch
 
+from common.plot import sweep_svg
 from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.reporting import table
 from training.benchmarks.network.slow_parts.packing import host_names, unpacked
-from common.plot import sweep_svg
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"

@@ -11,33 +11,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from common.sizes import format_size
 from protocol.bandwidth import host_gbps
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.output_folder import chosen_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.hosts import nccl_tests
-from training.benchmarks.network.slow_parts.analysis import analyse_scan
-from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.hosts.links import advertised_gbps
+from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
-from training.benchmarks.network.pytorch.operations.making import unsupported
-from training.benchmarks.network.pytorch.output import Output, rows_of
 from training.benchmarks.network.pytorch.measuring.overlap import Overlap, overlaps
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 from training.benchmarks.network.pytorch.measuring.scan import AdaptiveScan
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.stepping import worst
-from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
+from training.benchmarks.network.pytorch.operations.making import unsupported
+from training.benchmarks.network.pytorch.output import Output, rows_of
+from training.benchmarks.network.pytorch.surroundings import surroundings
+from training.benchmarks.network.reporting import answers
+from training.benchmarks.network.slow_parts.analysis import analyse_scan
+from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.readings import scan_of
-from common.sizes import format_size
-from training.benchmarks.network.patterns.tiers import Tiers
 
 
 def main() -> None:

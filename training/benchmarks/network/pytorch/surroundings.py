@@ -10,10 +10,10 @@ import torch.distributed as dist
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts.nics import nic_of
-from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import HostWidth, Topology, TopologyError, read_topology
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
 def surroundings(run: WorkloadContext[Config]) -> tuple[Tiers | None, dict[tuple[int, int], str]]:

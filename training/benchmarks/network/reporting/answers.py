@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.benchmarks.network.hosts.links import judge_share, link
 from common.sizes import format_size
+from training.benchmarks.network.hosts.links import judge_share, link
 
 # Gbit/s between hosts for training with ZeRO stage 3 on 64 GPUs and more, from ml-engineering's network/README:
 # 100 is not enough, 200 to 400 is acceptable, 800 to 1000 is ideal. Highest first.

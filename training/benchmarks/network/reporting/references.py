@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from protocol.outcome import Change, Reference
-from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 from common.samples import median_of
 from common.sizes import format_size
+from protocol.outcome import Change, Reference
+from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 
 # No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
 _MIN_US, _MAX_US = 1e-3, 1e15

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from common.plot import sweep_svg
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
+from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan, shown_with
 from training.benchmarks.network.slow_parts.figures import LATE_PERCENT
 from training.benchmarks.network.slow_parts.findings import findings_of
-from training.benchmarks.network.hosts.links import advertised_gbps
-from common.plot import sweep_svg
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 _NO_TIERS = "rank 0 compared no pairs, and the tiers of the topology are known on the hosts alone: nothing is compared"

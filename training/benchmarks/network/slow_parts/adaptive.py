@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from training.benchmarks.network.slow_parts.comparison import Excess, Judge, Times
 from training.benchmarks.network.patterns.designs import Members, batches, meetings
+from training.benchmarks.network.slow_parts.comparison import Excess, Judge, Times
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.samples import Cell
 from protocol.bandwidth import COLLECTIVES, host_gbps
+from training.benchmarks.network.patterns.tiers import Tiers, combined, learn
 from training.benchmarks.network.slow_parts.blame import blamed, finding_of
 from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES, Figure, Symptom, alike, figure
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
@@ -18,10 +20,8 @@ from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
 from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
-from common.samples import Cell
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
-from training.benchmarks.network.patterns.tiers import Tiers, combined, learn
 
 MIN_REPEATS = 3
 # Stalled operations, in percent, above which a network is called lossy although there is no outlier.

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom
 from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST
-from training.benchmarks.network.patterns.tiers import Tiers
 
 KINDS: dict[str, BadPart] = {
     "pairs": "link",

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
 from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
 from training.benchmarks.network.slow_parts.readings import Readings
-from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 
 # Messages up to this size show latency, larger ones bandwidth: 64 KiB take 5 us at 100 Gbit/s.
 LATENCY_BYTES = 64 << 10

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import compress, count, pairwise
 from operator import gt
 
+from common.sizes import format_size
 from training.benchmarks.network.slow_parts.events import Culprit
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Compared, Outlier
 from training.benchmarks.network.slow_parts.readings import Readings
-from common.sizes import format_size
 
 # A slow operation takes this many times the expected time, or more where operations scatter so much.
 SLOW_FACTOR = 2.0

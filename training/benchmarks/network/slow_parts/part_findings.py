@@ -7,8 +7,8 @@ from typing import Any
 
 from protocol.default_outcome import is_measured
 from protocol.finding import MAX_CHARACTERS, FindingPart, PartFinding
-from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
 from training.benchmarks.network.hosts.links import FINE_SHARE, advertised_gbps, judge_share
+from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
 
 _PARTS: Mapping[BadPart, FindingPart] = {"host": "host", "device": "device", "link": "link", "rack": "rack"}
 _ACTION = "check the speed and number of links that the case expects, then NIC, PCIe, cables and NCCL's transport"

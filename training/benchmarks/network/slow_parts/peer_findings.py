@@ -14,6 +14,7 @@ from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of, learn
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES, Figure, Symptom, alike
 from training.benchmarks.network.slow_parts.figures import figure as figure_of
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
@@ -21,7 +22,6 @@ from training.benchmarks.network.slow_parts.noise import medians, settle
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
 from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
-from training.benchmarks.network.patterns.tiers import Tiers, classes_of, learn
 
 _LABEL = re.compile(r".* (\d{1,3})-(\d{1,3})", re.DOTALL)
 # From so many hosts on the median over them is a reference that one bad host does not move.

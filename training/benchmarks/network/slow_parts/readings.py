@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.benchmarks.network.slow_parts import packing
 from common.samples import Cell, median_of
+from training.benchmarks.network.slow_parts import packing
 
 # Times of which the analysis makes use: the fast quarter, the middle, the slow quarter, the slowest.
 QUANTILES = ("low", "middle", "high", "top")

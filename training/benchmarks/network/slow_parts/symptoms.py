@@ -11,14 +11,14 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from common.samples import Median, median_of
+from common.sizes import format_size
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.findings import FaultKind
 from training.benchmarks.network.slow_parts.intermittent import intermittent
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
 from training.benchmarks.network.slow_parts.readings import Readings
-from common.samples import Median, median_of
-from common.sizes import format_size
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
 # Links that may be named alone, by host: more are a property of the fabric.

@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workloads.oplog.recorder import WAITED, OpRecorder
-from workloads.rows.ops import CommType, LogItem
+from protocol.perflog import Event
 from training.benchmarks.aicb.pytorch import iterating
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.checking import DataCheck
@@ -31,12 +30,13 @@ from training.benchmarks.aicb.pytorch.iterating import executed
 from training.benchmarks.aicb.pytorch.operations import BoundCall
 from training.benchmarks.aicb.pytorch.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import prepared
-from workloads.trace.recorder import READERS
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from workloads.oplog.recorder import WAITED, OpRecorder
+from workloads.rows.ops import CommType, LogItem
+from workloads.trace.recorder import READERS
 
 SAME = {
     "all_gather_into_tensor": "all_gather",

@@ -5,15 +5,15 @@ from fractions import Fraction
 
 import pytest
 
-from workloads.job.groups import RankGroups
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.agreement import RankPlan, check, plan_of
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.waiting import Waiters
-from workloads.formats.workload import Workload
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from workloads.formats.workload import Workload
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 SUM, GATHERED = (LogItem(CommType[kind], CommGroup.dp_group, msg_size=64) for kind in ("all_reduce", "all_gather"))
 LARGER = LogItem(CommType.all_reduce, CommGroup.dp_group, msg_size=128)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from protocol.rank_states import RANK_STATES_FILE, NodeRanks
 from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
@@ -17,7 +18,6 @@ from tests.training.benchmarks.driver.launch.launching import (
     started,
     wait_until,
 )
-from protocol.rank_states import RANK_STATES_FILE, NodeRanks
 
 LONG = [
     *("training.benchmarks.aicb.pytorch", "--vendor", "cpu", "--set", "dialect=aicb", "--set", "frame=collective_test"),

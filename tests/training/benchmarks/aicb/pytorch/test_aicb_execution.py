@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from protocol import pulse
+from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import run
-from workloads.oplog import recorder as oplog
-from workloads.job.groups import RankGroups
-from workloads.oplog.recorder import OpRecorder
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from training.benchmarks.aicb.pytorch.arena import Arena
 from training.benchmarks.aicb.pytorch.assembly import Assembled
 from training.benchmarks.aicb.pytorch.calls import Caller
@@ -23,10 +21,12 @@ from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.iterating import Progress
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
-from workloads.rows.ranks import Ranks
 from workloads.formats.workload import Workload
-from protocol import pulse
-from protocol.perflog import Event, check_sequence, parse_line
+from workloads.job.groups import RankGroups
+from workloads.oplog import recorder as oplog
+from workloads.oplog.recorder import OpRecorder
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
+from workloads.rows.ranks import Ranks
 
 WORKLOAD = "tests.training.benchmarks.aicb.pytorch.executing_workload"
 RANKS = 4

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads import suite
-from workloads.dialects.framework.rows import workload_rows
-from workloads.job.errors import AicbError
-from workloads.job.groups import RankGroups
-from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
+from protocol.case_config import load_case_config
+from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from training.benchmarks.aicb.pytorch import stream
 from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
 from training.benchmarks.aicb.pytorch.calls import Caller
@@ -20,10 +17,13 @@ from training.benchmarks.aicb.pytorch.outcome import OUTCOME
 from training.benchmarks.aicb.pytorch.source import stage_files, stage_workload
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
-from workloads.rows.ranks import Ranks
+from workloads import suite
+from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
-from protocol.case_config import load_case_config
-from protocol.outcome import MeasuredCase, MeasuredRound, Table
+from workloads.job.errors import AicbError
+from workloads.job.groups import RankGroups
+from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
+from workloads.rows.ranks import Ranks
 
 VENDORS = Path(__file__).parents[5] / "vendors"
 NVIDIA = sorted((VENDORS / "nvidia" / "aicb-pytorch" / "config").glob("config_suite*.py"))

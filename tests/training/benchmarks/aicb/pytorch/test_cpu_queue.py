@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from workloads.oplog.recorder import OpRecorder
 from training.benchmarks.aicb.pytorch import cpu_queue
 from training.benchmarks.aicb.pytorch.cpu_queue import LATE_NS, CpuQueue
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step
+from workloads.oplog.recorder import OpRecorder
 
 
 class Queue:

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from workloads.oplog.recorder import WAITED, OpRecorder
 from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step
 from training.benchmarks.aicb.pytorch.operations import Issue
 from training.benchmarks.driver.workload.device_events import EventPool
+from workloads.oplog.recorder import WAITED, OpRecorder
 
 MS = 1_000_000
 MAIN = "main"

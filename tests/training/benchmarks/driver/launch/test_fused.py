@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from monitors import sysinfo
+from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from tests.monitors.running import Monitor
 from tests.training.benchmarks.driver.launch.launching import run
 from training.benchmarks.driver.launch import fused
-from protocol.node_record import NODE_EXIT_FILE, NodeExit
 
 
 def _library(folder: Path, name: str, text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.node_record import NODE_EXIT_FILE
 from tests.training.benchmarks.driver.launch.launching import (
     WORKLOAD,
     command,
@@ -18,7 +19,6 @@ from tests.training.benchmarks.driver.launch.launching import (
     started,
     wait_until,
 )
-from protocol.node_record import NODE_EXIT_FILE
 
 TWO_RANKS = ["--nproc_per_node", "2"]
 

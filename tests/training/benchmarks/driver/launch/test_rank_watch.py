@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from protocol.pulse import SOCKET_ENV, send_to
+from protocol.rank_states import NodeRanks, RankState
 from tests.training.benchmarks.driver.launch.launching import ROOT, wait_until
 from training.benchmarks.driver.launch import rank_watch
 from training.benchmarks.driver.launch.rank_watch import RankWatch
-from protocol.pulse import SOCKET_ENV, send_to
-from protocol.rank_states import NodeRanks, RankState
 
 RANK = """
 import sys, time

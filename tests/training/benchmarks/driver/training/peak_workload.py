@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
-from training.benchmarks.driver.training.model import optimizers
 from training.benchmarks.driver.training.layout.memory_estimate import step_bytes
+from training.benchmarks.driver.training.model import optimizers
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 STATUS = Path("/proc/self/status")

@@ -26,14 +26,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.multiprocessing.spawn import start_processes
 
-from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS, config_of, trainer_of
 from protocol.perflog import Event, PerfLogger, parse_line
-from training.benchmarks.driver.training.data import data_identity, file_hashes
-from training.benchmarks.driver.training.model import optimizers, parallel
+from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS, config_of, trainer_of
 from training.benchmarks.driver.training import trainer
+from training.benchmarks.driver.training.data import data_identity, file_hashes
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.loader import TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.model import optimizers, parallel
 from training.benchmarks.driver.training.model.model import LOSS
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.rank_entry import run_training

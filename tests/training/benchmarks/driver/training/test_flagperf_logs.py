@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from protocol.perflog.record import PREFIX
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
-from protocol.perflog.record import PREFIX
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.schedule import learning_rate
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy
 import pytest
 
+from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from tests.training.benchmarks.page_project import build
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
-from protocol.perflog import Event, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-framework.md"
 FOLDER = "training/benchmarks/memcopy/numpy"

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 import torch
 
+from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks import catalog
-from protocol.case_config import load_case_config
-from training.benchmarks.driver.training.model import optimizers
+from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress
-from training.benchmarks.driver.training.data.micro_batches import MicroBatches
-from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.measuring.rates import Times
+from training.benchmarks.driver.training.model import optimizers
+from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, learning_rate
 from training.benchmarks.driver.training.settings.settings import PHASES, TrainingConfig
-from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 
 CPU = torch.device("cpu")
 

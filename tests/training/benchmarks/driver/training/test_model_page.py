@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from tests.training.benchmarks.page_project import build
-from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 
 PAGE = ROOT / "docs" / "adding-a-model.md"
 FOLDER = "training/benchmarks/successor/pytorch"

@@ -12,12 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, run
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.outcome import OUTCOME
-from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from training.benchmarks.driver.training.data.loader import NoSamples
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import Target

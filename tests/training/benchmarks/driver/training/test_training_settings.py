@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import vendors
+from protocol.case_config import load_case_config
+from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import COMMON, MODELS, config_of
-from protocol.case_config import load_case_config
 from training.benchmarks.catalog import available, benchmark
-from protocol.problems import ConfigError
 from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig
 
 CASES = sorted(

@@ -10,9 +10,9 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
+from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
-from protocol.case_config import load_case_config
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, activation_bytes, step_bytes
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate, learning_rate

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
+from protocol.perflog import PerfLogger
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.config import Config as CpmConfig
 from training.benchmarks.cpm.pytorch.run_pretraining import CpmBenchmark
-from protocol.perflog import PerfLogger
 from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, prepare
 from training.benchmarks.driver.training.model.kernels import Libraries, choose
 from training.benchmarks.driver.training.settings.settings import TrainingConfig

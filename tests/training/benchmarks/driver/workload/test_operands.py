@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tiers import samples
 from protocol.reductions import Op
+from tests.tiers import samples
 from training.benchmarks.driver.workload import operands, pattern
 from training.benchmarks.driver.workload.operands import OPS, Operands
 from training.benchmarks.driver.workload.pattern import COLUMNS

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from tests.training.benchmarks.driver.launch.launching import ALONE
 from protocol.case_config import CaseConfig
 from protocol.perflog import Event, parse_line
+from tests.training.benchmarks.driver.launch.launching import ALONE
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.process_group import device_for, init
 from training.benchmarks.driver.workload.run_context import open_run

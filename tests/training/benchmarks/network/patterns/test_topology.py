@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
-from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.patterns.topology import HostWidth, TopologyError, read_topology
+from training.benchmarks.network.slow_parts.analysis import analyse
 
 HOSTS = [HostWidth(name=f"node{number}", ranks=2) for number in range(1, 5)]
 TABLE = "# two racks\nhost rack\nnode1 a\nnode2 a\nnode3 b\nnode4 b\nnode5 c\n"

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from common.plot import sweep_svg
 from tests.training.benchmarks.network.synthetic import steps
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.hosts import links
-from common.plot import sweep_svg
 from training.benchmarks.network.pytorch import suite
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.reporting import answers
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from protocol.outcome import MeasuredCase, MeasuredRound
-from training.benchmarks.network.reporting import view
+from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.pytorch.outcome import OUTCOME
-from training.benchmarks.network.slow_parts.readings import scan_of
+from training.benchmarks.network.reporting import view
 from training.benchmarks.network.reporting.view import NetworkView, network_view
+from training.benchmarks.network.slow_parts.readings import scan_of
 
 CASE = MeasuredCase(name="PAIRS", config={"slow_percent": 15.0}, nnodes=4, nproc=2)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.tiers import samples
 from tests.training.benchmarks.network.adaptive_simulation import KINDS, Faults, drawn, search, table
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
+from training.benchmarks.network.patterns.designs import batches, meetings
 from training.benchmarks.network.slow_parts import adaptive
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
-from training.benchmarks.network.patterns.designs import batches, meetings
 
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
 

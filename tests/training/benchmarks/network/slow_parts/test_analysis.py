@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from common.samples import median_of
 from tests.tiers import samples
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
-from common.samples import median_of
 
 SEEDS = samples(6, 100)
 SLOW_PERCENT = 15.0

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
+from training.benchmarks.network.reporting.references import named_references
 from training.benchmarks.network.slow_parts import packing, readings
 from training.benchmarks.network.slow_parts.analysis import analyse
-from training.benchmarks.network.slow_parts.packing import PACKED_FROM, Packer, decode, encode, time_code, time_us_of, unpacked
+from training.benchmarks.network.slow_parts.packing import (
+    PACKED_FROM,
+    Packer,
+    decode,
+    encode,
+    time_code,
+    time_us_of,
+    unpacked,
+)
 from training.benchmarks.network.slow_parts.readings import scan_of
-from training.benchmarks.network.reporting.references import named_references
 
 HOSTS = 34  # 17 groups a round
 

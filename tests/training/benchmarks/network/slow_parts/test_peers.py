@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import samples
 from protocol.outcome import MeasuredCase, MeasuredRound, Paragraph, Table
+from tests.tiers import samples
+from training.benchmarks.network.patterns.schedule import HostRanks, rounds
+from training.benchmarks.network.pytorch.outcome import OUTCOME
 from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.peers import peer_blocks, peer_rates
-from training.benchmarks.network.pytorch.outcome import OUTCOME
-from training.benchmarks.network.patterns.schedule import HostRanks, rounds
 
 HOSTS = [HostRanks(node_rank=node, name=f"n{node}", ranks=tuple(range(4 * node, 4 * node + 4))) for node in range(3)]
 

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.driver.launch.host_memory import total_bytes
-from training.benchmarks import catalog
 from protocol.case_file import config_of
 from protocol.datasheet import datasheets
-from training.benchmarks.driver.training.layout.auto_layout import choose_layout
+from training.benchmarks import catalog
+from training.benchmarks.driver.launch.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 

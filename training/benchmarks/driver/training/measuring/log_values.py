@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.benchmarks.driver.training.measuring.rates import Times, flops_without_attention, model_flops_utilization
+from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.settings.schedule import learning_rate
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
-from training.benchmarks.driver.training.measuring.steady import SteadyState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

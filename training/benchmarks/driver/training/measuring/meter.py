@@ -6,8 +6,8 @@ import time
 import torch
 
 from training.benchmarks.driver.training.measuring.rates import peak_of
-from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.measuring.step_meter import StepMeter
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.device_events import TimedEvent, elapsed_ns, timed_event
 
 Mark = float | TimedEvent

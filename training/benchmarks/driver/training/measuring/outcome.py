@@ -8,7 +8,12 @@ from pydantic import JsonValue
 
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.outcome import Assessment, Better, Comparison, MeasuredCase, MeasuredRound, Metric, Reference
-from training.benchmarks.driver.training.measuring.curve_records import CURVE_ENTRY, compare_references, curve_of, curve_reference
+from training.benchmarks.driver.training.measuring.curve_records import (
+    CURVE_ENTRY,
+    compare_references,
+    curve_of,
+    curve_reference,
+)
 from training.benchmarks.driver.training.settings.settings import PHASES
 
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"

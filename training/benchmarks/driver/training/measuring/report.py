@@ -6,13 +6,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.training.measuring import log_values
 from training.benchmarks.driver.training.benchmark import PreparedTraining
+from training.benchmarks.driver.training.measuring import log_values
 from training.benchmarks.driver.training.measuring.log_values import DeviceUse, TrainingProgress
 from training.benchmarks.driver.training.measuring.meter import peak_memory_bytes, peak_tflops
+from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, decay_steps
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
-from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 
 # Settings that may differ between a run and the one that resumes from its checkpoint.

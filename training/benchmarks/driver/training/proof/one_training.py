@@ -11,15 +11,21 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from protocol import pulse
-from training.benchmarks.driver.training.proof.checksums import checksum, combined
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet
 from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.optimizers import updates_made
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
+from training.benchmarks.driver.training.proof.checksums import checksum, combined
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
-from training.benchmarks.driver.training.proof.replicas import LOSS_TOLERANCE, Departure, Expectation, ReplicaState, first_departure
+from training.benchmarks.driver.training.proof.replicas import (
+    LOSS_TOLERANCE,
+    Departure,
+    Expectation,
+    ReplicaState,
+    first_departure,
+)
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 

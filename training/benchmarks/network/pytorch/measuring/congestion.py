@@ -14,22 +14,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from common.sizes import format_size
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
-from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import measure
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks
-from common.sizes import format_size
+from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
+from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.output import Output
 
 ALONE, BESIDE = "alone", "beside traffic"
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import team_of
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.measuring.timing import measure
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups
+from training.benchmarks.network.pytorch.operations.making import created
 
 _REHEARSED = 2
 

@@ -1,11 +1,11 @@
 """Checks that the sizes of a case fit in memory, before anything is measured."""
 
+from common.sizes import format_size
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.config import Config
-from common.sizes import format_size
+from training.benchmarks.network.pytorch.operations.collectives import Collective
 
 
 def fitting_sizes(run: WorkloadContext[Config], collective: Collective) -> tuple[tuple[int, ...], dict[str, str]]:

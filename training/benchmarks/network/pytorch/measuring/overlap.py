@@ -15,22 +15,22 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from common.sizes import format_size
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team, slowest_rank
-from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
+from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
-from training.benchmarks.network.pytorch.output import Output
-from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import cpu_time, cuda_time, measure
-from training.benchmarks.network.patterns.schedule import rounds
-from common.sizes import format_size
+from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.operations.reductions import AllReduce
+from training.benchmarks.network.pytorch.output import Output
 
 ALONE, BESIDE = "alone", "beside compute"
 

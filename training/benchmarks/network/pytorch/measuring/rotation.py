@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.measuring.timing import aggregated
+from training.benchmarks.network.pytorch.operations.collectives import Collective
 
 # Small messages would need thousands of buffers to fill the largest size; so many are out of any cache's reach.
 MOST_COPIES = 64

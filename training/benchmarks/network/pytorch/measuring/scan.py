@@ -4,26 +4,32 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from common.sizes import format_size
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, BadMembers, ScanResult, ScanRound, expected_rounds
-from training.benchmarks.network.slow_parts.comparison import Judge, Times
 from training.benchmarks.network.patterns.designs import Members
-from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
-from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
-from training.benchmarks.network.slow_parts.packing import unpacked
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import Forecast, in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
-from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
-from common.sizes import format_size
+from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.slow_parts.adaptive import (
+    AdaptiveSearch,
+    BadMembers,
+    ScanResult,
+    ScanRound,
+    expected_rounds,
+)
+from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
+from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.packing import unpacked
 
 # Medians over the repeats of a round need so many.
 LEAST_REPEATS = 3

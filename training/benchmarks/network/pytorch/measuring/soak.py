@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.sizes import format_size
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
@@ -16,17 +17,16 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS, statistics
 from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.pytorch.operations.collectives import Collective
+from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, cpu_time, cuda_time
-from training.benchmarks.network.patterns.schedule import rounds
-from common.sizes import format_size
-from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
+from training.benchmarks.network.pytorch.operations.collectives import Collective
+from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.output import Output
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.

@@ -9,17 +9,17 @@ from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.slow_parts.packing import Packer
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES, REDUCING, ROOTED
-from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.operations.making import Variant, created, variants
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.measuring.rotation import back_to_back
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group
+from training.benchmarks.network.pytorch.operations.collectives import Collective
+from training.benchmarks.network.pytorch.operations.making import Variant, created, variants
+from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.slow_parts.packing import Packer
 
 
 class Stepper:

@@ -11,15 +11,15 @@ from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks
 from training.benchmarks.network.pytorch.choices import REDUCING
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
-from training.benchmarks.network.pytorch.operations.making import created, unsupported, variants
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
-from training.benchmarks.network.pytorch.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks
+from training.benchmarks.network.pytorch.operations.making import created, unsupported, variants
+from training.benchmarks.network.pytorch.output import Output
 
 
 class Sweep:

@@ -133,7 +133,7 @@ class Buffered:
         return torch.zeros((), dtype=torch.int64, device=self.team.device)
 
 
-_PACKAGE = "training.benchmarks.network.pytorch"
+_PACKAGE = "training.benchmarks.network.pytorch.operations"
 # Name in a config: module and class. Imported when asked for.
 WHERE = {
     "all_reduce": ("reductions", "AllReduce"),

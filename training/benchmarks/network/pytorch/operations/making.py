@@ -8,9 +8,9 @@ from itertools import product
 import torch
 
 from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.config import Config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

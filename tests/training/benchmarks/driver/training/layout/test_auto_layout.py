@@ -11,13 +11,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
-from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from protocol.case_config import load_case_config
 from protocol.perflog import Event, parse_line
 from protocol.problems import ConfigError
+from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.layout import auto_layout
-from training.benchmarks.driver.training.layout.auto_layout import MARGIN, agree_on_layout, choose_layout, device_bytes_of
+from training.benchmarks.driver.training.layout.auto_layout import (
+    MARGIN,
+    agree_on_layout,
+    choose_layout,
+    device_bytes_of,
+)
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.placement import Placement

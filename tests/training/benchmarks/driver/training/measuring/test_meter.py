@@ -9,13 +9,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
-from protocol.case_config import load_case_config
 from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.measuring.meter import Meter, peak_memory_bytes, peak_tflops
-from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, model_flops_utilization
+from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
+from protocol.perflog import Event, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, run
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
-from protocol.perflog import Event, parse_line
-from training.benchmarks.driver.training.settings.number_ranges import numbers_of
 from training.benchmarks.driver.training.measuring.profiling import Profiling, exposed_seconds
 from training.benchmarks.driver.training.rank_entry import run_training
+from training.benchmarks.driver.training.settings.number_ranges import numbers_of
 from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
 from training.benchmarks.driver.training.settings.settings import PHASES
 from training.benchmarks.llama.pytorch.config import Config

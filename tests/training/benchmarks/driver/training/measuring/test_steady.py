@@ -14,8 +14,8 @@ from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress
 from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome
 from training.benchmarks.driver.training.measuring.rates import Times
-from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
 from training.benchmarks.driver.training.measuring.steady import SteadyState, half_width, settled_after
+from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
 
 MEAN = 0.1
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from protocol.case_config import load_case_config
 from protocol.problems import ConfigError
-from training.benchmarks.driver.training.model import parallel
+from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.training.layout.memory_estimate import HeldStorages, activation_bytes
+from training.benchmarks.driver.training.model import parallel
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.model.recomputation import keeps
 from training.benchmarks.driver.training.settings.settings import Recompute

@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 import torch
 
+from protocol import pulse
+from protocol.outcome import MeasuredCase, MeasuredRound, Reference
+from protocol.perflog import Event, parse_line
 from run_benchmarks.results.judge import files_read
 from run_benchmarks.results.rank_logs import read_rank_log
 from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record, run
 from tests.training.benchmarks.driver.training.sabotage_workload import SABOTAGES, SETTINGS
 from tests.training.benchmarks.driver.training.tiny import config_of
-from protocol import pulse
-from protocol.outcome import MeasuredCase, MeasuredRound, Reference
-from protocol.perflog import Event, parse_line
-from training.benchmarks.driver.training.proof.checksums import checksum, combined
-from training.benchmarks.driver.training.measuring.curve_records import CURVE_ENTRY
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.measuring.curve_records import CURVE_ENTRY
+from training.benchmarks.driver.training.proof.checksums import checksum, combined
 from training.benchmarks.driver.training.proof.one_training import OneTraining
 from training.benchmarks.driver.training.proof.replicas import Expectation, ReplicaState, first_departure
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule

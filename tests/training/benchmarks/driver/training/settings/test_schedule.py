@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.driver.training.tiny import config_of
-from training.benchmarks.driver.training.settings.schedule import AppliedRates, ScheduleError, TrainingSchedule, applied_rate, learning_rate
+from training.benchmarks.driver.training.settings.schedule import (
+    AppliedRates,
+    ScheduleError,
+    TrainingSchedule,
+    applied_rate,
+    learning_rate,
+)
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 
