@@ -43,12 +43,13 @@ TORCH_PATHS = (
     ),
     f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
     f"{_BENCHMARKS}/aicb/test_from_aicb_runs.py",
-    f"{_BENCHMARKS}/aicb/test_trace_live.py",
+    "tests/workloads/trace/test_trace_live.py",
+    f"{_BENCHMARKS}/aicb/pytorch/test_trace_recorder.py",
     *(
         f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py"
         for name in ("agreement", "aicb_ends", "aicb_execution", "cpu_queue", "device_runner")
     ),
-    *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "trainer")),
+    *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "driver/training")),
     *(
         f"{_BENCHMARKS}/driver/{name}.py"
         for name in (

@@ -38,15 +38,17 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),
         ("run_benchmarks/rounds/watch.py", "run_benchmarks.session.schedule", "The rooms of the controller"),
-        ("protocol/pulse.py", "training.benchmarks.driver.launch.rank", "of the driver"),
+        ("protocol/pulse.py", "training.benchmarks.driver.launch.rank", "The floors of the house"),
         (
             "training/benchmarks/driver/training/model/kernels.py",
             "monitors.sysinfo",
             "A workload runs without the monitor",
         ),
-        ("common/units.py", "run_benchmarks.errors", "never imports the controller"),
+        ("training/benchmarks/driver/launch/rank.py", "training.benchmarks.driver.training.trainer", "of the driver"),
+        ("common/units.py", "run_benchmarks.errors", "The floors of the house"),
         ("common/units.py", "torch", "The simulation needs neither torch"),
-        ("workloads/rows/ops.py", "common.units", "The simulation stands alone"),
+        ("workloads/rows/ops.py", "simulation.cli", "The floors of the house"),
+        ("run_benchmarks/errors.py", "simulation.cli", "The controller runs without the simulation"),
     ],
 )
 def test_a_planted_import_is_noticed(copied: Path, file: str, planted: str, broken: str) -> None:

@@ -63,7 +63,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for entry in Path(numpy.__file__).parents[2].iterdir():
+    for entry in Path(numpy.__file__).parents[1].iterdir():
         if not entry.name.startswith(("torch", "functorch")):
             (site / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
@@ -110,7 +110,8 @@ def test_the_controller_names_the_case_and_what_there_is(
 
 def test_a_launcher_that_is_not_there_is_named(project: Path, tmp_path: Path) -> None:
     copy = tmp_path / "project"
-    shutil.copytree(project / "training", copy / "training")
+    for package in ("common", "protocol", "training"):
+        shutil.copytree(project / package, copy / package)
     config = copy / FOLDER / "config.py"
     config.write_text(config.read_text().replace('"processes"', '"mpirun"'))
     code = "from training.benchmarks.catalog import benchmark; benchmark('memcopy', 'numpy')"
