@@ -26,6 +26,7 @@ VERBS = {
     "topology export": "simulation.topology.export_command",
     "topology import": "simulation.topology.import_command",
     "analytical": "simulation.analytical.command",
+    "network": "simulation.network.command",
 }
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130

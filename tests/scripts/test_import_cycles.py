@@ -29,6 +29,8 @@ PACKAGES = (
 LAZY = {
     "simulation.analytical.aicb_rows": "the package of AICB workloads takes longer to load than most runs",
     "simulation.analytical.chakra_rows": "the same package, for Chakra traces alone",
+    "simulation.network.command": "numpy takes longer to load than the other verbs take",
+    "simulation.network.packets": "mistakes in the input are told without numba, which may be missing",
     "simulation.topology.command": "a template starts without what reads descriptions",
     "training.benchmarks.aicb.cli": "each command loads what it needs; --help and a wrong option answer at once",
     "workloads.dialects": "a dialect that is not asked for is not loaded",

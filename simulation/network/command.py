@@ -1,0 +1,38 @@
+"""Simulates a job's network packet by packet: `python -m simulation network`."""
+
+import argparse
+from pathlib import Path
+
+from simulation.common.summary import Summary
+from simulation.flows.collective import AUTO, ORIGINAL_OPS
+
+HELP = "simulate a job's network packet by packet: queues, ECN, PFC, errors, and how sure the result is"
+KINDS = ("TP", "DP", "EP", "DP_EP")
+DEFAULT_LATENCY_US = 3.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See VerbModule."""
+    add = parser.add_argument
+    add("-n", "--network", type=Path, required=True, metavar="FILE", help="a topology file")
+    add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: one iteration is simulated")
+    add("--op", choices=ORIGINAL_OPS, help="instead of -w one collective, of all groups of a kind at once")
+    add("--size", metavar="BYTES", help="with --op: bytes of the whole buffer, such as 16M")
+    add("--group", choices=KINDS, default="TP", help="with --op: the kind of groups (default: %(default)s)")
+    add("--tp", type=int, metavar="N", help="with --op: tensor-parallel size (default: for TP groups all GPUs, else 1)")
+    add("--ep", type=int, metavar="N", default=1, help="with --op: expert-parallel size (default: %(default)s)")
+    add("--send-lat", type=float, metavar="US", default=DEFAULT_LATENCY_US,
+        help="us before each send, AS_SEND_LAT of SimAI (default: %(default)s)")  # fmt: skip
+    add("--conf", type=Path, metavar="FILE", help="a SimAI.conf (default: the values of SimAI's own)")
+    add("--algorithm", choices=(AUTO, "ring", "nvls"), default="ring", help="of AllReduce (default: %(default)s)")
+    add("--pxn", action="store_true", help="leave a server on the receiver's rail")
+    add("--seed", type=int, metavar="N", help="shuffle simultaneous starts by this seed")
+    add("--seeds", type=int, metavar="K", help="simulate K shuffled orders: the band of the result")
+    add("-r", "--result", default="", metavar="PREFIX", help="what the names of the files begin with")
+
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """See VerbModule."""
+    from simulation.network.verb import simulated
+
+    return simulated(arguments)

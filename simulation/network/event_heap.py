@@ -1,0 +1,71 @@
+"""Keeps the events of a simulation in a binary heap, by time and then by order of planning; compiled by numba."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+from numba.core import config
+
+from simulation.network.packet_state import Record, Simulation
+
+
+def _cache() -> Path:
+    """A folder for what is compiled, of its own for each state of these modules: numba looks at one file alone."""
+    folder = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
+    return Path(config.CACHE_DIR or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
+
+
+COMPILED = _cache()
+config.CACHE_DIR = str(COMPILED)
+TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED = range(10)
+jit = numba.njit(cache=True, nogil=True)
+
+
+@jit
+def earlier(one: Record, other: Record) -> bool:
+    """Whether an event comes before another."""
+    return one.time < other.time or (one.time == other.time and one.order < other.order)
+
+
+@jit
+def plan(sim: Simulation, time: int, what: int, about: int) -> None:
+    """Put an event on the heap; `time` is in ns."""
+    events, totals = sim.events, sim.totals[0]
+    place = totals.heap
+    totals.heap += 1
+    totals.planned += 1
+    # The place at the end of the heap holds the new event while it looks for its own.
+    new = events[len(events) - 1]
+    new.time, new.order, new.what, new.about = time, totals.planned, what, about
+    if what == STARTED and totals.shuffled:
+        new.order = np.random.randint(0, 1 << 60)
+    while place > 0:
+        above = (place - 1) >> 1
+        if earlier(events[above], new):
+            break
+        events[place] = events[above]
+        place = above
+    events[place] = new
+
+
+@jit
+def drop_first(sim: Simulation) -> None:
+    """Take the first event off the heap."""
+    events, totals = sim.events, sim.totals[0]
+    totals.heap -= 1
+    count, place = totals.heap, 0
+    while True:
+        child = 2 * place + 1
+        if child >= count:
+            break
+        if child + 1 < count and earlier(events[child + 1], events[child]):
+            child += 1
+        if earlier(events[count], events[child]):
+            break
+        events[place] = events[child]
+        place = child
+    events[place] = events[count]

@@ -1,0 +1,51 @@
+"""Writes one line for each flow as it finishes, in the form of ns-3's fct.txt."""
+
+from pathlib import Path
+
+import numpy as np
+
+from simulation.network.conf import NetworkConf
+from simulation.network.packets import PacketRun
+from simulation.network.routing import ports_of, round_trip, routes_of
+from simulation.network.tables import flow_line
+from simulation.topology.fabric import Fabric
+
+HEADER_BYTES = 52
+
+
+class FlowFile:
+    """The file, into which `write` puts the flows that ended since the last call."""
+
+    def __init__(self, path: Path, fabric: Fabric, conf: NetworkConf) -> None:
+        self.path, self._payload = path, conf.payload_bytes
+        self._ports = ports_of(fabric)
+        self._routes = routes_of(fabric, self._ports)
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+        self._written: set[int] = set()
+        self._file = path.open("w", encoding="ascii")
+
+    def write(self, run: PacketRun) -> None:
+        """Append the flows that ended, in order of their ends."""
+        ended = np.flatnonzero(run.end >= 0)
+        new = [
+            place for place in ended[np.argsort(run.end[ended], kind="stable")].tolist() if place not in self._written
+        ]
+        for place in new:
+            source, target, size = int(run.source[place]), int(run.target[place]), int(run.size[place])
+            start, end = int(run.start[place]), int(run.end[place])
+            ideal = self._ideal(source, target, size)
+            self._file.write(flow_line(source, target, int(run.sport[place]), size, start, end - start, ideal))
+        self._written.update(new)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _ideal(self, source: int, target: int, size: int) -> int:
+        """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
+        if (source, target) not in self._known:
+            self._known[source, target] = round_trip(self._ports, self._routes, source, target, self._payload)
+        rtt, bps = self._known[source, target]
+        packets = -(-size // self._payload)
+        return rtt + (size + packets * HEADER_BYTES) * 8_000_000_000 // bps

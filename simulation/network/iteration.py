@@ -1,0 +1,125 @@
+"""Turns a job into what the ranks of the packet level do: steps, and flows that wait for one another."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from simulation.flows.ring_flows import REDUCE_SCATTER
+from simulation.flows.train import NVLS, Flow, FlowSchedule
+from simulation.network.job import GroupCollective, JobPhase
+from simulation.network.packet_state import FLOW, NONE, PART, STEP, RankWork, Records
+from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE
+from simulation.network.routing import Ints
+
+TURN_NS = 1  # that a step takes besides its computation
+PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
+NVLS_CHUNK_NS = -40  # from a chunk's end to the next one's start, besides the send latency
+
+
+class _Flow(NamedTuple):
+    """A flow's record, but for `after`, `child_begin` and `child_end`."""
+
+    source: int
+    target: int
+    size: int
+    before: int
+    gap: int
+    release_gap: int
+    pair: int
+    collective: int
+    waiting: int
+
+
+class _Flows:
+    """Collects the flows of collectives, with what waits for what."""
+
+    def __init__(self, latency_ns: int, ranks: int) -> None:
+        self.latency_ns, self.ranks = latency_ns, ranks
+        self.rows: list[_Flow] = []
+        self.children: list[list[int]] = []
+        self.before: dict[tuple[int, int, int, int], int] = {}
+        self.after: dict[int, int] = {}
+        self.pairs: dict[tuple[int, int], int] = {}
+        self.issued: dict[tuple[int, int], list[int]] = {}
+        self.touching: dict[tuple[int, int], int] = {}
+
+    def add(self, number: int, op: str, schedule: FlowSchedule) -> None:
+        """Append the flows of one group's part of collective `number`."""
+        flows = sorted(schedule.flows(), key=lambda flow: flow.flow_id)
+        offset = len(self.rows) - schedule.first_id
+        release_gap = REDUCING_NS if op == REDUCE_SCATTER else PROCESSING_NS
+        former: dict[tuple[int, int], int] = {}
+        for flow in flows:
+            parents, gap = [parent + offset for parent in flow.parents], self.latency_ns + release_gap
+            if schedule.algorithm == NVLS and flow.source < self.ranks:
+                # A rank sends a chunk to the NVSwitch after the one before.
+                ends = flow.source, flow.target
+                if ends in former:
+                    parents, gap = [former[ends]], max(self.latency_ns + NVLS_CHUNK_NS, 0)
+                former[ends] = len(self.rows)
+            self._append(number, flow, parents, (gap, release_gap))
+
+    def _append(self, number: int, flow: Flow, parents: Sequence[int], gaps: tuple[int, int]) -> None:
+        place = len(self.rows)
+        self.children.append([])
+        for parent in parents:
+            self.children[parent].append(place)
+        key = (number, flow.channel, flow.source, flow.target)
+        before = self.before.get(key, NONE) if parents else NONE
+        self.before[key] = place
+        if before != NONE:
+            self.after[before] = place
+        by_rank = flow.source < self.ranks
+        if by_rank:
+            self.issued.setdefault((number, flow.source), []).append(place)
+        for end in (flow.source, flow.target):
+            self.touching[number, end] = self.touching.get((number, end), 0) + 1
+        pair = self.pairs.setdefault((flow.source, flow.target), len(self.pairs))
+        waiting = len(parents) + by_rank
+        self.rows.append(_Flow(flow.source, flow.target, flow.size_bytes, before, *gaps, pair, number, waiting))
+
+    def records(self) -> tuple[Records, Ints]:
+        """The flows, and the children of each one after those of the one before."""
+        records = np.zeros(len(self.rows), FLOW)
+        for name, column in zip(_Flow._fields, zip(*self.rows, strict=True), strict=False):
+            records[name] = column
+        records["after"] = [self.after.get(place, NONE) for place in range(len(self.rows))]
+        records["start"] = records["end"] = NONE
+        ends = np.cumsum([len(each) for each in self.children], dtype=np.int64)
+        records["child_begin"], records["child_end"] = np.concatenate([[0], ends[:-1]]), ends
+        return records, np.array([child for each in self.children for child in each], np.int64)
+
+    def parts(self, collectives: Sequence[GroupCollective]) -> tuple[Records, Ints]:
+        """What each rank has of each collective, and the flows that it issues."""
+        parts = np.zeros((max(len(collectives), 1), self.ranks), PART)
+        parts["begin"] = parts["end"] = NONE
+        for number, collective in enumerate(collectives):
+            parts[number]["end_gap"] = collective.end_gap_ns
+        issued: list[int] = []
+        for (number, rank), places in sorted(self.issued.items()):
+            parts[number, rank]["issue_begin"] = len(issued)
+            issued += places
+            parts[number, rank]["issue_end"] = len(issued)
+        for (number, node), count in self.touching.items():
+            if node < self.ranks:
+                parts[number, node]["pending"] = count
+        return parts, np.array(issued, np.int64)
+
+
+def work_of(
+    phases: Iterable[JobPhase], collectives: Sequence[GroupCollective], ranks: int, latency_ns: int
+) -> RankWork:
+    """The steps of all ranks and the flows of the collectives; `latency_ns` is the time before each send."""
+    flows = _Flows(latency_ns, ranks)
+    for number, collective in enumerate(collectives):
+        for schedule in collective.schedules:
+            flows.add(number, collective.op, schedule)
+    steps = []
+    for phase in phases:
+        steps.append((COMPUTE, phase.compute_ns))
+        if phase.collective is not None:
+            steps.append((BLOCK if phase.blocks else QUEUE, phase.collective))
+        steps.append((COMPUTE, TURN_NS))
+    steps.append((END, 0))
+    return RankWork(*flows.records(), np.array(steps, STEP), *flows.parts(collectives))

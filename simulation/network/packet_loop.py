@@ -1,0 +1,254 @@
+"""Simulates packets in one event loop, compiled by numba: arrivals, ACKs, losses, the start and end of flows.
+
+The rules are those of the RDMA model of SimAI's ns-3 (HPCC's): store and forward, an ACK for each packet. Numbers of
+ports, flows and packets are their places in the arrays of Simulation.
+"""
+
+import numpy as np
+
+from simulation.network.event_heap import (
+    ADVANCED,
+    ALPHA,
+    ARRIVED,
+    DECREASE,
+    LOOKED,
+    RECOVER,
+    RELEASED,
+    SEND_AGAIN,
+    STARTED,
+    TRANSMITTED,
+    drop_first,
+    jit,
+    plan,
+)
+from simulation.network.packet_state import (
+    ACK,
+    ACK_BYTES,
+    DATA,
+    HEADER_BYTES,
+    NACK,
+    NONE,
+    PAUSE,
+    RESUME,
+    Record,
+    Simulation,
+)
+from simulation.network.paths import find_path
+from simulation.network.port_queues import enqueue, enter_buffer, free_packet, new_packet, send
+from simulation.network.rank_steps import advance, count_down, settle
+from simulation.network.rates import decrease_rate, recover, slow_down, update_alpha
+
+FINISHED, NO_ROOM, PAST_LIMIT, STALLED = range(4)  # how a slice of the loop ends
+FIRST_SPORT, DPORT = 10_000, 100
+NACK_INTERVAL = 500_000  # ns between NACKs for the same byte
+PATIENCE = 2_000_000  # ns without an ACK after which a sender begins again at the first byte that was not acknowledged
+
+
+@jit
+def arrive(sim: Simulation, place: int) -> None:
+    """A packet is at the other end of its port."""
+    packet = sim.packets[place]
+    port, kind = packet.port, packet.kind
+    if kind in (PAUSE, RESUME):
+        sim.ports[port ^ 1].paused = kind == PAUSE
+        free_packet(sim, place)
+        if kind == RESUME:
+            send(sim, port ^ 1)
+        return
+    error_rate = sim.ports[port].error_rate
+    if error_rate > 0 and np.random.random() < error_rate:
+        sim.totals[0].lost += 1
+        free_packet(sim, place)
+        return
+    packet.hop += 1
+    onwards = sim.path[packet.flow, packet.hop] if kind == DATA else sim.back[packet.flow, packet.hop]
+    if onwards == NONE:
+        receive(sim, place)
+    else:
+        forward(sim, place, onwards)
+
+
+@jit
+def forward(sim: Simulation, place: int, number: int) -> None:
+    """A packet is at a switch, which queues it at the port to its next hop."""
+    packet, port = sim.packets[place], sim.ports[number]
+    enter_buffer(sim, packet.port ^ 1, packet.size)
+    port.queued += packet.size
+    port.deepest = max(port.deepest, port.queued)
+    enqueue(sim, port, place)
+    send(sim, number)
+
+
+@jit
+def receive(sim: Simulation, place: int) -> None:
+    """A packet is at its GPU."""
+    packet = sim.packets[place]
+    if packet.kind == DATA:
+        answer(sim, packet)
+    elif sim.flows[packet.flow].end == NONE:
+        acknowledge(sim, packet)
+    free_packet(sim, place)
+
+
+@jit
+def answer(sim: Simulation, packet: Record) -> None:
+    """Send the ACK of a packet, or a NACK for the bytes that are missing before it."""
+    flow, now = sim.flows[packet.flow], sim.totals[0].now
+    kind = ACK
+    if packet.number == flow.expected:
+        flow.expected += packet.size - HEADER_BYTES
+    elif packet.number > flow.expected:
+        if now < flow.nack_time and flow.nack_byte == flow.expected:
+            return
+        flow.nack_time, flow.nack_byte = now + NACK_INTERVAL, flow.expected
+        sim.totals[0].nacks += 1
+        kind = NACK
+    elif flow.expected < flow.size:
+        return  # a second copy; once all are there, the last ACK may be what is missing
+    reply = new_packet(sim, packet.flow, kind, flow.expected, ACK_BYTES)
+    # The mark travels back as a flag of the ACK (2), which may be marked itself (1).
+    sim.packets[reply].marked = 2 * (packet.marked & 1)
+    port = sim.back[packet.flow, 0]
+    enqueue(sim, sim.ports[port], reply)
+    send(sim, port)
+
+
+@jit
+def go_back(sim: Simulation, flow: Record) -> None:
+    """A sender begins again at the first byte that was not acknowledged."""
+    payload = sim.rules.payload
+    sim.totals[0].resent += (flow.next_byte - flow.acked + payload - 1) // payload
+    flow.next_byte = flow.acked
+
+
+@jit
+def acknowledge(sim: Simulation, packet: Record) -> None:
+    """A sender has an ACK: the flow is complete, or its window moves, and its rate falls if the packet was marked."""
+    flow = sim.flows[packet.flow]
+    flow.acked = max(flow.acked, packet.number)
+    if flow.acked >= flow.size:
+        complete(sim, packet.flow)
+    else:
+        if packet.kind == NACK:
+            go_back(sim, flow)
+        if packet.marked & 2:
+            slow_down(sim, packet.flow)
+    send(sim, packet.port ^ 1)
+
+
+@jit
+def complete(sim: Simulation, number: int) -> None:
+    """A flow's last ACK is back: its receipt is handled, unless one before it is still missing."""
+    flow = sim.flows[number]
+    flow.end = sim.totals[0].now
+    sim.totals[0].done += 1
+    count_down(sim, flow.collective, flow.source)
+    if flow.before == NONE or sim.flows[flow.before].released:
+        release(sim, number)
+
+
+@jit
+def release(sim: Simulation, number: int) -> None:
+    """Handle a receipt: flows that waited for it may start, and the next receipt that was held back follows."""
+    flow, now = sim.flows[number], sim.totals[0].now
+    flow.released = 1
+    for place in range(flow.child_begin, flow.child_end):
+        settle(sim, sim.children[place], sim.flows[sim.children[place]].gap)
+    count_down(sim, flow.collective, flow.target)
+    after = flow.after
+    if after != NONE and sim.flows[after].end != NONE and not sim.flows[after].released:
+        receiver = sim.nodes[flow.target]
+        receiver.released_at = max(now, receiver.released_at) + flow.release_gap
+        plan(sim, receiver.released_at, RELEASED, after)
+
+
+@jit
+def start(sim: Simulation, number: int) -> None:
+    """A flow begins: it gets a port number of its own, with it a path, and joins those of its GPU's port."""
+    flow, now = sim.flows[number], sim.totals[0].now
+    flow.sport, flow.start = FIRST_SPORT + sim.pair_count[flow.pair], now
+    sim.pair_count[flow.pair] += 1
+    find_path(sim, sim.path[number], flow.source, flow.target, flow.sport, DPORT)
+    find_path(sim, sim.back[number], flow.target, flow.source, DPORT, flow.sport)
+    port = sim.ports[sim.path[number, 0]]
+    flow.rate = port.bps
+    sim.members[port.member_begin + port.member_count] = number
+    port.member_count += 1
+    if sim.totals[0].errors:
+        flow.seen = NONE
+        plan(sim, now + PATIENCE, LOOKED, number)
+    send(sim, sim.path[number, 0])
+
+
+@jit
+def look(sim: Simulation, number: int) -> None:
+    """With errors a flow is looked at now and then: where nothing moved, it is sent again from the first lost byte."""
+    flow = sim.flows[number]
+    if flow.seen == flow.acked and flow.next_byte > flow.acked:
+        go_back(sim, flow)
+        send(sim, sim.path[number, 0])
+    flow.seen = flow.acked
+    plan(sim, sim.totals[0].now + PATIENCE, LOOKED, number)
+
+
+@jit
+def handle_timer(sim: Simulation, what: int, number: int) -> None:
+    """An event that a flow planned for itself; a finished flow needs none."""
+    if sim.flows[number].end != NONE:
+        return
+    if what == ALPHA:
+        update_alpha(sim, number)
+    elif what == DECREASE:
+        decrease_rate(sim, number)
+    elif what == RECOVER:
+        recover(sim, number)
+    else:
+        look(sim, number)
+
+
+@jit
+def handle(sim: Simulation, what: int, about: int) -> None:
+    """One event."""
+    if what == TRANSMITTED:
+        sim.ports[about].busy = 0
+        send(sim, about)
+    elif what == ARRIVED:
+        arrive(sim, about)
+    elif what == STARTED:
+        start(sim, about)
+    elif what == SEND_AGAIN:
+        send(sim, about)
+    elif what == RELEASED:
+        release(sim, about)
+    elif what == ADVANCED:
+        advance(sim, about)
+    else:
+        handle_timer(sim, what, about)
+
+
+@jit
+def begin_ranks(sim: Simulation, seed: int) -> None:
+    """Seed the generator of compiled code, and let all ranks begin their steps at time 0."""
+    np.random.seed(seed)
+    for rank in range(len(sim.ranks)):
+        advance(sim, rank)
+
+
+@jit
+def run(sim: Simulation, most: int) -> int:
+    """Handle at most `most` events; returns FINISHED, NO_ROOM (call `grown` and go on), PAST_LIMIT or STALLED."""
+    totals = sim.totals[0]
+    for _turn in range(most):
+        if totals.ended == len(sim.ranks):
+            return FINISHED
+        if totals.heap == 0:
+            return STALLED
+        if totals.heap + len(sim.flows) + 64 > len(sim.events) or totals.left < 64:
+            return NO_ROOM
+        first = sim.events[0]
+        what, about = first.what, first.about
+        totals.now = first.time
+        totals.handled += 1
+        drop_first(sim)
+        handle(sim, what, about)
+    return PAST_LIMIT

@@ -1,0 +1,210 @@
+"""Holds the state of a packet-level simulation in arrays of records, which compiled code reads and writes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulation.network.conf import NetworkConf
+from simulation.network.routing import Ints, Ports, Routes
+from simulation.topology.fabric import GPU, SWITCH
+
+Record: TypeAlias = Any  # one of the records below: its fields are whole or real numbers
+Records: TypeAlias = NDArray[Any]
+Places = NDArray[np.int32]
+
+NONE = -1
+HEADER_BYTES, ACK_BYTES, PAUSE_BYTES = 52, 60, 43
+RESERVED_BYTES = 4096  # of a switch's buffer, for each port
+MOST_HOPS = 10
+DATA, ACK, NACK, PAUSE, RESUME = range(5)  # kinds of packets
+
+
+def _record(whole: str, real: str = "") -> np.dtype[np.void]:
+    """A record of whole and real numbers, all of 64 bits."""
+    return np.dtype([*((name, np.int64) for name in whole.split()), *((name, np.float64) for name in real.split())])
+
+
+# What a port is (see Ports), what its switch allows it (bytes), and what changes: its queue (at a GPU that of its
+# ACKs), its PFC, and the turn of a GPU's flows. in_headroom and in_shared are bytes that entered a switch by this port.
+PORT = _record(
+    "owner peer bps delay kmin kmax headroom pause_shift shared"
+    " busy paused head tail urgent queued deepest sent asked_pause in_headroom in_shared"
+    " next_send last member_begin member_count",
+    "error_rate pmax",
+)
+NODE = _record("address used released_at")
+# What a flow is: `before` and `after` are its neighbours among the flows of a channel from the same sender to the same
+# receiver, which handles receipts in that order; `gap` is the time from the last parent to the start, `release_gap`
+# that between receipts that were held back (ns). What changes: bytes sent, acknowledged and expected, its rate, times.
+FLOW = _record(
+    "source target size child_begin child_end before after gap release_gap pair collective waiting"
+    " sport next_byte acked expected available start end released slowed alpha_mark decrease_mark stage recovery"
+    " nack_time nack_byte seen",
+    "rate target_rate alpha",
+)
+PACKET = _record("flow kind number size hop port marked following")
+EVENT = _record("time order what about")
+# A step of all ranks (see rank_steps); the place of a rank among them, and the collective that it waits for. A part is
+# what a rank has of a collective: how many of its flows are not complete yet, when it began and ended (NONE: not yet),
+# and the time from its end to the next step (ns).
+STEP = _record("kind value")
+RANK = _record("place waits_for ended")
+PART = _record("issue_begin issue_end pending begin end end_gap")
+TOTALS = _record(
+    "heap free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
+)
+
+
+class Rules(NamedTuple):
+    """The scalars of a configuration; see NetworkConf. `window` is in bytes.
+
+    `first_gap` is the time from the issue of a collective to its first flow (ns).
+    """
+
+    first_gap: int
+    payload: int
+    window: int
+    variable_window: bool
+    alpha_interval: int
+    decrease_interval: int
+    recovery_interval: int
+    ewma_gain: float
+    fast_recoveries: int
+    rate_step: float
+    rate_leap: float
+    min_rate: float
+    clamp_target: bool
+
+
+class Simulation(NamedTuple):
+    """All that the loop reads and writes; `members[port.member_begin:]` are a GPU's flows in their turn.
+
+    `parts[collective, rank]` names its flows in `issued`; `queues[rank]` has how many collectives that do not block are
+    not done, then these, of which the first runs.
+    """
+
+    ports: Records
+    nodes: Records
+    flows: Records
+    packets: Records
+    events: Records
+    totals: Records
+    ranks: Records
+    steps: Records
+    parts: Records
+    issued: Ints
+    queues: Ints
+    children: Ints
+    members: Ints
+    path: Places
+    back: Places
+    pair_count: Ints
+    route_begin: Ints
+    route_count: Ints
+    route_hops: Ints
+    rules: Rules
+
+
+def rules_of(conf: NetworkConf, window: int, first_gap: int) -> Rules:
+    """The scalars of a configuration for compiled code."""
+    return Rules(
+        first_gap, conf.payload_bytes, window, conf.variable_window, conf.alpha_interval, conf.decrease_interval,
+        conf.recovery_interval, conf.ewma_gain, conf.fast_recoveries, conf.rate_step, conf.rate_leap, conf.min_rate,
+        conf.clamp_target,
+    )  # fmt: skip
+
+
+def port_records(ports: Ports, roles: Sequence[int], conf: NetworkConf) -> Records:
+    """The ports with the thresholds of their switches, before the first packet.
+
+    Headroom is three times what arrives within the propagation delay, 4 KiB a port are reserved, the rest of a switch's
+    buffer is shared; a port pauses its sender above the free shared bytes >> 3, one less for each halving from its
+    speed to that of the first GPU's first link (in SimAI's files its NVLink, so that all ports have 3).
+    """
+    records = np.zeros(len(ports.owner), PORT)
+    records["owner"], records["peer"], records["bps"] = ports.owner, ports.peer, ports.bps
+    records["delay"], records["error_rate"] = ports.delay_ns, ports.error_rate
+    for name in ("head", "tail", "urgent", "next_send"):
+        records[name] = NONE
+    role = np.asarray(roles)[ports.owner]
+    records["kmin"] = records["kmax"] = 1 << 60
+    records["headroom"] = ports.bps * ports.delay_ns // 8 // 1_000_000_000 * 3
+    first = int(ports.bps[np.flatnonzero(role == GPU)[0]])
+    for port, bps in enumerate(ports.bps.tolist()):
+        records["pause_shift"][port] = _pause_shift(bps, first)
+        if role[port] == SWITCH and conf.ecn and bps in conf.kmax:
+            records["kmin"][port], records["kmax"][port] = int(conf.kmin[bps] * 1000), int(conf.kmax[bps] * 1000)
+            records["pmax"][port] = conf.pmax[bps]
+    fixed = np.bincount(ports.owner, weights=records["headroom"] + RESERVED_BYTES)
+    records["shared"] = (conf.buffer_bytes - fixed[ports.owner]).astype(np.int64)
+    return records
+
+
+def _pause_shift(bps: int, first: int) -> int:
+    left = 3
+    while bps > first and left > 0:
+        bps, left = bps // 2, left - 1
+    return left
+
+
+def node_records(count: int) -> Records:
+    """The nodes: their addresses are 11.0.0.1 plus the id, of which the lower byte is the third one."""
+    records = np.zeros(count, NODE)
+    nodes = np.arange(count)
+    records["address"] = 0x0B000001 + (nodes // 256) * 0x10000 + (nodes % 256) * 0x100
+    return records
+
+
+class RankWork(NamedTuple):
+    """What the ranks do: their steps, the flows of the collectives, and which flows wait for which."""
+
+    flows: Records
+    children: Ints
+    steps: Records
+    parts: Records
+    issued: Ints
+
+
+def begin(ports: Records, nodes: Records, routes: Routes, work: RankWork, rules: Rules, seed: int = 0) -> Simulation:
+    """The state before the first event; `grown` gives it more room for packets and events."""
+    flows, count = work.flows, len(work.flows)
+    room = 4 * len(ports) + 2 * count + 4096
+    starting = _starting(routes, flows, len(ports))
+    ports["member_begin"] = np.concatenate([[0], np.cumsum(starting)[:-1]])
+    packets = np.zeros(room, PACKET)
+    packets["following"] = np.arange(1, room + 1)
+    totals = np.zeros(1, TOTALS)
+    totals["left"], totals["shuffled"] = room, seed
+    totals["errors"] = bool((ports["error_rate"] > 0).any())
+    collectives, rank_count = work.parts.shape
+    ranks = np.zeros(rank_count, RANK)
+    ranks["waits_for"] = ranks["ended"] = NONE
+    return Simulation(
+        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, ranks, work.steps, work.parts, work.issued,
+        np.zeros((rank_count, collectives + 1), np.int64), work.children,
+        np.zeros(int(starting.sum()), np.int64), np.full((count, MOST_HOPS), NONE, np.int32),
+        np.full((count, MOST_HOPS), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
+        routes.begin, routes.counts, routes.hops, rules,
+    )  # fmt: skip
+
+
+def _starting(routes: Routes, flows: Records, ports: int) -> Ints:
+    """How many flows may leave by each port."""
+    found = np.zeros(ports, np.int64)
+    pairs, numbers = np.unique(np.stack([flows["source"], flows["target"]]), axis=1, return_counts=True)
+    for source, target, number in zip(pairs[0].tolist(), pairs[1].tolist(), numbers.tolist(), strict=True):
+        first = int(routes.begin[source, target])
+        found[routes.hops[first : first + int(routes.counts[source, target])]] += number
+    return found
+
+
+def grown(sim: Simulation) -> Simulation:
+    """The same state with twice the room for packets and events."""
+    room = len(sim.packets)
+    packets = np.concatenate([sim.packets, np.zeros(room, PACKET)])
+    # The list of free packets ended at `room`, which is the first new one.
+    packets["following"][room:] = np.arange(room + 1, 2 * room + 1)
+    sim.totals["left"] += room
+    return sim._replace(packets=packets, events=np.concatenate([sim.events, np.zeros(len(sim.events), EVENT)]))

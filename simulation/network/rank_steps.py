@@ -1,0 +1,100 @@
+"""Lets ranks work through their steps: compute, take part in collectives, wait for them; compiled by numba.
+
+Rules of SimAI's training loop: a rank computes, and waits for collectives that block; those that do not block queue up,
+of which one runs at a time and then the latest. A rank's part of a collective ends with its last flow.
+"""
+
+from simulation.network.event_heap import ADVANCED, STARTED, jit, plan
+from simulation.network.packet_state import NONE, Simulation
+from simulation.network.routing import Ints
+
+COMPUTE, BLOCK, QUEUE, END = range(4)  # kinds of steps
+
+
+@jit
+def settle(sim: Simulation, number: int, gap: int) -> None:
+    """One of those that a flow waits for is there; after the last one it starts."""
+    flow = sim.flows[number]
+    flow.waiting -= 1
+    if flow.waiting == 0:
+        plan(sim, sim.totals[0].now + gap, STARTED, number)
+
+
+@jit
+def issue(sim: Simulation, rank: int, collective: int) -> bool:
+    """A rank begins its part of a collective; returns whether it has none, and so is done with it."""
+    part = sim.parts[collective, rank]
+    part.begin = sim.totals[0].now
+    for place in range(part.issue_begin, part.issue_end):
+        settle(sim, sim.issued[place], sim.rules.first_gap)
+    if part.pending == 0:
+        part.end = part.begin
+    return part.pending == 0
+
+
+@jit
+def queue_up(sim: Simulation, rank: int, collective: int) -> None:
+    """Put a collective at the end of a rank's queue; the only one runs at once."""
+    queue = sim.queues[rank]
+    queue[0] += 1
+    queue[queue[0]] = collective
+    if queue[0] == 1:
+        run_queue(sim, rank)
+
+
+@jit
+def run_queue(sim: Simulation, rank: int) -> None:
+    """Begin the first collective of a queue, and those after it while they have nothing to send."""
+    queue = sim.queues[rank]
+    while queue[0] > 0 and issue(sim, rank, queue[1]):
+        latest_first(queue)
+
+
+@jit
+def latest_first(queue: Ints) -> None:
+    """The first collective of a queue is done: the latest takes its place."""
+    queue[1] = queue[queue[0]]
+    queue[0] -= 1
+
+
+@jit
+def count_down(sim: Simulation, collective: int, rank: int) -> None:
+    """A flow of a rank is complete; after its last one its part of the collective is done."""
+    if rank >= len(sim.ranks):
+        return  # an NVSwitch
+    part, now = sim.parts[collective, rank], sim.totals[0].now
+    part.pending -= 1
+    if part.pending > 0:
+        return
+    part.end = now
+    queue = sim.queues[rank]
+    if queue[0] > 0 and queue[1] == collective:
+        latest_first(queue)
+        run_queue(sim, rank)
+    if sim.ranks[rank].waits_for == collective:
+        sim.ranks[rank].waits_for = NONE
+        plan(sim, now + part.end_gap, ADVANCED, rank)
+
+
+@jit
+def advance(sim: Simulation, rank: int) -> None:
+    """Carry out the steps of a rank up to the next one that takes time."""
+    state, now = sim.ranks[rank], sim.totals[0].now
+    while True:
+        step = sim.steps[state.place]
+        if step.kind == END:
+            if sim.queues[rank, 0] > 0:
+                state.waits_for = sim.queues[rank, 1]
+            else:
+                state.ended = now
+                sim.totals[0].ended += 1
+            return
+        state.place += 1
+        if step.kind == COMPUTE:
+            plan(sim, now + step.value, ADVANCED, rank)
+            return
+        if step.kind == QUEUE:
+            queue_up(sim, rank, step.value)
+        elif not issue(sim, rank, step.value):
+            state.waits_for = step.value
+            return

@@ -1,0 +1,130 @@
+"""Finds the next hops of a network: shortest paths by hops, over NVSwitches inside a server; GPUs do not forward.
+
+Rules of SimAI's ns-3 front end: next hops of equal length stand in descending order of node id, and a flow takes the
+one that a hash of its addresses and ports names. A server is the set of GPUs that share an NVSwitch.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.units import bandwidth_bps, time_seconds
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Ports(NamedTuple):
+    """One direction of each link: from `owner` to `peer`, at `bps`, with `delay_ns`; port 2k+1 is the reverse of 2k."""
+
+    owner: Ints
+    peer: Ints
+    bps: Ints
+    delay_ns: Ints
+    error_rate: Floats
+
+
+class Routes(NamedTuple):
+    """The next hops of node n towards a GPU or NVSwitch g: ports `hops[begin[n, g] : begin[n, g] + counts[n, g]]`."""
+
+    begin: Ints
+    counts: Ints
+    hops: Ints
+
+
+def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
+    """Two ports for every link of the network; `error_rate`: lost packets per packet of links without one."""
+    ends = [end for first, second, _kind in fabric.links() for end in (first, second)]
+    owner = np.array(ends, dtype=np.int64)
+    peer = owner.reshape(-1, 2)[:, ::-1].reshape(-1).copy()
+    speeds = [int(bandwidth_bps(text.bandwidth)) for text in fabric.texts]
+    delays = [round(time_seconds(text.latency) * 1e9) for text in fabric.texts]
+    errors = [float(text.error_rate) or error_rate for text in fabric.texts]
+    kinds = np.repeat(np.array(fabric.kinds, dtype=np.int64), 2)
+    return Ports(
+        owner,
+        peer,
+        np.array(speeds, dtype=np.int64)[kinds],
+        np.array(delays, dtype=np.int64)[kinds],
+        np.array(errors)[kinds],
+    )
+
+
+def routes_of(fabric: Fabric, ports: Ports) -> Routes:
+    """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS."""
+    roles = fabric.roles
+    ends = [node for node, role in enumerate(roles) if role in (GPU, NVSWITCH)]
+    leaving: list[list[int]] = [[] for _node in roles]
+    for port, owner in enumerate(ports.owner.tolist()):
+        leaving[owner].append(port)
+    peers = ports.peer.tolist()
+    for each in leaving:
+        each.sort(key=lambda port: (-peers[port], port))
+    begin = np.zeros((len(roles), len(roles)), dtype=np.int64)
+    count = np.zeros_like(begin)
+    hops: list[int] = []
+    for end in ends:
+        for node, found in _towards(end, roles, leaving, peers).items():
+            begin[node, end], count[node, end] = len(hops), len(found)
+            hops += found
+    return Routes(begin, count, np.array(hops, dtype=np.int64))
+
+
+def _towards(end: int, roles: bytearray, leaving: list[list[int]], peers: list[int]) -> dict[int, list[int]]:
+    """The next hops of each node that reaches another one: breadth first, backwards from it."""
+    distance = {end: 0}
+    waiting = deque([end])
+    while waiting:
+        node = waiting.popleft()
+        if roles[node] == GPU and node != end:
+            continue
+        for port in leaving[node]:
+            if peers[port] not in distance:
+                distance[peers[port]] = distance[node] + 1
+                waiting.append(peers[port])
+    found = {}
+    for node, length in distance.items():
+        if node == end:
+            continue
+        nearer = [
+            port
+            for port in leaving[node]
+            if distance.get(peers[port], length) == length - 1 and (peers[port] == end or roles[peers[port]] != GPU)
+        ]
+        inside = [port for port in nearer if roles[peers[port]] == NVSWITCH]
+        found[node] = inside if roles[node] == GPU and inside else nearer
+    return found
+
+
+def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:
+    """The shortest round trip between two nodes (ns) and the slowest link on the way (bit/s).
+
+    rtt = 2 * propagation + the transmission of a payload at each hop.
+    """
+    node, delay, transmit, slowest = source, 0, 0, 1 << 62
+    while node != target:
+        port = int(routes.hops[routes.begin[node, target]])
+        bps = int(ports.bps[port])
+        delay += int(ports.delay_ns[port])
+        transmit += payload * 8_000_000_000 // bps
+        slowest = min(slowest, bps)
+        node = int(ports.peer[port])
+    return 2 * delay + transmit, slowest
+
+
+def window_bytes(ports: Ports, routes: Routes, gpus: int, payload: int) -> tuple[int, int]:
+    """The window of every flow (bytes) and the longest round trip (ns): the largest over all pairs of GPUs.
+
+    window = rtt * slowest link, rounded down to bytes.
+    """
+    largest = longest = 0
+    for source in range(gpus):
+        for target in range(gpus):
+            if source != target and routes.counts[source, target]:
+                rtt, slowest = round_trip(ports, routes, source, target, payload)
+                longest = max(longest, rtt)
+                largest = max(largest, rtt * slowest // 8_000_000_000)
+    return largest, longest

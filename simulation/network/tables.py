@@ -1,0 +1,128 @@
+"""Writes what SimAI's ns-3 writes: the times of the rows of an iteration, and one line for each flow."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from simulation.network.job import GroupCollective, Job, JobPhase, phases_of
+from simulation.network.routing import Ints
+
+GIB = 1 << 30
+FIRST_LINE = (
+    "File name, Expose DP comm, Expose DP_EP comm, Expose TP comm, Expose_EP_comm, Expose_PP_comm, bubble time, "
+    "total comp, total exposed comm, Total time\n"
+)
+COLUMNS = (
+    "layer_name,{name},fwd compute,wg compute,ig compute,fwd exposed comm,wg exposed comm,ig exposed comm,"
+    "fwd total comm,algbw,busbw,wg total comm,algbw,busbw,ig total comm,algbw,busbw,workload finished at\n"
+)
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
+_FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0, "AllToAll": 1.0}
+_NONE = ",-nan,0.000000"
+
+
+class _PhaseTimes(NamedTuple):
+    """A phase on rank 0, in us."""
+
+    compute: float
+    exposed: float
+    total: float
+    collective: GroupCollective | None
+
+
+class IterationTimes:
+    """The times of an iteration on rank 0; `begin` and `end` are those of its part of each collective (ns)."""
+
+    def __init__(self, job: Job, begin: Ints, end: Ints, finished_ns: int) -> None:
+        self.job, self.total_us = job, finished_ns / 1000
+        self._begin, self._end, self._finished = begin, end, finished_ns
+        self._issued = self._issue_times()
+        self.rows = [
+            [self._times(phase) for phase in sorted(phases_of(job, row), key=lambda each: each.part)]
+            for row in range(len(job.names))
+        ]
+        self.compute_us = sum(each.compute for row in self.rows for each in row)
+
+    def _issue_times(self) -> dict[int, int]:
+        """When rank 0 came to each collective that does not block, and under -1 to the end of its steps (ns)."""
+        found, now = {}, 0
+        for phase in self.job.phases:
+            now += phase.compute_ns
+            number = phase.collective
+            if number is not None:
+                found[number] = now
+                if phase.blocks:
+                    ended = max(int(self._end[number]), now)
+                    now = ended + (self.job.collectives[number].end_gap_ns if ended > now else 0)
+            now += 1
+        return found | {-1: now}
+
+    def _times(self, phase: JobPhase) -> _PhaseTimes:
+        compute = phase.compute_ns / 1000
+        if phase.collective is None:
+            return _PhaseTimes(compute, 0.0, 0.0, None)
+        collective = self.job.collectives[phase.collective]
+        ended = int(self._end[phase.collective]) + collective.end_gap_ns
+        total = (ended - self._issued[phase.collective]) / 1000
+        if phase.blocks:
+            return _PhaseTimes(compute, total, total, collective)
+        # Of those that do not block only the first row's is waited for by the loop itself.
+        waited = max(ended - self._issued[-1], 0) / 1000 if phase.row == 0 else 0.0
+        return _PhaseTimes(compute, waited, total, collective)
+
+    def exposed_us(self, kind: str) -> float:
+        """The exposed time of collectives of a kind of groups."""
+        return sum(
+            each.exposed for row in self.rows for each in row if each.collective and each.collective.kind == kind
+        )
+
+    def lines(self, name: str = "test1") -> Iterator[str]:
+        """The file *EndToEnd.csv."""
+        exposed = self.total_us - self.compute_us
+        shown = [self.exposed_us(kind) for kind in ("DP", "DP_EP", "TP", "EP", "PP")]
+        cells = [*shown, 0.0, self.compute_us, exposed]
+        yield FIRST_LINE
+        yield f"{name}, {''.join(f'{each:.0f} ({self._percent(each)}), ' for each in cells)}{self.total_us:.0f}\n"
+        yield COLUMNS.format(name=name)
+        for row_name, row in zip(self.job.names, self.rows, strict=True):
+            yield self._row(row_name, name, row)
+        yield self._sum(name)
+        yield (f"total exposed comm,{exposed:.6f},total comp,{self.compute_us:.6f},total time,{self.total_us:.6f}\n")
+
+    def _percent(self, part_us: float) -> str:
+        return f"{100 * part_us / self.total_us if self.total_us else 0:.2f}%"
+
+    def _row(self, row_name: str, name: str, row: list[_PhaseTimes]) -> str:
+        order = [row[FORWARD], row[WEIGHT_GRADIENT], row[INPUT_GRADIENT]] if len(row) == 3 else [row[0]] * 3
+        cells = [f"{each.compute:.6f}" for each in order] + [f"{each.exposed:.6f}" for each in order]
+        totals = "".join(f",{each.total:.6f}{_bandwidths(each)}" for each in order)
+        return f"{row_name},{name},{','.join(cells)}{totals},{self.total_us:.6f}\n"
+
+    def _sum(self, name: str) -> str:
+        order = (FORWARD, WEIGHT_GRADIENT, INPUT_GRADIENT)
+        sums = [sum(row[part].compute for row in self.rows if part < len(row)) for part in order]
+        sums += [sum(row[part].exposed for row in self.rows if part < len(row)) for part in order]
+        totals = [sum(row[part].total for row in self.rows if part < len(row)) for part in order]
+        cells = [f"{each:.6f}" for each in sums] + [f"{each:.6f},NONE,NONE" for each in totals]
+        return f"SUM,{name},{','.join(cells)}\n"
+
+
+def _bandwidths(times: _PhaseTimes) -> str:
+    """Algorithm and bus bandwidth in GiB/s, which SimAI calls GB/s, in its single precision."""
+    if times.collective is None or times.total <= 0:
+        return _NONE
+    members = times.collective.group_ranks
+    algbw = np.float32(times.collective.size_bytes / GIB / (times.total / 1e6))
+    factor = _FACTORS.get(times.collective.op)
+    busbw = np.float32(float(algbw) * (factor * (members - 1) / members if factor else 1.0))
+    return f",{algbw:.6f},{busbw:.6f}"
+
+
+def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:
+    """One finished flow as in *fct.txt: addresses, ports, bytes, start, duration, and duration alone in the network."""
+    return f"{_address(source)} {_address(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
+
+
+def _address(node: int) -> str:
+    return f"{0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100:08x}"

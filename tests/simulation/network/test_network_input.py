@@ -1,0 +1,84 @@
+"""Mistakes in the input of `python -m simulation network` are named, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulation.cli import main
+from tests.simulation.network.recordings import DATA
+
+TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
+ROW = "L -1 1000 ALLREDUCE 16777216 1000 NONE 0 1000 NONE 0 100\n"
+HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 8 ga: 1 all_gpus: 8\n1\n"
+
+
+def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The message of a call that ends with exit code 2 and leaves no file."""
+    before = sorted(tmp_path.iterdir())
+    assert main(["network", "-r", f"{tmp_path}/out-", *words]) == 2
+    assert sorted(tmp_path.iterdir()) == before
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "exactly one of the two"),
+        (["--op", "AllReduce", "--size", "1M", "--output", "x"], "-r PREFIX names them"),
+        (["--op", "AllReduce"], "--size: must be a positive number of bytes"),
+        (["--op", "AllReduce", "--size", "0"], "--size 0: must be"),
+        (["--op", "AllReduce", "--size", "1M", "--send-lat", "-1"], "--send-lat -1.0"),
+        (["--op", "AllReduce", "--size", "1M", "--seed", "1", "--seeds", "2"], "one of the two"),
+        (["--op", "AllReduce", "--size", "1M", "--tp", "3"], "must be a multiple of --tp 3"),
+        (["--op", "AllReduce", "--size", "1M", "--group", "DP", "--tp", "8"], "its groups have one rank"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(["-n", str(TOPOLOGY), *words], tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, "has 8 GPUs"),
+        (HEADER.replace("pp: 1", "pp: 2") + ROW, "stages are not simulated yet"),
+        (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_EMBEDDING"), "EMBEDDING: has no flows"),
+        (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "SCATTER: allowed is"),
+        (HEADER + "L -1 1000\n", "fields where 12 are expected"),
+    ],
+)
+def test_a_workload_that_does_not_fit_is_named_with_its_line(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = tmp_path / "w.txt"
+    workload.write_text(text, encoding="utf-8")
+    error = refused(["-n", str(TOPOLOGY), "-w", str(workload)], tmp_path, capsys)
+    assert message in error and "w.txt, line" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CC_MODE 3\n", "allowed is 1 (DCQCN)"),
+        ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE"),
+        ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP"),
+    ],
+)
+def test_a_wrong_configuration_is_named(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "SimAI.conf"
+    conf.write_text(text, encoding="utf-8")
+    words = ["-n", str(TOPOLOGY), "--op", "AllReduce", "--size", "1M", "--conf", str(conf)]
+    assert message in refused(words, tmp_path, capsys)
+
+
+def test_ranks_that_cannot_reach_one_another_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apart = tmp_path / "apart"
+    apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
+    error = refused(["-n", str(apart), "--op", "AllToAll", "--size", "1M"], tmp_path, capsys)
+    assert "GPU 0 does not reach GPU 1" in error
