@@ -78,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(beside.Images(making), "images")
     if config.getoption(NO_TORCH_OPTION):
         sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
+    os.environ.setdefault("XDG_STATE_HOME", str(images.CACHE / "state"))  # the key of journals, not the user's own
     tiers.load_profile()
     _restore_signals()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from run_benchmarks.commands.detaching import go_to_the_background
 from run_benchmarks.commands.diagnose import Ladder, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
+from run_benchmarks.commands.run_reference import NOT_OWN
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import (
     BANNER,
@@ -36,8 +37,9 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RunStarted
 from run_benchmarks.state.run_lock import controlling, is_controlled
+from run_benchmarks.state.vouching import is_own
 
 UMASK = 0o027  # results are for the user and the group
 
@@ -56,6 +58,15 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
         return EXIT_USAGE
     prepared, folder = named
     return _control(prepared, folder, detach=detach, learn=learn)
+
+
+def _kept_target(folder: Path, started: RunStarted) -> BaselineTarget | None:
+    """Where the run's start asked to save a baseline; None, after a message, if somebody else's journal asks for it."""
+    target = started.save_baseline
+    if target is None or is_own(folder, started):
+        return target
+    complain(f"warning: no baseline is saved to {target.file}: {NOT_OWN}")
+    return None
 
 
 def _refused(learn: BaselineTarget | None, run: str = "") -> bool:
@@ -105,7 +116,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
             f"{folder}: cannot be resumed: it began with {past.started.baseline or 'no BASELINE'}; "
             f"{settings.test_file} now has {now or 'none'}. Bring it back to that state, or start a new run"
         )
-    learn = past.started.save_baseline
+    learn = _kept_target(folder, past.started)
     return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
 
 

@@ -38,6 +38,7 @@ from run_benchmarks.session.schedule import (
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, RunEnded, RunStarted
+from run_benchmarks.state.vouching import signed
 
 PUSH_SECONDS = 120.0
 
@@ -97,7 +98,7 @@ class Session:
 
     def _started(self) -> RunStarted:
         settings = self._prepared.settings
-        return RunStarted(
+        started = RunStarted(
             run_id=self._plan.run_id,
             pid=os.getpid(),
             plan_digest=self._prepared.digest(),
@@ -111,6 +112,7 @@ class Session:
             save_baseline=self._learn,
             baseline=baseline_in_use(settings.test),
         )
+        return signed(started)
 
     def _record_settings(self) -> None:
         """Save each case's settings, without secrets; a resumed run keeps those of its first start."""

@@ -15,12 +15,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from common.reading import read_bounded
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.settings.changes import Changes
 
 JOURNAL_FILE = "journal.jsonl"
 MODE = 0o640
+MAX_BYTES = 256 << 20
 
 
 class JournalError(ClusterDynoError):
@@ -68,6 +70,7 @@ class RunStarted(_Event):
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
+    `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
 
     event: Literal["run_started"] = "run_started"
@@ -83,6 +86,7 @@ class RunStarted(_Event):
     changes: Changes | None = None
     save_baseline: BaselineTarget | None = None
     baseline: BaselineInUse | None = None
+    hmac_sha256: str | None = None
 
 
 class RoundStarted(_Event):
@@ -194,7 +198,7 @@ class Journal:
             JournalError: there is none, or it does not begin with a run.
         """
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = read_bounded(self.path, MAX_BYTES).decode("utf-8", "replace").splitlines()
         except OSError as error:
             raise JournalError(f"{self.path}: no journal of a run ({error.strerror})") from error
         state: JournalState | None = None
