@@ -15,7 +15,6 @@ from run_benchmarks.hosts.transfer import push
 from run_benchmarks.plan.code_bundle import HASH_LENGTH, CodeBundle
 
 NAMED, LISTED = 5, 2000
-ADDED = "added: "
 CHECK_SECONDS = 60.0
 # Shell function: the listing of a folder in the form of CodeBundle.manifest. Entries that are neither file nor folder,
 # or too large to be code, are listed without a hash, so that they never match.
@@ -81,7 +80,7 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
         return []
     expected, found = _by_name(code.manifest.splitlines()), _by_name(listing)
     changed = [f"changed: {name}" for name in expected if name in found and found[name] != expected[name]]
-    added = [f"{ADDED}{name}" for name in found if name not in expected]
+    added = [f"added: {name}" for name in found if name not in expected]
     complete = len(listing) < LISTED
     missing = [f"missing: {name}" for name in expected if name not in found] if complete else []
     return [*changed, *added, *missing] or ["the differences cannot be determined"]

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.commands.verification import Findings, NoRunError, _check_expectations, report, verify
+from run_benchmarks.commands.round_verification import Findings
+from run_benchmarks.commands.verification import NoRunError, _check_expectations, report, verify
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.records import RoundRecord
@@ -110,6 +111,10 @@ def another_code(folder: Path) -> None:
     edit(folder / "ONE/round1/round.json", lambda record: record.update(code_digest="0" * 16))
 
 
+def no_digest(folder: Path) -> None:
+    edit(folder / "ONE/round2/round.json", lambda record: record["nodes"][0].update(code_digest=None))
+
+
 def another_config(folder: Path) -> None:
     edit(folder / "run.json", lambda record: record["cases"][0]["config"].update(iterations=1000))
 
@@ -156,6 +161,7 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
     (faster, "ONE/round1/round.json", "metrics do not follow from the log of rank 0: max_busbw_GBps is 400.0"),
     (faster_mean, "run.json", "case ONE: metrics do not follow from its rounds: max_busbw_GBps is 400.0"),
     (another_code, "ONE/round1/round.json", "of the code 0000000000000000"),
+    (no_digest, "ONE/round2/round.json", "verdict pass, but the code that ran on localhost is unknown"),
     (another_config, "ONE/round1/round.json", "other settings than run.json"),
     (another_config_in_a_log, f"{NODE}/rank1.out.log", "ran with other settings than run.json has: iterations is 9"),
     (passes, "ONE/round1/round.json", "verdict pass does not follow from the logs: rank 1 says that it failed"),
