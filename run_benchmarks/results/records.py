@@ -14,6 +14,9 @@ from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
+from run_benchmarks.results.remarks import Integrity as Integrity
+from run_benchmarks.results.remarks import Remark as Remark
+from run_benchmarks.results.remarks import in_lines
 from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
 from run_benchmarks.results.verdict import worst as worst
@@ -80,26 +83,6 @@ class NodeRecord(_Record):
     monitor: dict[str, Any] | None
 
 
-class Remark(_Record):
-    """One disturbance of a round, certain or possible; times are the head node's epoch ms, None if unknown."""
-
-    kind: str
-    host: str | None
-    detail: str
-    from_ms: int | None = None
-    to_ms: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.host}: {self.kind}: {self.detail}" if self.host else f"{self.kind}: {self.detail}"
-
-
-class Integrity(_Record):
-    """The disturbances of a round. `unwatched`: what could not be observed, and why."""
-
-    remarks: list[Remark] = []
-    unwatched: list[str] = []
-
-
 class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
@@ -141,9 +124,14 @@ class RoundRecord(_Record):
         return self.integrity.remarks if self.integrity else []
 
     @property
+    def told_remarks(self) -> list[Remark]:
+        """What disturbed the round in the form for people, a line for each host and kind."""
+        return in_lines(self.remarks)
+
+    @property
     def verdict_text(self) -> str:
         """The verdict for people: "pass, with 2 remarks"."""
-        return with_remarks(self.verdict, len(self.remarks))
+        return with_remarks(self.verdict, len(self.told_remarks))
 
 
 class EarlierAttempt(_Record):

@@ -259,7 +259,7 @@ def log_round(record: RoundRecord) -> None:
         LOG.info("-== Testcase %s Round %d finished%s ==-......[%s]", record.case, record.round, also, mark)
         for finding in record.findings:
             LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.words)
-        for remark in record.remarks:
+        for remark in record.told_remarks:
             LOG.warning("%s", remark)
         return
     LOG.error(
