@@ -266,6 +266,10 @@ def clean(
 def verify(
     context: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or the present path of its folder")],
+    signers: Annotated[
+        Path | None,
+        typer.Option("--signers", exists=True, help="ssh-keygen's allowed signers, one of whom signed it"),
+    ] = None,
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
@@ -273,7 +277,7 @@ def verify(
     folder = Path(run_id)
     if not folder.is_dir():
         folder = find_run(run_id, asked_for(context, cluster_conf, test_conf).test_conf, DEFAULT_TEST)
-    raise typer.Exit(EXIT_FAIL if verification.report(folder, say) else EXIT_PASS)
+    raise typer.Exit(EXIT_FAIL if verification.report(folder, say, signers) else EXIT_PASS)
 
 
 def main() -> None:

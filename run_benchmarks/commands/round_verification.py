@@ -8,6 +8,7 @@ from pathlib import Path
 
 from protocol.case_file import CASE_FILE
 from protocol.perflog import Event
+from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.judge import files_read
 from run_benchmarks.results.rank_logs import RankLog, read_rank_log
@@ -20,12 +21,13 @@ class Findings:
     """Results of a verification.
 
     `problems`: differences from the run's results, by file; `files`: number of unchanged files; `seal`: sha256 of
-    seal.json.
+    seal.json; `signer`: who signed it, in words.
     """
 
     problems: list[str] = field(default_factory=list)
     files: int = 0
     seal: str | None = None
+    signer: str = ""
 
     def add(self, name: str, problem: str) -> None:
         """Add a problem of a file."""
@@ -39,6 +41,9 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
     if case is None or record.run_id != run.run_id:
         findings.add(name, f"of case {record.case} of {record.run_id}, which run.json does not have")
         return
+    place = f"{case.folder}/{round_folder(record.round, record.attempt)}/{ROUND_FILE}"
+    if name != place:
+        findings.add(name, f"of another place: {place}")
     _check_code(run, name, record, findings)
     if record.config_sha256 not in (None, config_digest(case.config)):
         findings.add(name, "its case had other settings than run.json has")
@@ -95,7 +100,7 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
 
 def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
     listed = sorted(rank for node in record.nodes for rank in node.ranks)
-    if listed != list(range(record.world_size)):
+    if len(listed) != record.world_size or listed != list(range(len(listed))):
         yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
     for rank in (rank for node in record.nodes for rank in node.ranks):
         if rank not in logs:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
@@ -91,7 +93,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
     """
     log = folder / "run.log"
     try:
-        with log.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_regular(log), encoding="utf-8", errors="replace") as file:
             if from_now:
                 file.seek(0, os.SEEK_END)
             going_on = True

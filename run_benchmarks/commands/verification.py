@@ -7,11 +7,12 @@ verdicts of the records must follow from them; all rounds must be of one code an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from common.reading import read_bounded
 from run_benchmarks.commands.round_verification import Findings, check_round
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
@@ -19,32 +20,46 @@ from run_benchmarks.plan.code_bundle import manifest_digest
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.metrics import Spread, combine
-from run_benchmarks.results.records import CaseRecord, RoundRecord, RunRecord, worst
+from run_benchmarks.results.records import (
+    MAX_RECORD_BYTES,
+    CaseRecord,
+    RecordT,
+    RoundRecord,
+    RunRecord,
+    load_record,
+    worst,
+)
 from run_benchmarks.results.seal import (
     MANIFEST_FILE,
     ROUND_FILE,
     SEAL_FILE,
+    SIGNATURE_FILE,
     Seal,
     all_files,
     node_folder,
     sha256,
     unlisted_files,
 )
+from run_benchmarks.results.signature import SignatureError, signer_of
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.exit_codes import EXIT_PASS, exit_code
+from run_benchmarks.state.journal import JOURNAL_FILE, Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 
 RUN_FILE = "run.json"
-RecordT = TypeVar("RecordT", bound=BaseModel)
+SHOWN_CHARACTERS = 200
 
 
 class NoRunError(ClusterDynoError):
     """There is no run to verify; the message names the folder."""
 
 
-def verify(folder: Path) -> Findings:
+def verify(folder: Path, signers: Path | None = None) -> Findings:
     """Verify all files of a run's folder.
+
+    Args:
+        signers: the file of those who may have signed its seal; None: a signature may be anybody's, or missing.
 
     Raises:
         NoRunError: the folder holds no run.
@@ -52,7 +67,7 @@ def verify(folder: Path) -> Findings:
     if not (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).is_file():
         raise NoRunError(f"{folder}: no run.json and no seal.json: not the folder of a completed run")
     findings = Findings()
-    known = _check_seal(folder, findings)
+    known = _check_seal(folder, signers, findings)
     run = _read(folder, RUN_FILE, RunRecord, findings)
     rounds: dict[str, RoundRecord] = {}
     for path in sorted(folder.glob(f"*/round*/{ROUND_FILE}")):
@@ -68,14 +83,22 @@ def verify(folder: Path) -> Findings:
         findings.add(name, "added: no seal lists a name that is not UTF-8")
     findings.files = len(known)
     if run is not None:
-        _check_code(folder, run, findings)
-        _check_cases(run, rounds, findings)
+        _checked(findings, MANIFEST_FILE, lambda: _check_code(folder, run, findings))
+        _checked(findings, JOURNAL_FILE, lambda: _check_journal(folder, run, rounds, findings))
+        _checked(findings, RUN_FILE, lambda: _check_cases(run, rounds, findings))
         for name, record in rounds.items():
-            check_round(folder, run, name, record, findings)
+            _checked(findings, name, partial(check_round, folder, run, name, record, findings))
     return findings
 
 
-def report(folder: Path, say: Callable[[str], object]) -> bool:
+def _checked(findings: Findings, name: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - a record of somebody else may hold anything
+        findings.add(name, f"changed: cannot be checked: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}")
+
+
+def report(folder: Path, say: Callable[[str], object], signers: Path | None = None) -> bool:
     """Verify a folder and print the findings; returns whether there are any.
 
     Raises:
@@ -83,22 +106,29 @@ def report(folder: Path, say: Callable[[str], object]) -> bool:
     """
     if is_controlled(folder):
         raise NoRunError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
-    findings = verify(folder)
+    findings = verify(folder, signers)
     for problem in findings.problems:
         say(problem)
     if findings.problems:
         say(f"{folder.name}: CHANGED since its run: {len(findings.problems)} finding(s)")
     else:
         say(f"{folder.name}: intact: {findings.files} files, their records and verdicts; seal {findings.seal}")
+        say(f"{folder.name}: {findings.signer or 'not signed'}")
     return bool(findings.problems)
 
 
-def _check_seal(folder: Path, findings: Findings) -> set[str]:
-    """Compare the files that seal.json names; returns their names."""
+def _check_seal(folder: Path, signers: Path | None, findings: Findings) -> set[str]:
+    """Compare the files that seal.json names, and check its signature; returns their names."""
     seal = _read(folder, SEAL_FILE, Seal, findings)
+    try:
+        findings.signer = signer_of(folder, signers) if seal is not None else ""
+    except SignatureError as error:
+        findings.add(SIGNATURE_FILE, str(error))
     if seal is None:
         return {RUN_FILE, MANIFEST_FILE}
     findings.seal = sha256(folder / SEAL_FILE)
+    if folder.resolve().name != seal.run_id:
+        findings.add(SEAL_FILE, f"of {seal.run_id}: the folder has another name")
     for name, digest in seal.files.items():
         _compare(folder, name, digest, findings)
     return set(seal.files)
@@ -131,7 +161,7 @@ def _compare(folder: Path, name: str, digest: str, findings: Findings) -> None:
 
 def _read(folder: Path, name: str, record: type[RecordT], findings: Findings) -> RecordT | None:
     try:
-        return record.model_validate_json((folder / name).read_bytes())
+        return load_record(folder / name, record)
     except FileNotFoundError:
         findings.add(name, "missing")
     except (OSError, ValidationError) as error:
@@ -141,12 +171,35 @@ def _read(folder: Path, name: str, record: type[RecordT], findings: Findings) ->
 
 def _check_code(folder: Path, run: RunRecord, findings: Findings) -> None:
     try:
-        digest = manifest_digest((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        digest = manifest_digest(read_bounded(folder / MANIFEST_FILE, MAX_RECORD_BYTES).decode("utf-8"))
     except (OSError, ValueError):
         findings.add(MANIFEST_FILE, "missing")
         return
     if digest != run.code_digest:
         findings.add(MANIFEST_FILE, f"lists the code {digest}, run.json is of {run.code_digest}")
+
+
+def _check_journal(folder: Path, run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
+    """Check that run.json has the run and the cases that began, and the rounds the verdicts that they ended with."""
+    try:
+        past = Journal(folder).read()
+    except JournalError as error:
+        findings.add(JOURNAL_FILE, f"cannot be read: {error}")
+        return
+    names = {case.name for case in run.cases}
+    planned = past.started.rounds
+    if (past.started.run_id, set(planned)) != (run.run_id, names):
+        began = f"{past.started.run_id} with {', '.join(planned)}"
+        findings.add(RUN_FILE, f"is {run.run_id} with {', '.join(sorted(names))}, the journal began {began}")
+    for case in run.cases:
+        if case.verdict.is_measured and len(case.rounds) != planned.get(case.name):
+            findings.add(RUN_FILE, f"case {case.name}: {len(case.rounds)} of {planned.get(case.name)} planned rounds")
+        for record in _counting(case, rounds):
+            ended = past.ended.get((case.name, record.round))
+            if ended is None or (ended.attempt, ended.verdict) != (record.attempt, record.verdict):
+                now = f"verdict {record.verdict} in attempt {record.attempt}"
+                then = "none" if ended is None else f"{ended.verdict} in attempt {ended.attempt}"
+                findings.add(RUN_FILE, f"case {case.name}: round {record.round}: {now}, in the journal {then}")
 
 
 def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from common.reading import open_regular
 from protocol.perflog import (
     MAX_TOLD,
     Event,
@@ -81,8 +82,7 @@ def rank_log_end(directory: Path, rank: int, size: int) -> str:
 
 
 def _open(directory: Path, rank: int) -> BinaryIO:
-    # Opening a FIFO in place of the file would block.
-    return os.fdopen(os.open(directory / rank_log_name(rank), os.O_RDONLY | os.O_NONBLOCK), "rb")
+    return open_regular(directory / rank_log_name(rank))
 
 
 def _end(file: BinaryIO, size: int) -> str:

@@ -6,24 +6,25 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from common.reading import read_bounded
 from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
-from run_benchmarks.results.remarks import Integrity as Integrity
-from run_benchmarks.results.remarks import Remark as Remark
-from run_benchmarks.results.remarks import in_lines
+from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
 from run_benchmarks.results.verdict import worst as worst
 from run_benchmarks.settings.changes import Changes
 
 SCHEMA_VERSION = 3
+MAX_RECORD_BYTES = 512 << 20  # above what a round may hold (rank_logs.MAX_STEP_MEMORY)
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 class _Record(BaseModel):
@@ -251,9 +252,19 @@ class RunRecord(_Record):
 def read_round(folder: Path) -> RoundRecord | None:
     """The record of the attempt at a round in `folder`; None if there is no valid one."""
     try:
-        return RoundRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
+        return load_record(folder / RECORD_FILE, RoundRecord)
     except (OSError, ValidationError):
         return None
+
+
+def load_record(path: Path, record: type[RecordT]) -> RecordT:
+    """The record in a file, which may come from anybody.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than MAX_RECORD_BYTES.
+        pydantic.ValidationError: it is no such record.
+    """
+    return record.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
 
 
 def write_record(path: Path, record: BaseModel) -> None:

@@ -13,7 +13,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
 from run_benchmarks.plan.plan import Plan
-from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 

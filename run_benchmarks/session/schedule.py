@@ -16,7 +16,7 @@ from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
-from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.results.records import RoundRecord, Verdict, load_record
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
@@ -224,7 +224,7 @@ def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
     """
     for path in sorted(result_dir.glob("*/round*/round.json")):
         with contextlib.suppress(OSError, ValidationError):
-            yield RoundRecord.model_validate_json(path.read_bytes())
+            yield load_record(path, RoundRecord)
 
 
 def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
@@ -242,7 +242,7 @@ def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: 
         return None
     path = result_dir / case.folder / round_folder(index, ended.attempt) / "round.json"
     try:
-        return RoundRecord.model_validate_json(path.read_bytes())
+        return load_record(path, RoundRecord)
     except (OSError, ValidationError) as error:
         LOG.warning("%s cannot be read (%s): the round is run again", path, error)
         return None

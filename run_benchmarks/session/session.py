@@ -23,7 +23,8 @@ from run_benchmarks.results.records import (
     write_record,
     write_text,
 )
-from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
+from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, SIGNATURE_FILE, write_seal
+from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.session.learning import baseline_in_use, save_baseline
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun, connected
@@ -55,7 +56,7 @@ class Session:
         learn: BaselineTarget | None = None,
     ) -> None:
         self._journal, self._learn = Journal(result_dir), learn
-        self.not_saved = ""  # why the baseline of --save-baseline was not saved
+        self.not_saved = ""  # why the baseline of --save-baseline was not saved, or the seal not signed
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption = result_dir, interruption
         self._state = RunState(
@@ -66,9 +67,8 @@ class Session:
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""
         self._journal.append(self._started())
-        (self._result_dir / SEAL_FILE).unlink(
-            missing_ok=True
-        )  # written by an earlier controller; this one writes its own
+        for name in (SEAL_FILE, SIGNATURE_FILE):  # of an earlier controller; this one writes its own
+            (self._result_dir / name).unlink(missing_ok=True)
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._record_settings()
         self._begin()
@@ -94,6 +94,7 @@ class Session:
         self._journal.append(RunEnded(verdict=record.verdict, exit_code=self.exit_code(record)))
         seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
+        self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)
         return record
 
     def _started(self) -> RunStarted:

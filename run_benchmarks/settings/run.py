@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -107,6 +109,10 @@ class TestConf(BaseModel):
     )
     BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
 
+    SEAL_KEY: Path | None = Field(
+        None,
+        description="a private SSH key that signs each run's seal ([records](security.md#what-a-number-is-bound-to))",
+    )
     FAIL_ON: FindingNames = Field(
         ("fault",),
         description="severities and kinds of [findings](#findings) that make a degraded run exit with 1; (): none",
@@ -141,6 +147,14 @@ class TestConf(BaseModel):
             except baseline_file.BaselineError as error:
                 raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
         return path and path.expanduser()
+
+    @field_validator("SEAL_KEY")
+    @classmethod
+    def _seal_key(cls, path: Path | None) -> Path | None:
+        path = path and path.expanduser()
+        if path is not None and not (path.is_file() and os.access(path, os.R_OK) and shutil.which("ssh-keygen")):
+            raise ValueError("a file that can be read: a private key of ssh-keygen, which must be installed here")
+        return path
 
     @field_validator("BASELINE_PERCENT")
     @classmethod

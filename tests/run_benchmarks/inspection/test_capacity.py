@@ -159,9 +159,7 @@ def test_what_a_real_check_learns_of_load_memory_disks_and_a_drivers_tool(tmp_pa
     assert seen is not None
     assert seen.load is not None and seen.cores >= 1 and seen.memory_available is not None
     assert seen.device_free == (990 << 20, 100 << 20) and seen.accelerator_processes == ("77, python, 890 MiB",)
-    assert report.failed and any(
-        "accelerator processes: found 1 at work: 77 python" in str(f) for f in report.findings
-    )
+    assert report.failed and any("accelerator processes: found 1 at work: 77 python" in str(f) for f in report.findings)
     folder = str(tmp_path / "a b/code")
     assert Path(seen.mounts[folder]).is_mount()
     assert abs(seen.free[folder] - shutil.disk_usage(tmp_path).free) < 1 << 30

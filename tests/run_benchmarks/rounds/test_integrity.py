@@ -26,8 +26,7 @@ from run_benchmarks.inspection.neighbours import look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.records import Integrity, Remark
-from run_benchmarks.results.remarks import in_lines
+from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.integrity import MAX_REMARKS, Neighbourhood, integrity
 from run_benchmarks.rounds.watch import Watch
