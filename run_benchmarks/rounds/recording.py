@@ -25,6 +25,7 @@ from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, rec
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
+from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
 
 MAX_REASON_CHARACTERS = 1000
@@ -52,8 +53,9 @@ def write_round(
         OSError: the file cannot be written.
     """
     try:
-        record = round_record(context, case, nodes, facts)
-        text = record_text(record)
+        with time_budget(budget_of(nodes)):
+            record = round_record(context, case, nodes, facts)
+            text = record_text(record)
     except Exception as error:  # noqa: BLE001 - whatever a host sent is this round's verdict and not the run's end
         LOG.debug("round %d of %s cannot be judged", facts.index, case.name, exc_info=True)
         record = unjudged_record(context, case, nodes, facts, error)
@@ -152,15 +154,21 @@ def _known_before(context: RunContext, case: CasePlan, facts: RoundFacts) -> dic
 
 def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
     try:
-        found = judge([node.outcome], ended_early=facts.ended_early)
-        safe_json.plain([found.metrics, found.steps])
-        texts = [found.reason, *found.warnings, *node.warnings]
-        "".join(texts).encode("utf-8")
-        if found.first_failure is not None:
-            found.first_failure.model_dump_json()
-        _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
+        with time_budget(budget_of([node])):
+            return _is_judged(node, context, facts)
     except Exception:  # noqa: BLE001 - any failure is the answer
         return False
+
+
+def _is_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
+    """True, or whatever error the node's files cause."""
+    found = judge([node.outcome], ended_early=facts.ended_early)
+    safe_json.plain([found.metrics, found.steps])
+    texts = [found.reason, *found.warnings, *node.warnings]
+    "".join(texts).encode("utf-8")
+    if found.first_failure is not None:
+        found.first_failure.model_dump_json()
+    _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
     return True
 
 

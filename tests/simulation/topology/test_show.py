@@ -201,6 +201,7 @@ def test_names_and_tiers_of_three_levels(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "line 1 '': must be nodes, GPUs per server"),
+        ("1000000000000 8 1 0 8 H100\n8\n", "line 1 1000000000000 nodes: must be at most 16777216"),
         ("9 8 1 0 8\n", "line 1 '9 8 1 0 8': must be nodes, GPUs per server"),
         ("1 8 1 0 8 H100\n0 \n", "line 1 1 nodes: must be more than the switches"),
         ("9 8 1 0 8 H100\n8 9\n", "line 2 names 2: must name the 1 switches of line 1"),

@@ -20,6 +20,7 @@ from workloads.rows.ranks import Ranks
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
+LONGEST_SHAPES = 1000
 SENT = {"COMM_SEND_NODE": CommType.isend, "COMM_RECV_NODE": CommType.irecv}
 
 
@@ -49,7 +50,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
             mine = OPERATION in attributes
             own = own and mine
             item = _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
-        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
             raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
         for dependency in (*node.data_deps, *node.ctrl_deps):
             if dependency in places:
@@ -93,6 +94,8 @@ def _own_row(node: "Node", attributes: dict[str, Any]) -> LogItem:
 
 
 def _shapes(text: str) -> GemmShape:
+    if len(text) > LONGEST_SHAPES:
+        raise ValueError(f"inputs.shapes has {len(text)} characters; allowed: {LONGEST_SHAPES}")
     first, second = ast.literal_eval(text)
     return tuple(map(int, first)), tuple(map(int, second))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections.abc import Iterator
@@ -203,6 +204,8 @@ def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
         (b"\x00\x7f\x01", "cut off"),
         (b"\x00\x03\xff\xff\xff", "message 1"),
         (b"\xff" * 20, "length"),
+        (b"\x00" + b"\xff" * 8 + b"\x7f", "cut off"),
+        (gzip.compress(bytes(1 << 20)), "message 1 is empty"),
         (b"\x1f\x8b broken", "t.et"),
         (b"\x00\x04\x18\x07\x08\x01", "node 1 is no row: comm_type"),
     ],

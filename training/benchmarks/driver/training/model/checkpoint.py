@@ -120,7 +120,7 @@ class Checkpoints:
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
             step, identity = int(facts["step"]), dict(facts["identity"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UnusableSettingsError(f"resume: {file}: broken checkpoint: {error!r}") from error
         differing = [
             f"{key} was {identity.get(key)!r}, is {value!r}"
