@@ -11,6 +11,7 @@ from typing import TextIO
 
 from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 from run_benchmarks.state.run_lock import is_controlled
@@ -102,7 +103,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
                 if not going_on:
                     time.sleep(FOLLOW_SECONDS)  # a starting controller has its log before its lock
                     going_on = is_controlled(folder)
-                out.write(file.read())
+                out.write(printable(file.read()))  # the log may be somebody else's
                 out.flush()
                 time.sleep(FOLLOW_SECONDS)
     except OSError as error:

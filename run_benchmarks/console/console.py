@@ -116,12 +116,12 @@ def stop_logging() -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, file: TextIO | None = None
 ) -> None:
-    """Print a plain table; cells are text, never markup."""
+    """Print a plain table; cells are text, never markup, and made harmless."""
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
     with outliving():
         console.print(table, markup=False)

@@ -25,7 +25,7 @@ from run_benchmarks.session.session import Session
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, RoundStarted, RunStarted
 from run_benchmarks.state.vouching import KEY_FILE, is_own, signed
 from tests.run_benchmarks.conftest import TEST, Load
 
@@ -212,6 +212,15 @@ def test_a_received_journal_names_no_file_to_write(folder: Path, capsys: pytest.
     assert starting._kept_target(folder, mine) == target
     assert starting._kept_target(folder, by_another_key(mine)) is None
     assert f"no baseline is saved to {target.file}: nothing shows that you began this run" in capsys.readouterr().err
+
+
+def test_what_a_received_folder_says_does_not_control_the_terminal(folder: Path, tmp_path: Path) -> None:
+    evil = "\x1b]52;c;YQ==\x07\u202e"
+    Journal(folder).append(RoundStarted(case=evil, round=1, attempt=1, master_port=1, hosts=[]))
+    (folder / "run.log").write_text(f"{evil}\n")
+    for words in ("status", "attach"):
+        answer = call(words, str(folder), cwd=tmp_path)
+        assert "]52;c" in answer.stdout and not set(answer.stdout) & set("\x1b\x07\u202e"), answer
 
 
 def test_a_folders_token_is_a_token(folder: Path, tmp_path: Path) -> None:

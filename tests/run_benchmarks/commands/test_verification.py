@@ -321,9 +321,9 @@ def test_a_signed_seal(folder: Path, key: Path, capsys: pytest.CaptureFixture[st
     (folder / "seal.json.sig").unlink()
     assert verify(folder, signers).problems == ["seal.json.sig: missing: the seal is not signed"]
     assert sign_seal(folder, key) == ""
-    words = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "alice@site", "-n", "clusterdyno-seal"]
+    words = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "alice@site", "-n", "clusterdyno-seal"]
     with (folder / SEAL_FILE).open("rb") as seal:
-        subprocess.run([*words, "-s", folder / "seal.json.sig"], stdin=seal, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*words, "-s", str(folder / "seal.json.sig")], stdin=seal, check=True, stdout=subprocess.DEVNULL)
     assert not report(folder, print, signers)
     assert 'Good "clusterdyno-seal" signature for alice@site with ED25519 key SHA256:' in capsys.readouterr().out
     assert not report(folder, print)

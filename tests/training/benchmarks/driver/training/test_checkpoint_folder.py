@@ -54,7 +54,7 @@ class Evil:
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[None]:
     """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 

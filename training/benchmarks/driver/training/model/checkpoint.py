@@ -132,7 +132,7 @@ class Checkpoints:
         return step
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     """What went wrong on the first rank that says it, without the stack."""
     failures = error.failures if isinstance(error, CheckpointException) else {}
     return next((f"rank {rank}: {each}" for rank, (each, _) in sorted(failures.items())), str(error))
