@@ -67,7 +67,11 @@ def signer_of(folder: Path, signers: Path | None) -> str:
 
 
 def _said(words: Sequence[str], data: bytes) -> str:
-    """What ssh-keygen -Y prints; raises SignatureError where it refuses."""
+    """What ssh-keygen -Y prints.
+
+    Raises:
+        SignatureError: it refuses, or cannot be run.
+    """
     try:
         done = subprocess.run(
             [PROGRAM, "-Y", *words], input=data, capture_output=True, timeout=SECONDS, start_new_session=True
