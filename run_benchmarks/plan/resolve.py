@@ -202,7 +202,7 @@ def _case(
     loaded = attempt("config", case.config, lambda: origin.settings(name, config_file, found.config_class, load))
     if loaded is None and not config_file.is_file():
         problems += problems_of_overrides(name, found, case.overrides, settings)
-    environment = attempt("config", case.config, lambda: case_environment(directory))
+    environment = attempt("config", case.config, lambda: case_environment(directory, case.config))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
     if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
         ranks = f"{case.nnodes} x {case.nproc}"

@@ -55,15 +55,9 @@ class TrainingConfig(LayoutSettings):
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     max_grad_norm: float | None = Field(None, gt=0, description="gradients are scaled down to this norm; None: never")
     lr_schedule: Literal[
-        "constant",
-        "linear",
-        "cosine",
-        "flagperf_bert",
-        "flagperf_bert_paddle",
-        "flagperf_cpm",
-        "flagperf_cpm_cosine",
-        "flagperf_glm",
-    ] = Field("linear", description="shape after the warm-up; flagperf_*: FlagPerf's formulas for these models")
+        "constant", "linear", "cosine",
+        "flagperf_bert", "flagperf_bert_paddle", "flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm",
+    ] = Field("linear", description="shape after the warm-up; flagperf_*: by FlagPerf's formulas")  # fmt: skip
     warmup: float = Field(0.0, ge=0, lt=1, description="fraction of lr_decay_steps in which the rate rises from 0")
     lr_decay_steps: int | None = Field(
         None, ge=1, description="steps until the lowest rate; None: all of the run (flagperf_*: max_steps)"
