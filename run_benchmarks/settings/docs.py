@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from protocol.case_config import type_in_words
+from protocol.schema_words import type_in_words
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.run import TestConf
