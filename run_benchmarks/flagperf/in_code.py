@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 # Values that FlagPerf has in its code or in DeepSpeed's file, not in a config, by our model:framework.
 IMPLIED: dict[str, dict[str, Any]] = {
@@ -102,5 +102,5 @@ def _default_interval(batch: int) -> int:
     return int(0.05 * (230.23 * batch + 3_000_000) / 25_000) * 25_000
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -183,7 +183,7 @@ def test_an_update_of_the_true_size_is_adamw_s(tmp_path: Path) -> None:
     """The shipped case's, against Loshchilov and Hutter's algorithm 2 in numpy; the first update has a rate of 0."""
     generator = numpy.random.default_rng(3)
     shapes = {"weight": (3, 2), "bias": (2,)}
-    arrays = {
+    arrays: dict[str, Any] = {
         f"{name}{update}": generator.standard_normal(shape).astype(numpy.float32)
         for name, shape in shapes.items()
         for update in ("", 1, 2, 3)
@@ -197,7 +197,7 @@ def test_an_update_of_the_true_size_is_adamw_s(tmp_path: Path) -> None:
     subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=300)
     found = numpy.load(file)
     for name, decay in (("weight", 0.01), ("bias", 0.0)):
-        value, first, second = arrays[name].astype(float), 0.0, 0.0
+        value, first, second = arrays[name].astype(float), numpy.zeros(()), numpy.zeros(())
         for update in (1, 2, 3):
             gradient = arrays[f"{name}{update}"].astype(float)
             rate = 200.0 * (update - 1) / 2000
