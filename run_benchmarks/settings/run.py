@@ -14,6 +14,7 @@ from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
     FindingNames,
     HostFolder,
+    ImageName,
     Number,
     Options,
     OutputSize,
@@ -82,12 +83,12 @@ class TestConf(BaseModel):
     CLEAR_CACHES: bool = Field(
         False, description="whether to drop the hosts' page cache before each round (needs root)"
     )
-    BASE_IMAGE: str | None = Field(None, description="the image that ours is built on; none: the vendor's")
+    BASE_IMAGE: ImageName | None = Field(None, description="the image that ours is built on; none: the vendor's")
     WHEELHOUSE: Path | None = Field(
         None,
         description="a folder made by `pip download`, for image builds without a package index",
     )
-    IMAGE: str | None = Field(None, description="a finished image, used instead of building one")
+    IMAGE: ImageName | None = Field(None, description="a finished image, used instead of building one")
     IMAGE_OPTIONS: dict[str, str] = Field(
         {}, description="values for the vendor's image template, which override its own"
     )

@@ -18,7 +18,7 @@ _ONE_VALUE = (
 
 
 class Config(BertSettings):
-    """See BertSettings. Gradients are averaged by paddle.DataParallel; weights are read from a file of safetensors."""
+    """BERT (Devlin et al. 2019) in PaddlePaddle, weights from safetensors; the defaults are BERT-Large's sizes."""
 
     precision: Literal["fp32", "bf16"] = Field("fp32", description="of the computation; weights stay float32")
     compile_backend: str | None = Field(None, description="torch.compile backend; None: not compiled")
