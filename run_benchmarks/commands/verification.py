@@ -18,6 +18,7 @@ from protocol.perflog import Event
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
+from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.judge import files_read
@@ -177,10 +178,8 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
     for case in run.cases:
         last = _counting(case, rounds)
         if [record.verdict for record in last] != case.rounds:
-            found = ", ".join(record.verdict for record in last) or "none"
-            findings.add(
-                RUN_FILE, f"case {case.name}: its rounds are {', '.join(case.rounds) or 'none'}, on disk {found}"
-            )
+            recorded, found = (", ".join(each) or "none" for each in (case.rounds, [record.verdict for record in last]))
+            findings.add(RUN_FILE, f"case {case.name}: its rounds are {recorded}, on disk {found}")
         if worst([case.verdict, *case.rounds]) is not case.verdict:
             findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
         _check_expectations(case, findings)
@@ -256,7 +255,7 @@ def _check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, f
     if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
     if record.verdict.is_measured:
-        for problem in _reasons_to_fail(record, {rank: log for rank, (_, log) in logs.items()}):
+        for problem in _reasons_to_fail(case, record, {rank: log for rank, (_, log) in logs.items()}):
             findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
 
 
@@ -283,7 +282,7 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
         findings.add(name, f"ran with other settings than run.json has: {changed}")
 
 
-def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
+def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
     listed = sorted(rank for node in record.nodes for rank in node.ranks)
     if listed != list(range(record.world_size)):
         yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
@@ -296,4 +295,6 @@ def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[
             yield f"rank {rank}: {logs[rank].problems[0]}"
         elif finished.get("correct") == "fail" or finished.get("converged") is False:
             yield f"rank {rank} says that it failed"
+    if not any(log.problems for log in logs.values()):
+        yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

@@ -148,8 +148,8 @@ class Trainer:
         start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
         if self._first_step:
             start["resumed_after_step"] = self._first_step
-        self._logger.log(Event.TRAIN_START, start)
         self.meter.start()
+        self._logger.log(Event.TRAIN_START, start)
         while not self._is_over():
             yield from self._epoch(self.step // self.schedule.steps_per_epoch)
         self.profiling.close()

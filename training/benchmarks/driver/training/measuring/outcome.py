@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from protocol.claims import LoggedRun
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.outcome import Assessment, Better, Comparison, MeasuredCase, MeasuredRound, Metric, Reference
+from training.benchmarks.driver.training.measuring.claims import TrainingClaims
 from training.benchmarks.driver.training.measuring.curve_records import (
     CURVE_ENTRY,
     compare_references,
     curve_of,
     curve_reference,
 )
-from training.benchmarks.driver.training.settings.settings import PHASES
+from training.benchmarks.driver.training.settings.settings import PHASES, TrainingConfig
 
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
 # Settings that change neither what is computed nor how fast.
@@ -28,10 +31,11 @@ class TrainingOutcome(DefaultOutcome):
     """See Outcome.
 
     `unit` is what FINISHED's throughputs count (FlagPerf: sps for BERT, ips for the others: both are samples a
-    second). `final` has the metrics of the last evaluation by name, each with its better direction.
+    second). `final` has the metrics of the last evaluation by name, each with its better direction. `settings` is the
+    benchmark's Config, by which FINISHED is derived from the log.
     """
 
-    def __init__(self, unit: str, final: Mapping[str, Better]) -> None:
+    def __init__(self, unit: str, final: Mapping[str, Better], settings: type[TrainingConfig]) -> None:
         seconds = (
             ("e2e_time", "from the start of rank 0 to the result"),
             ("init_time", "until the training begins"),
@@ -40,7 +44,7 @@ class TrainingOutcome(DefaultOutcome):
             ("train_no_eval_time", "of the training without evaluations"),
             ("pure_training_computing_time", "of forward, backward and update only"),
         )
-        self._unit = unit
+        self._unit, self._settings = unit, settings
         super().__init__(
             (
                 Metric(
@@ -99,6 +103,11 @@ class TrainingOutcome(DefaultOutcome):
             sentences=(*curves.sentences, *numbers.sentences),
             remarks=curves.remarks,
         )
+
+    def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
+        """See ClaimsOutcome."""
+        config = self._settings.model_validate_json(json.dumps(dict(case.config)))
+        return [*TrainingClaims(config, log, self._unit).contradictions()]
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
         """See Outcome; whether targets were reached, and warnings about an implausible throughput."""

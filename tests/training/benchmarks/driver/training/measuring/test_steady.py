@@ -16,6 +16,7 @@ from training.benchmarks.driver.training.measuring.outcome import TrainingOutcom
 from training.benchmarks.driver.training.measuring.rates import Times
 from training.benchmarks.driver.training.measuring.steady import SteadyState, half_width, settled_after
 from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 MEAN = 0.1
 
@@ -137,7 +138,7 @@ def test_without_a_steady_state_the_figures_are_of_the_whole_training(monkeypatc
 def _sentences(**metrics: Any) -> tuple[str, ...]:
     case: Any = SimpleNamespace()
     measured: Any = SimpleNamespace(number=1, metrics=metrics)
-    return TrainingOutcome("ips", {}).assess(case, [measured]).sentences
+    return TrainingOutcome("ips", {}, TrainingConfig).assess(case, [measured]).sentences
 
 
 def test_a_run_says_when_it_was_steady() -> None:
