@@ -129,7 +129,8 @@ class TrainingClaims:
         """
         config, steps = self._config, self._log.steps
         interval = config.eval_interval_samples
-        apart = [] if interval is None else [-(-interval // self._batch)]
+        apart = [each for each in (config.compare_interval_steps,) if each is not None]
+        apart += [] if interval is None else [-(-interval // self._batch)]
         profiled = config.profiled_steps() if config.profile is not None else ()
 
         def has_other(first: int, last: int, every: Sequence[int]) -> bool:

@@ -22,8 +22,9 @@ from training.benchmarks.driver.training.settings.settings import PHASES, Traini
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
 # Settings that change neither what is computed nor how fast.
 _INCIDENTAL = (
-    "checkpoint_dir", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters", "profile",
-    "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed", "warmup_steps",
+    "checkpoint_dir", "compare_interval_steps", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters",
+    "profile", "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed",
+    "warmup_steps",
 )  # fmt: skip
 
 
