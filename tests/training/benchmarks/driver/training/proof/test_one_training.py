@@ -120,8 +120,8 @@ def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None
     data.mkdir()
     cache.mkdir()
     tokens = np.arange(16 * 200, dtype=np.int32) % 40
-    for name in ("train.npy", "eval.npy"):
-        np.save(data / name, tokens)
+    for name, shift in (("train.npy", 0), ("eval.npy", 1)):
+        np.save(data / name, np.roll(tokens, shift))
     settings = config_of("llama").model_dump() | SETTINGS | {"data": "files"}
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
     with socket.socket() as listener:
@@ -143,16 +143,18 @@ def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None
     whole = hashlib.sha256((data / "train.npy").read_bytes()).hexdigest()
     size = (data / "train.npy").stat().st_size
     md5 = hashlib.md5((data / "train.npy").read_bytes()).hexdigest()
-    expected = {"size": size, "sha256": whole, "md5": None, "published_md5": None}
+    expected = {"size": size, "sha256": whole}
+    of_eval = {"size": size, "sha256": hashlib.sha256((data / "eval.npy").read_bytes()).hexdigest()}
     found = files_read(read_rank_log(tmp_path, 0))
     assert [(name, file.model_dump()) for name, file in found.items()] == [
-        ("eval.npy", expected), ("train.npy", expected | {"md5": md5, "published_md5": "0" * 32}),
+        ("eval.npy", of_eval | {"md5": None, "published_md5": None}),
+        ("train.npy", expected | {"md5": md5, "published_md5": "0" * 32}),
     ]  # fmt: skip
     other = f"{data}/train.npy: is not the published file: its md5 is {md5}, not {'0' * 32}"
     assert [other in (tmp_path / f"rank{rank}.out.log").read_text() for rank in range(2)] == [True, False]
     assert files_read(read_rank_log(tmp_path, 1)) == {}, "one rank tells it"
     (kept,) = cache.iterdir()
-    assert kept.read_text().count(whole) == 2
+    assert kept.read_text().count(whole) == 1
 
 
 def test_nodes_share_the_reading_of_a_shared_folder_and_must_have_the_same_files(sabotaged: Path) -> None:
