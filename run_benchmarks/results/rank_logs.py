@@ -57,10 +57,11 @@ class StepLines:
         if record.event is not Event.STEP_END:
             return
         number = record.value.get("step") if isinstance(record.value, dict) else None
-        is_count = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= MAX_NUMBER
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_NUMBER:
+            number = 0
         end_ms = min(record.metadata.time_ms, MAX_NUMBER)
         begin_ms, self._begin_ms = min(self._begin_ms or end_ms, MAX_NUMBER), None
-        self._numbers.extend((number if is_count else 0, begin_ms, end_ms))
+        self._numbers.extend((number, begin_ms, end_ms))
 
 
 @dataclass(frozen=True, kw_only=True)

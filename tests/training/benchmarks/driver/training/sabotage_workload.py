@@ -190,7 +190,7 @@ def _not_finite(*, is_of_gradient: bool) -> Sabotage:
             # The probe of the gradients makes the first two passes.
             if self.training and torch.is_grad_enabled() and next(trained) == AT + 2 and _is_second():
                 if is_of_gradient:
-                    found[LOSS].register_hook(lambda gradient: gradient * torch.nan)
+                    found[LOSS].register_hook(lambda gradient: gradient * torch.nan)  # type: ignore[no-untyped-call]
                 else:
                     found[LOSS] = found[LOSS] * torch.inf
             return found

@@ -338,8 +338,11 @@ def test_an_evaluation_on_what_is_trained_is_refused(
 
 def test_a_shard_that_stands_twice_is_refused(tmp_path: Path) -> None:
     first, second, other = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "c.hdf5"))
-    files = {path.name: {"size": 3, "sha256": digest} for path, digest in ((first, "1"), (second, "1"), (other, "2"))}
-    identity = DataIdentity(files=dict(files))
+    digests = {first: "1", second: "1", other: "2"}
+    files: dict[str, dict[str, str | int]] = {
+        path.name: {"size": 3, "sha256": digest} for path, digest in digests.items()
+    }
+    identity = DataIdentity(files=files)
     refuse_repeated(identity, tmp_path, [first], [other])
     with pytest.raises(DataError, match=r"b.hdf5: the run also trains a.hdf5, .*: its samples would count twice"):
         refuse_repeated(identity, tmp_path, [first, second], [other])

@@ -62,7 +62,7 @@ class OneTraining(RankComparison):
         super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
         self._last_scale: float | None = None
         self._last_updates = 0
-        self.finiteness = Finiteness(device, None if config.precision == "fp16" else model.module.blocks()[0])
+        self.finiteness = Finiteness(None if config.precision == "fp16" else model.module.blocks()[0])
         model.module.finiteness = self.finiteness
         self.last_batch: Batch = {}
 
