@@ -27,7 +27,7 @@ from run_benchmarks.errors import tail
 MAX_STEPS = 50_000
 MAX_STEP_MEMORY = 256 << 20
 _MEMORY_PER_VALUE = 64
-MAX_STEP_LINES = 2_000_000  # of which number and times are kept, 48 MiB
+MAX_STEP_LINES = 500_000  # of which number and times are kept, 12 MiB
 MAX_BAD = 10_000  # lines that are no record, which cost more time than others: a log with more is read no further
 MAX_NUMBER = (1 << 63) - 1
 TAIL_BYTES = 64 << 10

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from protocol.claims import LoggedRun, LoggedStep
 from protocol.perflog import Event
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.results.derivation import Derivation, derive
+from run_benchmarks.results.rank_logs import RankLog, StepLines
 from run_benchmarks.results.records import RoundRecord
 from tests.run_benchmarks.commands.test_verification import edit, seal_anew
 from tests.run_benchmarks.test_plug_in import PARTS
@@ -258,3 +261,30 @@ def test_steps_that_are_missing_or_made_up(change: Any, sentence: str) -> None:
     loop = Loop(3)
     change(loop)
     assert any(sentence in found for found in loop.contradictions())
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_whole", "said"),
+    [
+        ({}, False, "the log of rank 0 was cut"),
+        ({"of_another_version": 1}, True, "settings of another version"),
+    ],
+)
+def test_what_cannot_be_derived_is_said_and_accuses_nobody(settings: dict[str, Any], is_whole: bool, said: str) -> None:
+    case = SimpleNamespace(
+        name="ONE", model="llama", framework="pytorch", config={**TINY, "max_steps": 3, **settings}, nnodes=1, nproc=2
+    )
+    log = RankLog(rank=0, step_lines=StepLines())
+    derived = derive(case, {0: log}, is_whole=is_whole)
+    assert derived.contradictions == () and len(derived.unchecked) == 1 and said in derived.unchecked[0]
+    assert derive(case, {0: RankLog(rank=0)}, is_whole=True).unchecked, "a log with more steps than are kept"
+
+
+def test_a_log_that_no_training_writes_fails() -> None:
+    case = SimpleNamespace(
+        name="ONE", model="llama", framework="pytorch", config={**TINY, "max_steps": 3}, nnodes=1, nproc=2
+    )
+    log = RankLog(rank=0, step_lines=StepLines())
+    (sentence,) = derive(case, {0: log}, is_whole=True).contradictions
+    assert sentence.startswith("FINISHED cannot be derived from its log: ")
+    assert derive(SimpleNamespace(**{**vars(case), "model": "network"}), {0: log}, is_whole=True) == Derivation()
