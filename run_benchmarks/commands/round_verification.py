@@ -9,6 +9,7 @@ from pathlib import Path
 from protocol.case_file import CASE_FILE
 from protocol.perflog import Event
 from run_benchmarks.plan.plan import round_folder
+from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.judge import files_read
 from run_benchmarks.results.rank_logs import RankLog, read_rank_log
@@ -62,7 +63,7 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
     if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
     if record.verdict.is_measured:
-        for problem in _reasons_to_fail(record, {rank: log for rank, (_, log) in logs.items()}):
+        for problem in _reasons_to_fail(case, record, {rank: log for rank, (_, log) in logs.items()}):
             findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
 
 
@@ -98,7 +99,7 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
         findings.add(name, f"ran with other settings than run.json has: {changed}")
 
 
-def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
+def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
     listed = sorted(rank for node in record.nodes for rank in node.ranks)
     if len(listed) != record.world_size or listed != list(range(len(listed))):
         yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
@@ -111,4 +112,6 @@ def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[
             yield f"rank {rank}: {logs[rank].problems[0]}"
         elif finished.get("correct") == "fail" or finished.get("converged") is False:
             yield f"rank {rank} says that it failed"
+    if not any(log.problems for log in logs.values()):
+        yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

@@ -207,10 +207,8 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
     for case in run.cases:
         last = _counting(case, rounds)
         if [record.verdict for record in last] != case.rounds:
-            found = ", ".join(record.verdict for record in last) or "none"
-            findings.add(
-                RUN_FILE, f"case {case.name}: its rounds are {', '.join(case.rounds) or 'none'}, on disk {found}"
-            )
+            recorded, found = (", ".join(each) or "none" for each in (case.rounds, [record.verdict for record in last]))
+            findings.add(RUN_FILE, f"case {case.name}: its rounds are {recorded}, on disk {found}")
         if worst([case.verdict, *case.rounds]) is not case.verdict:
             findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
         _check_expectations(case, findings)

@@ -66,7 +66,9 @@ def write_round(
 
 def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
     """Judge the collected files of a round and make its record."""
-    judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256)
+    judgement = judge(
+        [node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256, case=case
+    )
     reason = judgement.reason
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
         reason += f", in attempt {facts.attempt}"

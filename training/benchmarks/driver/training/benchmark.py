@@ -46,14 +46,20 @@ _WEIGHTS = ("float64", "float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSets:
-    """The training set and the evaluation set of a run; if the latter is empty, nothing is evaluated.
-
-    `files` are those that they are read from.
+    """The training set and the evaluation set of a run, and the files that each is read from; if the latter is empty,
+    nothing is evaluated. `other_files` are read for both.
     """
 
     train: SampleSet
     evaluation: SampleSet
-    files: tuple[Path, ...] = ()
+    train_files: tuple[Path, ...] = ()
+    evaluation_files: tuple[Path, ...] = ()
+    other_files: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.train_files, *self.evaluation_files, *self.other_files)
 
 
 class TrainingBenchmark(ABC, Generic[ConfigT]):

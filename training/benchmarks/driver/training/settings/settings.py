@@ -37,6 +37,7 @@ class TrainingConfig(DataSettings):
     eval_interval_samples: int | None = Field(
         None, ge=1, description="samples between two evaluations; None: only at the end"
     )
+    compare_interval_steps: int | None = Field(50, ge=1, description="steps between comparisons of ranks; None: none")
     vary_seed: bool = Field(False, description="whether round n takes seed + n - 1, for a reference of several seeds")
     eval_start_samples: int = Field(0, ge=0, description="samples before the first evaluation")
     log_freq: int = Field(10, ge=1, description="steps between two logged steps")
@@ -168,9 +169,8 @@ class TrainingConfig(DataSettings):
         if self.optimizer == "lamb" and self.optimizer_impl == "fused":
             raise ValueError("optimizer_impl = 'fused': torch has no fused LAMB; allowed: 'auto', 'apex', 'foreach'")
         if self.attention == FLASH_ATTENTION and self.precision == "fp32":
-            raise ValueError(
-                f"attention = {FLASH_ATTENTION!r} needs precision 'bf16' or 'fp16', which is {self.precision!r}"
-            )
+            allowed = f"needs precision 'bf16' or 'fp16', which is {self.precision!r}"
+            raise ValueError(f"attention = {FLASH_ATTENTION!r} {allowed}")
         return self
 
     @model_validator(mode="after")
