@@ -1,8 +1,6 @@
 """Gets the workload of a rank's pipeline stage, from a file or generated, and the job's parallel sizes. No torch."""
 
 import re
-from collections.abc import Iterable
-from math import lcm
 from pathlib import Path
 
 from training.benchmarks.aicb.pytorch.config import Config
@@ -11,9 +9,9 @@ from workloads import api
 from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
-from workloads.job.groups import RankGroups
+from workloads.job.groups import RankGroups, size_by_rows
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.ops import CommGroup, LogItem
+from workloads.rows.ops import LogItem
 from workloads.rows.traced_op import POINT_TO_POINT
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
@@ -120,10 +118,10 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
         if args.context_parallel_size > 1 and any(item.ranks is None for item in rows if item.is_communication):
             raise AicbError(f"{path}: context_parallel_size {args.context_parallel_size} needs rows that state ranks")
     else:
-        sizes = {short: getattr(config, name) or _size_of(rows, short) for name, short in _SIZES.items()}
+        sizes = {short: getattr(config, name) or _by_rows(path, rows, short) for name, short in _SIZES.items()}
     states_ranks = all(item.ranks is not None for item in rows if item.is_communication)
     groups = rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
-    dp = _size_of(rows, "dp")
+    dp = _by_rows(path, rows, "dp")
     if args is None and dp > 1 and dp != groups.dp:
         raise AicbError(
             f"{path}: is for {dp * groups.tp * groups.pp} ranks (tp {groups.tp}, dp {dp}, pp {groups.pp}), this run"
@@ -132,12 +130,10 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
     return groups
 
 
-def _size_of(rows: Iterable[LogItem], axis: str) -> int:
-    """The size of a parallel axis by what the rows of its group say, 1 where they say nothing."""
-    group = CommGroup[f"{axis}_group"]
-    said = {
-        item.comm_group_size
-        for item in rows
-        if item.comm_group is group and item.comm_group_size and item.comm_type not in POINT_TO_POINT
-    }
-    return lcm(*said) if said else 1
+def _by_rows(path: Path, rows: list[LogItem], axis: str) -> int:
+    try:
+        return size_by_rows(rows, axis)
+    except ValueError as error:
+        names = [name for name, short in _SIZES.items() if short == axis]
+        remedy = f"set {names[0]}, or keep" if names else "keep"
+        raise AicbError(f"{path}: {error}: {remedy} the record {path.name}.args.json beside it") from None
