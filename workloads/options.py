@@ -13,6 +13,7 @@ from workloads.job.parameters import (
     DEEPSPEED_DEFAULTS,
     DEFAULTS,
     FRAMES,
+    FSDP_UNITS,
     TRAINING,
     WORKLOAD_PHASES,
     ZERO_STAGES,
@@ -47,6 +48,15 @@ def truth(text: str) -> bool:
     if text.lower() in TRUE + FALSE:
         return text.lower() in TRUE
     raise ValueError(text)
+
+
+def truth_or_auto(text: str) -> bool | None:
+    """True, False, or None for auto.
+
+    Raises:
+        ValueError: the text is none of them.
+    """
+    return None if text.lower() == "auto" else truth(text)
 
 
 def text_or_none(text: str) -> str | None:
@@ -143,7 +153,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("moe_expert_bias", truth, "biases that balance the experts (DeepSeek-V3)"),
         Option("routing", str, "tokens by expert: balanced, zipf:EXPONENT or file:PATH"),
         Option("multi_latent_attention", truth, "attention of DeepSeek-V3"),
-        Option("reshard_after_forward", truth, "FSDP2: parameters are gathered again in the backward pass"),
+        Option("reshard_after_forward", truth_or_auto, "FSDP2: parameters are gathered again in the backward pass: "
+               "true, false, or auto: all but the root's (fsdp_units torchtitan: but norm and head) (default: auto)"),
+        Option("fsdp_units", str, "FSDP2: what is sharded apart: each layer, or also embedding, and norm with head, as "
+               "torchtitan does, which can split tensors (--tp), too", choices=FSDP_UNITS),
+        Option("clip_grad", float, "FSDP2: clip gradients by their norm, 0: not at all"),
         Option("replicate", whole, "FSDP2: copies of each shard (hybrid sharding)"),
         Option("overlap_comm", truth, "ZeRO: gradients are reduced during the backward pass, also by ZeRO 1"),
         Option("max_reuse_distance", whole, "ZeRO 3: parameters used again within so many elements stay gathered"),
@@ -199,7 +213,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     for title, options in SECTIONS:
         group = parser.add_argument_group(title)
         for option in options:
-            extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind is truth else {}
+            extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind in (truth, truth_or_auto) else {}
             if option.choices:
                 extra["choices"] = option.choices
             group.add_argument(
@@ -220,7 +234,7 @@ def _help(option: Option) -> str:
     return option.help + choices + ("" if default is None or default is False else f" (default: {default})")
 
 
-_METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
+_METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL", truth_or_auto: "BOOL|auto", float: "X"}
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork, _resolve_process_group
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 FUNCTIONAL = "_c10d_functional"
@@ -64,6 +65,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(map(_desugars, types)):
+            # A mode comes before the tensors' own classes. DTensor sends where it becomes plain tensors: let it first.
+            return NotImplemented
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
@@ -160,6 +164,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
                     tensor.register_hook(behind)  # type: ignore[no-untyped-call]
 
         return leave
+
+
+def _desugars(kind: type) -> bool:
+    """Whether a class of tensors turns an operation into others, among them collectives, as DTensor does."""
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own is not torch._C._disabled_torch_dispatch_impl and own is not None and not issubclass(kind, FakeTensor)
 
 
 def _receive_zeros(given: dict[str, Any]) -> None:
