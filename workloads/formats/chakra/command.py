@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.whole_files import write_whole
+from workloads.formats import csvfile
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
 from workloads.formats.chakra.writing import Communicators, trace
@@ -56,7 +57,8 @@ def export(given: dict[str, Any]) -> None:
         AicbError: a file is no workload, or its ranks cannot be told or moved.
     """
     schema = load_schema()
-    loaded = [Workload.load(path) for path in given["files"]]
+    sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
+    files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
     workloads = [workload for workload, _ in loaded]
     stages = len(workloads)
     world = stages if given["world_size"] is None else given["world_size"]
@@ -65,7 +67,7 @@ def export(given: dict[str, Any]) -> None:
     each = world // stages
     groups = [
         _groups(path, workload, args, stages, given["world_size"])
-        for path, (workload, args) in zip(given["files"], loaded, strict=True)
+        for path, (workload, args) in zip(files, loaded, strict=True)
     ]
     owns = [
         stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
@@ -73,8 +75,8 @@ def export(given: dict[str, Any]) -> None:
     ]
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
-    _check(given["files"], workloads, owns, given["world_size"])
-    _check_located(given["files"], workloads, owns, groups)
+    _check(files, workloads, owns, given["world_size"])
+    _check_located(files, workloads, owns, groups)
     names: Communicators = {}
     written = 0
     for own, workload, sizes in zip(owns, workloads, groups, strict=True):

@@ -7,6 +7,7 @@ from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
 from workloads import api
 from workloads.dialects.framework.rows import workload_rows
+from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
 from workloads.job.groups import RankGroups, size_by_rows
@@ -32,9 +33,14 @@ def stage_workload(config: Config, rank: int, world_size: int, folder: Path | No
         return _generated(config, rank, world_size)
     if config.workload is not None:
         path = _placed(config.workload, folder)
-        workload, args = Workload.load(path)
+        count = csvfile.sections(path)
+        workload, args = Workload.load(path, 0)
         groups = _groups(path, workload, args, config, world_size)
-        if groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
+        if count > 1:
+            if count != groups.pp:
+                raise AicbError(f"{path}: has sections for {count} pipeline stages, the job has {groups.pp}")
+            workload, _ = Workload.load(path, rank // (world_size // count))
+        elif groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
             raise AicbError(
                 f"{path}: is the workload of pipeline stage 0 of {groups.pp}; set stages to a folder with stage0.csv"
                 f" to stage{groups.pp - 1}.csv"
