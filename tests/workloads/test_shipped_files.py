@@ -91,8 +91,8 @@ def test_a_file_with_a_section_for_each_stage_loads_stage_by_stage(
     first, said = noted(path)
     assert said == ["has a section for each of 8 pipeline stages: this is the first"]
     for stage in range(8):
-        rows = list(Workload.load(path, stage)[0])
-        assert len(rows) == len(first) and rows[-2].msg_size == 1000 + stage
+        items = list(Workload.load(path, stage)[0])
+        assert len(items) == len(first) and items[-2].msg_size == 1000 + stage
     with pytest.raises(WorkloadFileError, match="has 8 pipeline stages, from 0 on; 8 is none of them"):
         Workload.load(path, 8)
     folder = tmp_path / "traces"

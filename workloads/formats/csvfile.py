@@ -85,9 +85,7 @@ def load(path: Path, stage: int | None = None) -> tuple[Block[LogItem], Workload
     try:
         count = sections(path)
         if stage is not None and not 0 <= stage < count:
-            raise WorkloadFileError(
-                path, None, f"has sections for {count} pipeline stages, from 0 on, none for {stage}"
-            )
+            raise WorkloadFileError(path, None, f"has {count} pipeline stages, from 0 on; {stage} is none of them")
         if stage is None and count > 1:
             said = f"{path} has a section for each of {count} pipeline stages: this is the first"
             warnings.warn(WorkloadNote(said), stacklevel=2)

@@ -60,9 +60,9 @@ def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
             f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False
         )
     if args.phase not in WORKLOAD_PHASES:
-        nearest = get_close_matches(args.phase, WORKLOAD_PHASES, 1, cutoff=0.0)[0]
+        near = get_close_matches(args.phase, WORKLOAD_PHASES, 1, cutoff=0.0)
         allowed = ", ".join(WORKLOAD_PHASES)
-        yield RuleViolation(f"phase {args.phase!r} is none of {allowed}; nearest: {nearest}", forceable=False)
+        yield RuleViolation(f"phase {args.phase!r} is none of {allowed}; nearest: {near[0]}", forceable=False)
     at_least_one = list(POSITIVE)
     at_least_zero: list[str] = []
     if args.frame == "collective_test":

@@ -46,7 +46,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
             model = Decoder(job)
         recorder.watch(model)
         if tensor is not None:
-            split(model, tensor)
+            split(model, tensor, gated=job.swiglu)
         # It joins meshes, which are tensors of data (torch 2.13); the parameters are fake.
         with unset_fake_temporarily():
             sharded = shard(model, data, job)
@@ -78,8 +78,8 @@ def _mesh(job: TraceJob) -> DeviceMesh:
     return init_device_mesh("cpu", tuple(sizes[name] for name in axes), mesh_dim_names=tuple(axes))
 
 
-def split(model: Decoder, mesh: DeviceMesh) -> None:
-    """Tensor parallelism with split sequences and logits, as torchtitan's apply_tp."""
+def split(model: Decoder, mesh: DeviceMesh, *, gated: bool) -> None:
+    """Tensor parallelism with split sequences and logits, as torchtitan's apply_tp. gated: MLPs have a gate."""
     rows, columns, replicated = Shard(1), Shard(-1), Replicate()
     parallelize_module(model, mesh, {
         "embed_tokens": RowwiseParallel(input_layouts=replicated, output_layouts=rows),
@@ -87,6 +87,7 @@ def split(model: Decoder, mesh: DeviceMesh) -> None:
         "lm_head": ColwiseParallel(input_layouts=rows, output_layouts=columns, use_local_output=False),
     })  # fmt: skip
     whole = PrepareModuleInput(input_layouts=(rows,), desired_input_layouts=(replicated,))
+    gate = {"mlp.gate_proj": ColwiseParallel()} if gated else {}
     for layer in model.layers:
         parallelize_module(layer, mesh, {
             "input_layernorm": SequenceParallel(),
@@ -97,7 +98,7 @@ def split(model: Decoder, mesh: DeviceMesh) -> None:
             "self_attn.o_proj": RowwiseParallel(output_layouts=rows),
             "post_attention_layernorm": SequenceParallel(),
             "mlp": whole,
-            **({} if layer.mlp.gate_proj is None else {"mlp.gate_proj": ColwiseParallel()}),
+            **gate,
             "mlp.up_proj": ColwiseParallel(),
             "mlp.down_proj": RowwiseParallel(output_layouts=rows),
         })  # fmt: skip

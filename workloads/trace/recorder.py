@@ -66,7 +66,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if any(map(_desugars, types)):
-            # A mode comes before the tensors' own classes. DTensor sends where it becomes plain tensors: let it first.
             return NotImplemented
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
@@ -167,9 +166,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
 
 
 def _desugars(kind: type) -> bool:
-    """Whether a class of tensors turns an operation into others, among them collectives, as DTensor does."""
-    own = getattr(kind, "__torch_dispatch__", None)
-    return own is not torch._C._disabled_torch_dispatch_impl and own is not None and not issubclass(kind, FakeTensor)
+    """Whether a class turns an operation into others, some of which send, as DTensor: it goes before this mode then."""
+    own = getattr(kind, "__torch_dispatch__", torch._C._disabled_torch_dispatch_impl)
+    return own is not torch._C._disabled_torch_dispatch_impl and not issubclass(kind, FakeTensor)
 
 
 def _receive_zeros(given: dict[str, Any]) -> None:
@@ -229,8 +228,6 @@ def _barrier(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
 
 
 def _larger(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
-    """Collectives whose size is that of the full tensor."""
-
     def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
         return kind, given[whole], size_of(given[whole]), {}
 

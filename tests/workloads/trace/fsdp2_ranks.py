@@ -29,7 +29,7 @@ from workloads.trace.job import TraceJob
 from workloads.trace.transformer import Decoder, tokens_of
 
 
-def sharded(job: TraceJob) -> torch.nn.Module:
+def sharded(job: TraceJob) -> Any:
     tp = job.tensor_model_parallel_size
     mesh = init_device_mesh("cpu", (job.world_size // tp, tp), mesh_dim_names=("dp", "tp"))
     policy: Any = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -71,7 +71,7 @@ def tensor_parallel(model: Decoder, mesh: Any) -> None:
 def main() -> None:
     job, folder = TraceJob(**json.loads(sys.argv[1])), Path(sys.argv[2])
     dist.init_process_group("gloo")
-    model: Any = sharded(job)
+    model = sharded(job)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         with loss_parallel():

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator
 from math import isfinite
-from typing import TYPE_CHECKING
 
-from workloads.job import rules
+from workloads.job import refusals, rules
 from workloads.job.parameters import FSDP_UNITS, TORCHTITAN, WorkloadArgs
-
-if TYPE_CHECKING:
-    from workloads.trace.job import TraceJob
 
 NOT_SHARDED = {
     "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
@@ -59,25 +55,7 @@ def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
     if args.fsdp_units == TORCHTITAN and not args.untie_embeddings:
         yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
     if tp > 1:
-        yield from split_by_torchtitan(args, args.activation_recompute, args.framework_heads)
-
-
-def split_by_torchtitan(args: "WorkloadArgs | TraceJob", recompute: str, heads: int) -> Iterator[str]:
-    """What torchtitan's plan cannot split over tensor-parallel ranks, or has not been traced with."""
-    tp = args.tensor_model_parallel_size
-    if args.fsdp_units != TORCHTITAN:
-        yield "tensor_model_parallel_size above 1 needs fsdp_units torchtitan, whose plan splits the layers"
-    if args.add_bias_linear:
-        yield "tensor_model_parallel_size above 1 has been traced without add_bias_linear alone; nearest: False"
-    if recompute == "full":
-        yield "tensor_model_parallel_size above 1 has been traced without full recomputation alone; nearest: none"
-    sizes = {
-        "num_attention_heads": heads, "num_query_groups": args.num_query_groups or heads, "seq_length": args.seq_length,
-        "ffn_hidden_size": args.ffn_size, "vocab_size": args.vocab_size,
-    }  # fmt: skip
-    for name, size in sizes.items():
-        if size % tp:
-            yield f"{name} {size} must be a multiple of tensor_model_parallel_size {tp}; nearest: {-(-size // tp) * tp}"
+        yield from refusals.split_by_torchtitan(args, args.activation_recompute, args.framework_heads)
 
 
 def _zero(args: WorkloadArgs) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Finds before the first call whether the ranks would come to stand still: their waits are run once, without data.
+"""Finds before the first call whether ranks would wait for one another indefinitely: runs their waits without data.
 
 A rank issues its calls in order and goes on where it need not wait. A collective is complete when all members have
 issued it, a receive when its sender has; a send is complete at once, so that no workload is refused that some network
