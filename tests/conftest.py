@@ -41,6 +41,7 @@ TORCH_PATHS = (
         }.items()
         for name in names
     ),
+    "tests/workloads/trace/test_fsdp2_gloo.py",
     f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
     f"{_BENCHMARKS}/aicb/test_from_aicb_runs.py",
     "tests/workloads/trace/test_trace_live.py",
