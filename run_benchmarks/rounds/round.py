@@ -113,7 +113,9 @@ class RoundRunner:
         except RunTimeLimitError as error:
             self._ended_early = (Verdict.TIMEOUT, str(error))
         except HostError as error:
-            self._nodes[error.host].outcome.error = str(error)
+            node = self._nodes[error.host]
+            node.outcome.error = str(error)
+            node.answers()
         return self._end()
 
     def _resume_collection(self, collecting: RoundCollecting) -> RoundRecord:
@@ -140,10 +142,10 @@ class RoundRunner:
         return all(for_each(self._nodes, self._attach_node, reads_hosts=True).raise_first().values())
 
     def _attach_node(self, node: RunningNode) -> bool:
-        node.host.connect()
         runtime = self._context.runtime
         node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
         node.workload = runtime.attach(node.host, node.plan, node.plan.workload)
+        node.host.connect()
         return node.workload.exists()
 
     def _end(self) -> RoundRecord:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from container.engine_images import ImageIdentity
 from run_benchmarks.console.console import LOG
@@ -15,7 +12,7 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
+from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
@@ -33,7 +30,7 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class RoundScheduler:
-    """Runs the rounds of a run one by one. `past` is the content of the run's journal when this controller started.
+    """Runs the rounds of a run one by one. `past` is what an earlier controller left, by the run's journal.
 
     `left_out` has the hosts that failed the check, and why: no round runs there.
     """
@@ -52,9 +49,10 @@ class RoundScheduler:
     ) -> None:
         self._prepared, self._hosts, self._reports = prepared, hosts, reports
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self._past, self._left_out = past, dict(left_out or {})
+        self.past, self._left_out = past, dict(left_out or {})
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
+        self._unswept = set(prepared.plan.hosts) if past.attempts else set[str]()
         self.images: dict[str, ImageIdentity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         self._runtime = prepared.runtime()
@@ -73,18 +71,14 @@ class RoundScheduler:
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The attempts at the round as they end; the last one counts.
 
-        First an attempt that a killed controller left running, else a new one; then the case's retries, except those
-        that an earlier controller has already made.
+        First a new one, then the case's retries, except those that an earlier controller has already made.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
-        attempt = self._past.attempts.get((case.name, index), 0)
-        record, tries = self._take_over(case, index), self._past.failures[case.name, index]
-        if record is not None:
-            tries += record.verdict.is_failure
-            yield record
+        attempt, tries = self.past.attempts.get((case.name, index), 0), self.past.failures[case.name, index]
+        record: RoundRecord | None = None
         while (
             record is None
             or record.verdict is Verdict.ABORTED
@@ -95,22 +89,23 @@ class RoundScheduler:
             record = self._attempt(case, index, attempt)
             yield record
 
-    def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
-        """Finish a round that a killed controller left running, ABORTED if its tasks are gone; None without such a
-        round.
+    def take_over(self) -> RoundRecord | None:
+        """Finish the round that an earlier controller left open, before any other: its ranks may still run.
+
+        It is ABORTED if its tasks are gone; None without such a round.
         """
-        started = self._past.open
-        if started is None or (started.case, started.round) != (case.name, index):
+        started, collecting = self.past.open, self.past.collecting
+        if started is None:
             return None
-        collecting = self._past.collecting
-        self._past.open = self._past.collecting = None
         plan = self._prepared.plan_for(tuple(started.hosts))
-        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
-        round_ = self._round(plan, case.name, index, started.attempt)
+        name, index, attempt = started.case, started.round, started.attempt
+        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", name, index, attempt)
+        round_ = self._round(plan, name, index, attempt)
         if collecting is not None:
             LOG.info("Its workloads had ended: what they left is collected")
         record = round_.resume(started, collecting)
         self._note(round_, record)
+        self.past = self._journal.read()
         return record
 
     def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
@@ -167,6 +162,7 @@ class RoundScheduler:
         for name in [name for name, answered in asked.succeeded.items() if answered]:
             LOG.info("%s answers again", name)
             del self._lost[name]
+        self._end_earlier()
         barred = {
             name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
         }
@@ -182,6 +178,19 @@ class RoundScheduler:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._prepared.plan_for(left)
             self.provide_images()
+
+    def _end_earlier(self) -> None:
+        """End what still runs of this run where an earlier controller had tasks, before the first round there.
+
+        A host that was out of reach when its round was given up may still run it.
+        """
+        there = {name: self._hosts[name] for name in self._unswept - self._left_out.keys() - self._lost.keys()}
+        ended = for_each(there, lambda host: self._runtime.clean(host, self._prepared.plan), reads_hosts=True)
+        self._unswept -= ended.succeeded.keys()
+        for name, tasks in ended.succeeded.items():
+            if tasks:
+                LOG.warning("%s: ended what was left there of an earlier round: %s", name, ", ".join(tasks))
+        self._lost |= {name: str(error) for name, error in ended.failed.items()}
 
     def _usable(self, unusable: Container[str]) -> tuple[str, ...]:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
@@ -204,48 +213,6 @@ class RoundScheduler:
         for name in [name for name, answered in ended.succeeded.items() if answered]:
             LOG.info("%s: what was left there of an earlier round is removed", name)
             del self._left[name]
-
-
-def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:
-    """The records of the case's rounds that an earlier controller completed, up to the first without one."""
-    records: list[RoundRecord] = []
-    for plan in case.rounds:
-        record = _recorded_round(past, case, plan.index, result_dir)
-        if record is None:
-            break
-        LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
-        records.append(record)
-    return records
-
-
-def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
-    """The records of every attempt at every round of a run, including earlier controllers'; unreadable ones are
-    skipped.
-    """
-    for path in sorted(result_dir.glob("*/round*/round.json")):
-        with contextlib.suppress(OSError, ValidationError):
-            yield RoundRecord.model_validate_json(path.read_bytes())
-
-
-def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
-    """Number of recorded rounds that are not run again: those before one that failed with retries of the case left."""
-    for number, record in enumerate(records):
-        if may_retry(record.verdict, past.failures[case.name, record.round], case.retries):
-            return number
-    return len(records)
-
-
-def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
-    """The record of a round that an earlier controller completed; None without a valid one."""
-    ended = past.ended.get((case.name, index))
-    if ended is None or ended.verdict is Verdict.ABORTED:
-        return None
-    path = result_dir / case.folder / round_folder(index, ended.attempt) / "round.json"
-    try:
-        return RoundRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        LOG.warning("%s cannot be read (%s): the round is run again", path, error)
-        return None
 
 
 def log_round(record: RoundRecord) -> None:

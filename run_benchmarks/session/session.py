@@ -19,6 +19,7 @@ from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import (
     CaseRecord,
+    RoundRecord,
     RunRecord,
     write_record,
     write_text,
@@ -27,17 +28,12 @@ from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
 from run_benchmarks.session.learning import baseline_in_use, save_baseline
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun, connected
+from run_benchmarks.session.recorded import put, recorded_rounds, rounds_to_run
 from run_benchmarks.session.run_record import RunRecorder, RunState
-from run_benchmarks.session.schedule import (
-    RoundScheduler,
-    TooFewHostsError,
-    recorded_attempts,
-    recorded_rounds,
-    settled,
-)
+from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, RunEnded, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RunEnded, RunStarted
 
 PUSH_SECONDS = 120.0
 
@@ -86,7 +82,7 @@ class Session:
                 )
                 LOG.error("%s", self._state.problem)
             finally:
-                self._collect_leftovers(hosts)
+                self._remove_collected(hosts)
         record = self._finish()
         if self._learn is not None:  # before the journal ends: a resume saves it if this controller is killed meanwhile
             self.not_saved = save_baseline(self._recorder, record, self._learn.file)
@@ -193,22 +189,27 @@ class Session:
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
         self._limit_time()
+        if (record := schedule.take_over()) is not None:
+            self._keep(record)
+            self._interruption.check()
         for case in plan.cases:
             LOG.info(
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
             rounds = self._state.rounds[case.name]
-            for round_plan in case.rounds[settled(self._past, case, rounds) :]:
-                ended = round_plan.index - 1
+            for round_plan in rounds_to_run(schedule.past, case, rounds):
                 try:
                     for record in schedule.attempts(case, round_plan.index):
-                        rounds[ended:] = [record]
-                        write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
+                        self._keep(record)
                 except TooFewHostsError as error:
                     self._state.skipped[case.name] = str(error)
                     LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
                     break
                 self._interruption.check()
+
+    def _keep(self, record: RoundRecord) -> None:
+        put(self._state.rounds[record.case], record)
+        write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {
@@ -234,12 +235,22 @@ class Session:
             lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
         ).raise_first()
 
-    def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
-        nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]
+    def _remove_collected(self, hosts: Mapping[str, Host]) -> None:
+        """Remove from the hosts what is here; nothing while a round is open, whose ranks may still run."""
+        resume, clean = (f"`{own_command(word, run_word(self._result_dir))}`" for word in ("resume", "clean"))
+        try:
+            unfinished = self._journal.read().open
+        except JournalError as error:
+            LOG.warning("Nothing is removed from the hosts: %s", error)
+            return
+        if unfinished is not None:
+            where = f"round {unfinished.round} of {unfinished.case}"
+            LOG.warning("Nothing is removed from the hosts: %s is open; %s goes on with it", where, resume)
+            return
         touched = {
             name: host for name, host in hosts.items() if self._state.reports and self._state.reports[name].facts
         }
-        remove_collected(touched, self._plan, nodes, own_command("clean", run_word(self._result_dir)))
+        remove_collected(touched, self._plan.log_root_host, self._result_dir, clean)
 
     def _finish(self) -> RunRecord:
         LOG.info("======== Step 3: Collect results. ========")

@@ -1,0 +1,123 @@
+"""Nothing that a run measured is lost: not by a resume that fails, by a full disk of the head node, or by a link."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bed import TestBed
+from tests.cluster.controller import PROCESS, Controller, in_training, rank_process, wait_until
+from tests.cluster.faulty_project import LIGHT, WAITS
+from tests.cluster.host import SSHD
+from tests.cluster.light.__main__ import GO_ON
+from tests.cluster.system import frozen
+from tests.cluster.test_resume import journal, kill_in, resume
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+LINK_LIMIT = 5.0
+
+
+def logs_on_hosts(controller: Controller, testbed: TestBed) -> int:
+    """How many logs of ranks there are on the hosts."""
+    find = ["find", str(controller.logs), "-name", "rank*.out.log"]
+    return sum(len(host.exec(find, check=False).stdout.splitlines()) for host in testbed.hosts if host.pid is not None)
+
+
+@contextmanager
+def small_head(controller: Controller, size: str) -> Iterator[Path]:
+    """A file system of its own for the runs' results; gives the file that fills it."""
+    controller.logs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(controller.logs)], check=True)
+    try:
+        yield controller.logs / "fill"
+    finally:
+        subprocess.run(["umount", "-l", str(controller.logs)], check=True)
+
+
+def fill(file: Path) -> None:
+    subprocess.run(["dd", "if=/dev/zero", f"of={file}", "bs=64k"], capture_output=True, check=False)
+
+
+def test_a_resume_that_fails_in_its_check_leaves_the_running_round_alone(
+    controller: Controller, testbed: TestBed
+) -> None:
+    """One host down, then Ctrl-C; the third resume takes over what runs."""
+    controller.configure_test({"ONLY": WAITS}, **PROCESS)
+    run = kill_in(controller, "ONLY")
+    ranks = [rank_process(rank) for rank in range(4)]
+    testbed.hosts[1].link_down()
+    down = controller.call("resume", run.name)
+    assert down.exit_code == 3 and "ONLY is open" in down.output, down.output
+    assert logs_on_hosts(controller, testbed) == 4
+    testbed.hosts[1].link_up()
+    with frozen(testbed.hosts[1].pids(*SSHD)):
+        before = (run / "run.log").read_text().count("Step 1")
+        process = controller.start("resume", run.name)
+        wait_until("its check", lambda: (run / "run.log").read_text().count("Step 1") > before)
+        process.send_signal(signal.SIGINT)
+        interrupted = controller.finish(process)
+    assert interrupted.exit_code == 130 and "ONLY is open" in interrupted.output, interrupted.output
+    assert logs_on_hosts(controller, testbed) == 4
+    assert all(rank is not None and rank.is_running() for rank in ranks)
+    answer = resume(controller, run, "ONLY")
+    assert answer.exit_code == 0, answer.output
+    assert answer.round_record("ONLY")["attempt"] == 1 and not (run / "ONLY/round1_try2").exists()
+    assert [node["missing"] for node in answer.round_record("ONLY")["nodes"]] == [[], []]
+    assert logs_on_hosts(controller, testbed) == 0
+
+
+@pytest.mark.nightly
+def test_no_attempt_begins_beside_an_earlier_one_whose_host_was_out_of_reach(
+    controller: Controller, testbed: TestBed
+) -> None:
+    """One controller is killed, another gives the round up, a third finds the host back, with its ranks."""
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT, MIN_HOSTS=1)
+    controller.configure_test({"ONLY": {**WAITS, "retries": 1}}, **PROCESS)
+    run = kill_in(controller, "ONLY")
+    left = [rank_process(rank) for rank in (2, 3)]
+    testbed.hosts[1].link_down()
+    given_up = controller.call("resume", run.name)
+    assert given_up.exit_code == 1 and given_up.round_record("ONLY")["verdict"] == "fail", given_up.output
+    testbed.hosts[1].link_up()
+    assert all(rank is not None and rank.is_running() for rank in left)
+    process = controller.start("resume", run.name)
+    wait_until("the next attempt", lambda: in_training(3) and (run / "ONLY/round1_try2").exists())
+    assert not any(rank is not None and rank.is_running() for rank in left), "two attempts at once"
+    for host in testbed.hosts:
+        there = f"{controller.logs}/.hosts/*/ONLY/round1_try2/*_noderank?"
+        host.exec(["sh", "-c", f"for folder in {there}; do touch $folder/{GO_ON}; done"])
+    answer = controller.finish(process)
+    assert answer.exit_code == 0 and "ended what was left there" in answer.output, answer.output
+
+
+def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed: TestBed) -> None:
+    """Nothing is removed from the hosts; once there is room, the round is collected, and not repeated."""
+    controller.configure_test({"FIRST": LIGHT, "ONLY": WAITS}, **PROCESS)
+    with small_head(controller, "8m") as filler:
+        process = controller.start()
+        wait_until("the second round", lambda: "ONLY Round 1 starts" in _log(controller) and in_training(3))
+        fill(filler)
+        controller.let_go("ONLY")
+        full = controller.finish(process)
+        run = full.folder
+        assert run is not None and full.exit_code == 1, full.output
+        assert "own disk is full" in full.output and f"resume {run}" in full.output and "Traceback" not in full.output
+        assert logs_on_hosts(controller, testbed) == 8
+        filler.unlink()
+        answer = controller.call("resume", run.name)
+        assert answer.exit_code == 0, answer.output
+        record = answer.round_record("ONLY")
+        assert (record["verdict"], record["attempt"]) == ("pass", 1)
+        assert [node["missing"] for node in record["nodes"]] == [[], []]
+        assert sum(event["event"] == "round_started" for event in journal(run)) == 2
+        assert logs_on_hosts(controller, testbed) == 0
+
+
+def _log(controller: Controller) -> str:
+    run = controller.newest_run()
+    return (run / "run.log").read_text() if run is not None and (run / "run.log").exists() else ""
