@@ -12,6 +12,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
 from run_benchmarks.inspection.findings import HostReport
@@ -31,6 +32,7 @@ from run_benchmarks.session.preparation import PreparedRun, connected
 from run_benchmarks.session.recorded import put, recorded_rounds, rounds_to_run
 from run_benchmarks.session.run_record import RunRecorder, RunState
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
+from run_benchmarks.state.context import patience
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RunEnded, RunStarted
@@ -230,9 +232,11 @@ class Session:
         for name, found in self._state.code_differences.items():
             LOG.warning("%s", in_words(name, found))
         seconds = self._interruption.seconds_left(PUSH_SECONDS)
+        code, path = self._prepared.code, self._plan.code_dir_host
+        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
         for_each(
             lacking,
-            lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
+            lambda host: across_outages(host, lambda: bring(host, code, path, deadline=seconds), waiting),
         ).raise_first()
 
     def _remove_collected(self, hosts: Mapping[str, Host]) -> None:

@@ -86,7 +86,10 @@ class RunStarted(_Event):
 
 
 class RoundStarted(_Event):
-    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time."""
+    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time.
+
+    `boot_ids`: of the hosts that it runs on, as far as they tell one; a host with another one has lost its tasks.
+    """
 
     event: Literal["round_started"] = "round_started"
     case: str
@@ -94,6 +97,7 @@ class RoundStarted(_Event):
     attempt: int
     master_port: int
     hosts: list[str]
+    boot_ids: dict[str, str] = {}
 
 
 class NodeEnd(BaseModel):

@@ -121,3 +121,24 @@ def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed
 def _log(controller: Controller) -> str:
     run = controller.newest_run()
     return (run / "run.log").read_text() if run is not None and (run / "run.log").exists() else ""
+
+
+@pytest.mark.parametrize("settings", [PROCESS, pytest.param({}, marks=pytest.mark.nightly)], ids=["process", "docker"])
+def test_a_round_whose_hosts_lost_power_with_the_controller_is_run_again(
+    controller: Controller, testbed: TestBed, settings: dict[str, object]
+) -> None:
+    controller.configure_test({"ONLY": {**LIGHT, "overrides": {"pause": 1.0}}}, **settings)
+    run = kill_in(controller, "ONLY")
+    for host in testbed.hosts:
+        host.restart()
+    try:
+        answer = controller.call("resume", run.name)
+    finally:
+        for host in testbed.hosts:
+            host.forget_restart()
+    assert answer.exit_code == 0, answer.output
+    first, second = (answer.round_record("ONLY", attempt=attempt) for attempt in (1, 2))
+    assert first["verdict"] == "aborted" and second["verdict"] == "pass", first["reason"]
+    names = ", ".join(host.address for host in testbed.hosts)
+    assert first["reason"] == f"{names} were restarted while the round ran; it is run again"
+    assert "rank0.out.log" in first["nodes"][0]["files"], "what they left is collected"
