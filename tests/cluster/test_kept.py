@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,28 @@ from tests.cluster.host import SSHD
 from tests.cluster.light.__main__ import GO_ON
 from tests.cluster.system import frozen
 from tests.cluster.test_resume import journal, kill_in, resume
+
+# run.py, which waits in the functions of rounds.round of these names, in their first call for a host: it makes
+# <folder>/<name> and goes on once that is gone.
+PAUSED_IN = """
+import sys, time
+from pathlib import Path
+from run_benchmarks.rounds import round as module
+folder, host, names, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(), sys.argv[4:]
+def paused(name):
+    action, seen = getattr(module, name), []
+    def pause(first, *rest, **options):
+        if host in (getattr(first, "name", ""), getattr(getattr(first, "plan", None), "host", "")) and not seen:
+            seen.append((folder / name).touch())
+            while (folder / name).exists():
+                time.sleep(0.05)
+        return action(first, *rest, **options)
+    setattr(module, name, pause)
+for name in names:
+    paused(name)
+from run_benchmarks.commands.cli import main
+main()
+"""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINK_LIMIT = 5.0
@@ -41,6 +65,13 @@ def small_head(controller: Controller, size: str) -> Iterator[Path]:
 
 def fill(file: Path) -> None:
     subprocess.run(["dd", "if=/dev/zero", f"of={file}", "bs=64k"], capture_output=True, check=False)
+
+
+def start_paused(controller: Controller, folder: Path, host: str, *names: str) -> subprocess.Popen[str]:
+    """run.py, which waits in these functions for this host; see PAUSED_IN."""
+    folder.mkdir()
+    argv = [sys.executable, "-c", PAUSED_IN, str(folder), host, " ".join(names), *controller.argv()[2:]]
+    return subprocess.Popen(argv, cwd=controller.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_a_resume_that_fails_in_its_check_leaves_the_running_round_alone(
@@ -142,3 +173,46 @@ def test_a_round_whose_hosts_lost_power_with_the_controller_is_run_again(
     names = ", ".join(host.address for host in testbed.hosts)
     assert first["reason"] == f"{names} were restarted while the round ran; it is run again"
     assert "rank0.out.log" in first["nodes"][0]["files"], "what they left is collected"
+
+
+PHASES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
+
+
+@pytest.mark.parametrize("settings", [PROCESS, pytest.param({}, marks=pytest.mark.nightly)], ids=["process", "docker"])
+def test_a_round_outlives_an_sshd_that_is_gone_in_each_of_its_phases(
+    controller: Controller, testbed: TestBed, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    """One after the other, in one round: sshd and its sessions are killed, and three seconds later it is back."""
+    controller.configure_cluster(LINK_LIMIT=60.0)
+    controller.configure_test({"ONLY": LIGHT}, **settings)
+    victim = testbed.hosts[1]
+    process = start_paused(controller, tmp_path / "pauses", victim.address, *PHASES)
+    for name in PHASES:
+        wait_until(name, lambda name=name: (tmp_path / "pauses" / name).exists())  # type: ignore[misc]
+        victim.stop_sshd()
+        (tmp_path / "pauses" / name).unlink()
+        time.sleep(3.0)
+        victim.start_sshd()
+    answer = controller.finish(process)
+    assert answer.exit_code == 0, answer.output
+    record = answer.round_record("ONLY")
+    assert record["verdict"] == "pass" and [node["missing"] for node in record["nodes"]] == [[], []]
+    outages = [remark for remark in record["integrity"]["remarks"] if remark["kind"] == "outage"]
+    assert len(outages) == len(PHASES) and {remark["host"] for remark in outages} == {victim.address}, outages
+    assert controller.containers() == [] and logs_on_hosts(controller, testbed) == 0
+
+
+def test_a_host_that_restarts_while_it_is_collected_and_before_the_next_round(
+    controller: Controller, testbed: TestBed, tmp_path: Path
+) -> None:
+    controller.configure_cluster(LINK_LIMIT=60.0)
+    controller.configure_test({"FIRST": LIGHT, "NEXT": LIGHT}, **PROCESS)
+    victim = testbed.hosts[1]
+    process = start_paused(controller, tmp_path / "pauses", victim.address, "collect_node")
+    wait_until("the collection", lambda: (tmp_path / "pauses/collect_node").exists())
+    victim.restart()
+    victim.forget_restart()
+    (tmp_path / "pauses/collect_node").unlink()
+    answer = controller.finish(process)
+    assert answer.exit_code == 0, answer.output
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "pass"]
