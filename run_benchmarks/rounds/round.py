@@ -18,6 +18,7 @@ from run_benchmarks.rounds.ending import end_tasks, ends_of, remove_staging, rem
 from run_benchmarks.rounds.integrity import Neighbourhood
 from run_benchmarks.rounds.launching import create_tasks, start_workload
 from run_benchmarks.rounds.node_code import note_changed_code, put_code_right
+from run_benchmarks.rounds.owed import is_owed
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stack_file import write_stacks
@@ -67,6 +68,11 @@ class RoundRunner:
     def lost_hosts(self) -> dict[str, str]:
         """Hosts that became unreachable, with the error."""
         return {name: node.outcome.error or "out of reach" for name, node in self._nodes.items() if node.lost}
+
+    @property
+    def owed(self) -> list[str]:
+        """Hosts whose files could not be collected, and still can be; none of a round that never began."""
+        return [host for host, node in self._nodes.items() if node.is_owed and self._begun]
 
     def run(self) -> RoundRecord:
         """Run the round and write round.json; fails only for defects and an unwritable result folder."""
@@ -172,7 +178,11 @@ class RoundRunner:
             self.left = end_tasks(self._nodes)
         with self._phase("collect"):
             self._neighbourhood.look_after(self._nodes, self.left)
-            self._collect()
+            self._collect(self._nodes)
+        return self._record()
+
+    def _record(self, recorded: RoundRecord | None = None) -> RoundRecord:
+        """Judge and record the round, whose record so far is `recorded`, and remove its tasks."""
         if self._ended_early is not None and self._ended_early[0] is Verdict.TIMEOUT:
             write_stacks(self.folder, self._nodes.values())
         facts = RoundFacts(
@@ -183,6 +193,7 @@ class RoundRunner:
             master_port=self._master_port,
             ended_early=self._ended_early,
             neighbourhood=self._neighbourhood,
+            recorded=recorded,
         )
         nodes = list(self._nodes.values())
         record = write_round(self.folder / RECORD_FILE, self._context, self._case, nodes, facts)
@@ -253,7 +264,7 @@ class RoundRunner:
         self._context.interruption.check()
         self._each(start_workload)
 
-    def _collect(self) -> None:
+    def _collect(self, nodes: Mapping[str, RunningNode]) -> None:
         port = self._master_port or self._plan.port_from
 
         def collect(node: RunningNode) -> None:
@@ -275,9 +286,11 @@ class RoundRunner:
                 warn=said.append,
             )
             node.warnings += said
+            node.is_owed = False
             note_changed_code(node, self._context, is_resumed=self._resumed)
 
-        for host, error in for_each(self._nodes, collect, reads_hosts=True).failed.items():
-            node = self._nodes[host]
+        for host, error in for_each(nodes, collect, reads_hosts=True).failed.items():
+            node = nodes[host]
+            node.is_owed = is_owed(error)
             node.outcome.error = node.outcome.error or f"not collected: {error}"
             node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")

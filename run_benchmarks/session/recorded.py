@@ -32,7 +32,9 @@ def rounds_to_run(past: JournalState, case: CasePlan, records: Sequence[RoundRec
 
 
 def put(records: list[RoundRecord], record: RoundRecord) -> None:
-    """Put a record into those of a case's rounds, instead of one of the same round."""
+    """Put a record into those of a case's rounds, instead of one of the same round unless that is a later attempt."""
+    if any(each.round == record.round and each.attempt > record.attempt for each in records):
+        return
     others = [each for each in records if each.round != record.round]
     records[:] = sorted([*others, record], key=lambda each: each.round)
 

@@ -12,12 +12,14 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.plan.plan import CasePlan, Plan
+from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
 from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.rounds.owed_round import OwedRound
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
+from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.session.retries import may_retry
 from run_benchmarks.state.context import RunContext, answers
@@ -100,7 +102,7 @@ class RoundScheduler:
         plan = self._prepared.plan_for(tuple(started.hosts))
         name, index, attempt = started.case, started.round, started.attempt
         LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", name, index, attempt)
-        round_ = self._round(plan, name, index, attempt)
+        round_ = RoundRunner(*self._parts(plan, name, index, attempt), note=self._journal.append)
         if collecting is not None:
             LOG.info("Its workloads had ended: what they left is collected")
         record = round_.resume(started, collecting)
@@ -108,17 +110,44 @@ class RoundScheduler:
         self.past = self._journal.read()
         return record
 
+    def still_runs(self) -> str:
+        """Why the open round cannot be collected yet; "" if it can be, or if there is none."""
+        started, collecting = self.past.open, self.past.collecting
+        if started is None or collecting is not None:
+            return ""
+        plan = self._prepared.plan_for(tuple(started.hosts))
+        parts = self._parts(plan, started.case, started.round, started.attempt)
+        return OwedRound(*parts, note=self._journal.append).still_runs()
+
+    def collect_owed(self) -> Iterator[RoundRecord]:
+        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
+        self.past = self._journal.read()
+        owing = {host for owed in self.past.owed.values() for host in owed.hosts}
+        asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
+        there = [host for host, answered in asked.items() if answered]
+        for owed in list(self.past.owed.values()):
+            name, index, attempt = owed.started.case, owed.started.round, owed.started.attempt
+            plan = self._prepared.plan_for(tuple(owed.started.hosts))
+            round_ = OwedRound(*self._parts(plan, name, index, attempt), note=self._journal.append)
+            record = round_.collect_owed(owed, there)
+            if record is not None:
+                LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", name, index, attempt)
+                self._note(round_, record)
+                yield record
+        self.past = self._journal.read()
+
     def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
         self._place(case)
         name = case.name
         again = f" (attempt {attempt})" if attempt > 1 else ""
         LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
-        round_ = self._round(self._plan, name, index, attempt)
+        round_ = RoundRunner(*self._parts(self._plan, name, index, attempt), note=self._journal.append)
         record = round_.run()
         self._note(round_, record)
         return record
 
-    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> RoundRunner:
+    def _parts(self, plan: Plan, name: str, index: int, attempt: int) -> tuple[RunContext, CasePlan, RoundPlan]:
+        """What a runner of this attempt is made of."""
         test = self._prepared.settings.test
         context = RunContext(
             plan=plan,
@@ -132,7 +161,7 @@ class RoundScheduler:
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
-        return RoundRunner(context, case, self._prepared.attempt(plan, name, index, attempt), note=self._journal.append)
+        return context, case, self._prepared.attempt(plan, name, index, attempt)
 
     def _note(self, round_: RoundRunner, record: RoundRecord) -> None:
         self._journal.append(
@@ -142,6 +171,7 @@ class RoundScheduler:
                 attempt=record.attempt,
                 verdict=record.verdict,
                 reason=record.reason,
+                owed=list(round_.owed),
             )
         )
         self._lost |= round_.lost_hosts()
@@ -213,26 +243,3 @@ class RoundScheduler:
         for name in [name for name, answered in ended.succeeded.items() if answered]:
             LOG.info("%s: what was left there of an earlier round is removed", name)
             del self._left[name]
-
-
-def log_round(record: RoundRecord) -> None:
-    """Log how a round ended, with the end of the log that shows why."""
-    for warning in record.warnings:
-        LOG.warning("%s", warning)
-    if record.verdict.is_measured:
-        again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
-        also = again + record.verdict_text.removeprefix(record.verdict)
-        mark = "SUCCESS" if record.verdict is Verdict.PASS else "DEGRADED"
-        LOG.info("-== Testcase %s Round %d finished%s ==-......[%s]", record.case, record.round, also, mark)
-        for finding in record.findings:
-            LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.words)
-        for remark in record.remarks:
-            LOG.warning("%s", remark)
-        return
-    LOG.error(
-        "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
-    )
-    if record.partial is not None:
-        LOG.warning("Partial result: %s were measured, and are in its round.json", record.partial)
-    if record.first_failure is not None and record.first_failure.log_tail:
-        LOG.error("end of the log:\n%s", record.first_failure.log_tail)

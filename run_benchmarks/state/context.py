@@ -56,7 +56,7 @@ class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
     `silent`: the host answers, but its runtime (the Docker engine) does not. `is_asked`: its workload was asked to
-    start. `boot_id`: of the host when the round began.
+    start. `boot_id`: of the host when the round began. `is_owed`: its files were not collected, and still can be.
     """
 
     plan: NodePlan
@@ -72,6 +72,7 @@ class RunningNode:
     outages: list[Outage] = field(default_factory=list)
     patience: Patience = field(default_factory=Patience)
     is_asked: bool = False
+    is_owed: bool = False
     boot_id: str = ""
 
     def answers(self) -> bool:

@@ -126,7 +126,8 @@ def test_no_attempt_begins_beside_an_earlier_one_whose_host_was_out_of_reach(
     assert answer.exit_code == 0 and "ended what was left there" in answer.output, answer.output
 
 
-def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed: TestBed) -> None:
+@pytest.mark.parametrize("word", ["resume", pytest.param("collect", marks=pytest.mark.nightly)])
+def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed: TestBed, word: str) -> None:
     """Nothing is removed from the hosts; once there is room, the round is collected, and not repeated."""
     controller.configure_test({"FIRST": LIGHT, "ONLY": WAITS}, **PROCESS)
     with small_head(controller, "8m") as filler:
@@ -140,7 +141,7 @@ def test_a_head_node_whose_disk_fills_in_a_round(controller: Controller, testbed
         assert "own disk is full" in full.output and f"resume {run}" in full.output and "Traceback" not in full.output
         assert logs_on_hosts(controller, testbed) == 8
         filler.unlink()
-        answer = controller.call("resume", run.name)
+        answer = controller.call(word, run.name)
         assert answer.exit_code == 0, answer.output
         record = answer.round_record("ONLY")
         assert (record["verdict"], record["attempt"]) == ("pass", 1)
@@ -216,3 +217,36 @@ def test_a_host_that_restarts_while_it_is_collected_and_before_the_next_round(
     answer = controller.finish(process)
     assert answer.exit_code == 0, answer.output
     assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("word", ["collect", pytest.param("resume", marks=pytest.mark.nightly)])
+def test_what_could_not_be_collected_is_owed(
+    controller: Controller, testbed: TestBed, tmp_path: Path, word: str
+) -> None:
+    """A host is out of reach for too long when its files are to come; it is back when the run has ended."""
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    controller.configure_test({"ONLY": LIGHT, "ONE": {**LIGHT, "nnodes": 1}}, **PROCESS)
+    victim = testbed.hosts[1]
+    process = start_paused(controller, tmp_path / "pauses", victim.address, "collect_node")
+    wait_until("the collection", lambda: (tmp_path / "pauses/collect_node").exists())
+    victim.stop_sshd()
+    (tmp_path / "pauses/collect_node").unlink()
+    failed = controller.finish(process)
+    assert failed.exit_code == 1 and failed.folder is not None, failed.output
+    run, record = failed.folder, failed.round_record("ONLY")
+    assert record["verdict"] == "fail" and "out of reach" in record["reason"], record["reason"]
+    assert f"collect {run}`" in failed.output and logs_on_hosts(controller, testbed) == 2
+    victim.start_sshd()
+    assert f"collection owed by {victim.address}" in controller.call("status", run.name).output
+    answer = controller.call(word, run.name)
+    assert answer.exit_code == 0, answer.output
+    record = answer.round_record("ONLY")
+    assert (record["verdict"], record["attempt"]) == ("pass", 1), record["reason"]
+    assert [(node["missing"], node["incomplete"]) for node in record["nodes"]] == [([], False)] * 2
+    assert not any("not collected" in warning for warning in record["warnings"])
+    assert [case["verdict"] for case in answer.run_record()["cases"]] == ["pass", "pass"]
+    assert len(answer.run_record()["hosts"]) == 2 and all(host["kernel"] for host in answer.run_record()["hosts"])
+    assert "owed" not in controller.call("status", run.name).output and logs_on_hosts(controller, testbed) == 0
+    assert controller.call("verify", run.name).exit_code == 0
+    assert "nothing is to be collected" in controller.call("collect", run.name).output
+    assert sum(event["event"] == "round_started" for event in journal(run)) == 2

@@ -60,8 +60,8 @@ class Action:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes in the pauses alone."""
     now = [0.0]
-    monkeypatch.setattr(outages.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(outages.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
 
 def host(back: int, refusal: HostError | None = None) -> Host:
