@@ -54,7 +54,7 @@ def remove_collected(hosts: Mapping[str, Host], root: str, result_dir: Path, way
         if left:
             LOG.warning("%s: not everything was collected; the rest stays in %s until %s", name, root, ways)
     for error in result.failed.values():
-        LOG.warning("%s", error)
+        LOG.warning("%s; what is left there stays in %s until %s", error, root, ways)
 
 
 def collected_folders(result_dir: Path) -> dict[str, list[str]]:

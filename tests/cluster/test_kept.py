@@ -203,6 +203,7 @@ def test_a_round_outlives_an_sshd_that_is_gone_in_each_of_its_phases(
     assert controller.containers() == [] and logs_on_hosts(controller, testbed) == 0
 
 
+@pytest.mark.nightly
 def test_a_host_that_restarts_while_it_is_collected_and_before_the_next_round(
     controller: Controller, testbed: TestBed, tmp_path: Path
 ) -> None:
@@ -250,3 +251,27 @@ def test_what_could_not_be_collected_is_owed(
     assert controller.call("verify", run.name).exit_code == 0
     assert "nothing is to be collected" in controller.call("collect", run.name).output
     assert sum(event["event"] == "round_started" for event in journal(run)) == 2
+
+
+@pytest.mark.nightly
+def test_ranks_that_worked_to_their_end_out_of_reach_count_once_their_record_is_here(
+    controller: Controller, testbed: TestBed
+) -> None:
+    controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
+    controller.configure_test({"ONLY": WAITS}, **PROCESS)
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    testbed.hosts[1].drop_head()
+    try:
+        controller.let_go("ONLY")
+        failed = controller.finish(process)
+    finally:
+        testbed.hosts[1].rejoin_head()
+    assert failed.exit_code == 1 and failed.round_record("ONLY")["verdict"] == "fail", failed.output
+    assert failed.folder is not None
+    answer = controller.call("collect", failed.folder.name)
+    assert answer.exit_code == 0, answer.output
+    record = answer.round_record("ONLY")
+    assert record["verdict"] == "pass" and [node["exit_code"] for node in record["nodes"]] == [0, 0], record["reason"]
+    assert any("node_exit.json says that its tasks ended with 0" in warning for warning in record["warnings"])
+    assert logs_on_hosts(controller, testbed) == 0
