@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from run_benchmarks.commands import cleaning, completion, import_flagperf, listing, starting, stopping, verification
+from run_benchmarks.commands import (
+    cleaning,
+    collecting,
+    completion,
+    import_flagperf,
+    listing,
+    starting,
+    stopping,
+    verification,
+)
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
@@ -231,6 +240,7 @@ def diagnose(asked: Request) -> None:
     raise typer.Exit(starting.diagnose(asked.settings()))
 
 
+app.command()(collecting.collect)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)

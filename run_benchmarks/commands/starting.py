@@ -29,6 +29,7 @@ from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session.collection import Collection, is_owing
 from run_benchmarks.session.learning import baseline_in_use, is_baseline_of
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
 from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_of, result_root
@@ -37,7 +38,7 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, JournalState, RunStarted
 from run_benchmarks.state.run_lock import controlling, is_controlled
 from run_benchmarks.state.vouching import is_own
 
@@ -98,8 +99,38 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     Raises:
         JournalError: it has no journal, a controller works on it, or config files changed since the run started.
     """
-    os.umask(UMASK)
     past = Journal(folder).read()
+    prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
+    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
+
+
+def collect(settings: Settings, folder: Path) -> int:
+    """Collect what the run in `folder`, whose controller has ended, still has on its hosts alone.
+
+    Returns:
+        0 if everything is on the head node then, else 1.
+
+    Raises:
+        JournalError: as `resume`.
+    """
+    past = Journal(folder).read()
+    prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
+    if not is_owing(past):
+        say(f"{folder.name}: nothing is to be collected")
+        return EXIT_PASS
+    if _refused(learn, folder.name):
+        return EXIT_USAGE
+    _control(prepared, folder, detach=False, learn=learn, kind=Collection)
+    return EXIT_FAIL if is_owing(Journal(folder).read()) else EXIT_PASS
+
+
+def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedRun:
+    """The run in `folder` as it was begun.
+
+    Raises:
+        JournalError: see `resume`.
+    """
+    os.umask(UMASK)
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
     narrowed = selected(settings, past.started.hosts)
@@ -116,8 +147,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
             f"{folder}: cannot be resumed: it began with {past.started.baseline or 'no BASELINE'}; "
             f"{settings.test_file} now has {now or 'none'}. Bring it back to that state, or start a new run"
         )
-    learn = _kept_target(folder, past.started)
-    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
+    return prepared
 
 
 def diagnose(settings: Settings) -> int:
@@ -164,7 +194,14 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
-def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
+def _control(
+    prepared: PreparedRun,
+    folder: Path,
+    *,
+    detach: bool,
+    learn: BaselineTarget | None = None,
+    kind: type[Session] = Session,
+) -> int:
     if detach and not go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
         for word in ("attach", "status", "stop"):
@@ -176,7 +213,7 @@ def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: Baseli
     cleanup = own_command("clean", run_word(folder))
     try:
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
-            session = Session(prepared, folder, interruption, sys.argv, learn)
+            session = kind(prepared, folder, interruption, sys.argv, learn)
             record = session.run()
         show_run(record, folder)
         if session.not_saved:

@@ -221,10 +221,8 @@ class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
 
     `drain`: hosts to take out of service by the findings of the rounds. `fail_on`: the kinds and severities of findings
-    that make the run fail.
-
-    `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`. `changes`: what its command
-    line changed in the two files.
+    that make the run fail. `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`.
+    `changes`: what its command line changed in the two files.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -287,11 +285,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file of these pieces atomically (mode 0640)."""
+    """Write a file of these pieces atomically (mode 0640): after a power loss it is the old one or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
         Path(name).chmod(0o640)
         Path(name).replace(path)
     except BaseException:

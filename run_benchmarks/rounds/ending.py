@@ -43,16 +43,23 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
     for node in nodes.values():
         if node.silent:
             node.warnings.append(f"{node.plan.host}: its tasks are not removed: their runtime does not answer")
-        if node.lost or node.silent:
-            left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
+    _leave_silent(nodes, left)
     return left
 
 
 def remove_tasks(nodes: Mapping[str, RunningNode], left: Left) -> None:
     """Remove all tasks except those in `left`, to which tasks that cannot be removed are added."""
+    _leave_silent(nodes, left)
     for (node, what, task), error in _failed(nodes, left, lambda item: item[2].remove()):
         LOG.warning("%s %s: not removed: %s", node.plan.host, what, error)
         left.setdefault(node.plan.host, []).append(task)
+
+
+def _leave_silent(nodes: Mapping[str, RunningNode], left: Left) -> None:
+    """Add all tasks of hosts that are lost, or whose runtime does not answer."""
+    for node in nodes.values():
+        if node.lost or node.silent:
+            left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
 
 
 def _failed(
@@ -65,7 +72,8 @@ def _failed(
         for what, task in (("workload", node.workload), ("monitor", node.monitor))
         if task is not None and not node.lost and not node.silent and task not in left.get(node.plan.host, [])
     }
-    return [(items[key], error) for key, error in for_each(items, action).failed.items()]
+    result = for_each(items, lambda item: item[0].persist(lambda _: action(item)))
+    return [(items[key], error) for key, error in result.failed.items()]
 
 
 def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:

@@ -19,6 +19,7 @@ from run_benchmarks.state.context import RunningNode
 
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
+OTHER_RUNS = "other runs"  # begins what could not be seen of them
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
 LOAD_IS_OF = 300.0  # seconds for which the load from the check is valid for a round
@@ -40,7 +41,7 @@ class Neighbourhood:
         """Look at every host; a host that does not answer is reported elsewhere."""
         result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime), reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
-        self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
+        self.unseen += [f"{OTHER_RUNS} before the start: {error}" for error in result.failed.values()]
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
@@ -50,7 +51,9 @@ class Neighbourhood:
             there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]), reads_hosts=True
         )
         self._after, self._after_ms = result.succeeded, _now_ms()
-        self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
+        self.unseen += [
+            f"{OTHER_RUNS} after the end: {name}: not looked at" for name in nodes if name not in self._after
+        ]
 
     def remarks(self) -> Iterator[Remark]:
         """Every other run that was seen, once per host, with its time."""

@@ -25,6 +25,7 @@ from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, rec
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.rounds.integrity import Neighbourhood, integrity
+from run_benchmarks.rounds.owed import with_recorded
 from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
 
@@ -33,7 +34,9 @@ MAX_REASON_CHARACTERS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class RoundFacts:
-    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round."""
+    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round; `recorded`:
+    its record so far, if this is a later collection.
+    """
 
     index: int
     attempt: int
@@ -42,6 +45,7 @@ class RoundFacts:
     master_port: int | None
     ended_early: tuple[Verdict, str] | None
     neighbourhood: Neighbourhood | None = None
+    recorded: RoundRecord | None = None
 
 
 def write_round(
@@ -87,6 +91,8 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(nodes, context.reports, neighbourhood, facts.started_ms),
     )
+    if facts.recorded is not None:
+        record = with_recorded(record, facts.recorded)
     seen, sights = [], []
     for node, part in zip(nodes, record.nodes, strict=True):
         info = read_sys_info(node.outcome.folder)

@@ -207,7 +207,7 @@ def recorded_exit_code(node: RunningNode) -> int | None:
 
 
 def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
-    """Stop what still runs. A host that does not answer is skipped: nothing could be done there in time."""
+    """Stop what still runs, across outages; a host that stays silent is skipped."""
     running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
 
     def stop(node: RunningNode) -> None:
@@ -217,7 +217,7 @@ def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
         node.outcome.stopped = node.outcome.error is None
         node.workload.stop(STOP_GRACE_SECONDS)
 
-    result = for_each(running, stop, reads_hosts=True)
+    result = for_each(running, lambda node: node.persist(stop), reads_hosts=True)
     for host, error in result.failed.items():
         nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
 

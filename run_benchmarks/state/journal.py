@@ -6,6 +6,7 @@ controller that works on the run holds run.lock beside it (run_benchmarks.state.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections import Counter
@@ -90,7 +91,10 @@ class RunStarted(_Event):
 
 
 class RoundStarted(_Event):
-    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time."""
+    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time.
+
+    `boot_ids`: of the hosts that it runs on, as far as they tell one; a host with another one has lost its tasks.
+    """
 
     event: Literal["round_started"] = "round_started"
     case: str
@@ -98,6 +102,7 @@ class RoundStarted(_Event):
     attempt: int
     master_port: int
     hosts: list[str]
+    boot_ids: dict[str, str] = {}
 
 
 class NodeEnd(BaseModel):
@@ -126,7 +131,10 @@ class RoundCollecting(_Event):
 
 
 class RoundEnded(_Event):
-    """An attempt at a round has a verdict; its round.json is written."""
+    """An attempt at a round has a verdict; its round.json is written.
+
+    `owed`: the hosts whose files could not be collected, and still can be. A later collection ends it once more.
+    """
 
     event: Literal["round_ended"] = "round_ended"
     case: str
@@ -134,6 +142,7 @@ class RoundEnded(_Event):
     attempt: int
     verdict: Verdict
     reason: str
+    owed: list[str] = []
 
 
 class RunEnded(_Event):
@@ -148,10 +157,19 @@ Event = RunStarted | RoundStarted | RoundCollecting | RoundEnded | RunEnded
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwedCollection:
+    """An attempt at a round with files that are on these `hosts` alone: its start, and how its workloads ended."""
+
+    started: RoundStarted
+    collecting: RoundCollecting
+    hosts: list[str]
+
+
 @dataclass(kw_only=True)
 class JournalState:
     """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
-    `collecting` how the workloads of that one ended, if they did.
+    `collecting` how the workloads of that one ended, if they did. `owed` is by case, round and attempt.
 
     `failures` counts a round's attempts that failed or timed out. `started` is the last start (a resume is one, too),
     `begun_ms` the epoch ms of the first.
@@ -165,6 +183,8 @@ class JournalState:
     open: RoundStarted | None = None
     collecting: RoundCollecting | None = None
     run_ended: RunEnded | None = None
+    owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
+    verdicts: dict[tuple[str, int, int], Verdict] = field(default_factory=dict)
 
 
 class Journal:
@@ -232,12 +252,27 @@ def _apply(state: JournalState, event: Event) -> None:
     elif isinstance(event, RoundCollecting):
         state.collecting = event
     elif isinstance(event, RoundEnded):
-        state.open = state.collecting = None
-        state.ended[event.case, event.round] = event
-        state.failures[event.case, event.round] += event.verdict.is_failure
-        state.attempts[event.case, event.round] = event.attempt
+        _end(state, event)
     elif isinstance(event, RunEnded):
         state.run_ended = event
+
+
+def _end(state: JournalState, event: RoundEnded) -> None:
+    """Apply the end of an attempt: of the open one, or once more of one whose collection was owed."""
+    key, round_ = (event.case, event.round, event.attempt), (event.case, event.round)
+    known = state.owed.pop(key, None)
+    if known is not None:
+        known = dataclasses.replace(known, hosts=event.owed)
+    else:
+        if state.open is not None and state.collecting is not None:
+            known = OwedCollection(started=state.open, collecting=state.collecting, hosts=event.owed)
+        state.open = state.collecting = None
+    if known is not None and event.owed:
+        state.owed[key] = known
+    state.failures[round_] += event.verdict.is_failure - state.verdicts.get(key, Verdict.PASS).is_failure
+    state.verdicts[key] = event.verdict
+    if event.attempt >= state.attempts.get(round_, 0):
+        state.ended[round_], state.attempts[round_] = event, event.attempt
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import socket
 import stat
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
 REPOSITORY = Path(__file__).resolve().parents[2]
 SSH_PORT = 22
 SSHD_SECONDS = 15.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SSHD = ("sshd", "sshd-session", "sshd-auth")  # the listener and its connections; one name before OpenSSH 9.8
 SSHD_CONFIG = """\
 Port {port}
@@ -125,6 +127,20 @@ class ClusterHost:
             TestBedError: it did not come up; what failed and the end of its log are in the message.
         """
         self._prepare_disk(access)
+        self._switch_on()
+
+    def restart(self) -> None:
+        """Switch it off as a power cut does, and on again with the disk as it is; its kernel tells another boot."""
+        self.kill()
+        self.link_up()
+        self._switch_on()
+        self.exec(["sh", "-c", f"echo {uuid.uuid4()} > /run/boot_id; mount --bind /run/boot_id {BOOT_ID}"])
+
+    def forget_restart(self) -> None:
+        """Tell the machine's own boot again, as all hosts of a bed do."""
+        self.exec(["umount", BOOT_ID])
+
+    def _switch_on(self) -> None:
         launcher = ["nsenter", f"--net={NETNS_FOLDER / self._network.netns(self._number)}"]
         launcher += [
             "unshare",

@@ -18,6 +18,7 @@ from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 20, "check": False}}
+FREED = "64m"
 SECRET = "s3cret-and-nobodys-business"
 
 
@@ -80,6 +81,13 @@ def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said:
         assert "No space left" in answer.output and said in answer.output and "Traceback" not in answer.output
         assert_json_is_whole(answer)
         assert rank_process(0) is None
+        assert answer.folder is not None
+        if said == "not collected":
+            more = f"remount,size={FREED}"
+            subprocess.run(["mount", "-o", more, str(controller.logs)], check=True)
+            assert "collection owed" in controller.call("status", answer.folder.name).output
+            fetched = controller.call("collect", answer.folder.name)
+            assert fetched.exit_code == 0 and fetched.round_record("LINES")["verdict"] == "pass", fetched.output
     finally:
         subprocess.run(["umount", "-l", str(controller.logs)], check=True)
 

@@ -16,7 +16,7 @@ from run_benchmarks.results.observations import with_observations
 from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.results.sights import Sight, sight_of
 from run_benchmarks.rounds.recording import with_findings
-from run_benchmarks.session.schedule import log_round
+from run_benchmarks.session.log_lines import log_round
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.fabrics import Ailment, Fabric, steps

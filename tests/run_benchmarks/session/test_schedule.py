@@ -55,6 +55,8 @@ class Rounds:
     def lost_hosts(self) -> dict[str, str]:
         return {"localhost": "localhost: out of reach"} if len(self.task_ran) == 1 else {}
 
+    owed: tuple[str, ...] = ()
+
     @property
     def left(self) -> dict[str, list[Task]]:
         return {"localhost": [self._task]} if len(self.task_ran) == 1 else {}

@@ -126,7 +126,9 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
         nodes = [node.model_copy(update={"host": "localhost", "incomplete": number == 1}) for node in record.nodes]
         record = record.model_copy(update={"nodes": nodes})
         write_record(folder / "round.json", record)
-        there.mkdir(parents=True, exist_ok=True)
+        log = there / case.folder / round_folder(index, number) / "localhost_noderank0/rank0.out.log"
+        log.parent.mkdir(parents=True)
+        log.touch()
         return record
 
     monkeypatch.setattr(RoundScheduler, "_attempt", runs)
@@ -136,7 +138,8 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
     (tmp_path / "result").mkdir()
     with Interruption("clean") as interruption:
         record = Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
-    assert record.verdict is Verdict.PASS and there.is_dir()
+    assert record.verdict is Verdict.PASS
+    assert (there / "ONE/round1/localhost_noderank0/rank0.out.log").is_file()
 
 
 def test_a_number_is_of_the_code_that_is_named(
