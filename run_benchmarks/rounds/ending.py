@@ -17,6 +17,7 @@ from run_benchmarks.state.journal import NodeEnd
 
 Left = dict[str, list[RunningTask]]  # by host: tasks that may still run there
 STAGING = ".incoming-*"  # partial archives in the round's folder, left by a killed controller
+KEPT = ("exit_code", "error", "stopped", "lost", "heard_ms", "silent_ms", "circumstances", "look")  # of an outcome
 Item = tuple[RunningNode, str, RunningTask]
 
 
@@ -71,12 +72,7 @@ def _failed(
 def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
     """The end of each node's workload, for the journal."""
     return {
-        host: NodeEnd(
-            exit_code=node.outcome.exit_code,
-            error=node.outcome.error,
-            stopped=node.outcome.stopped,
-            warnings=list(node.warnings),
-        )
+        host: NodeEnd(warnings=list(node.warnings), **{name: getattr(node.outcome, name) for name in KEPT})
         for host, node in nodes.items()
     }
 
@@ -87,8 +83,9 @@ def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> No
         if host in nodes:
             node = nodes[host]
             node.done = True
-            node.outcome.exit_code, node.outcome.error = end.exit_code, end.error
-            node.outcome.stopped, node.warnings = end.stopped, list(end.warnings)
+            node.warnings = list(end.warnings)
+            for name in KEPT:
+                setattr(node.outcome, name, getattr(end, name))
 
 
 def remove_staging(folder: Path) -> None:

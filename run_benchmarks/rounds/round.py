@@ -60,7 +60,8 @@ class RoundRunner:
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
-        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome)
+        boot_id = facts.identity.boot_id if facts else ""
+        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome, boot_id=boot_id)
 
     def lost_hosts(self) -> dict[str, str]:
         """Hosts that became unreachable, with the error."""
@@ -83,7 +84,7 @@ class RoundRunner:
         except HostError as error:
             node = self._nodes[error.host]
             node.outcome.error = str(error)
-            node.lost = not node.answers()
+            node.lost = node.outcome.lost = not node.answers()
             if self._context.interruption.time_is_up():
                 self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
         return self._end()

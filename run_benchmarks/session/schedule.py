@@ -22,7 +22,7 @@ from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.preparation import PreparedRun
-from run_benchmarks.session.retries import may_retry
+from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -81,19 +81,25 @@ class RoundScheduler:
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
         attempt = self._past.attempts.get((case.name, index), 0)
-        record, tries = self._take_over(case, index), self._past.failures[case.name, index]
+        record = self._take_over(case, index)
         if record is not None:
-            tries += record.verdict.is_failure
             yield record
         while (
             record is None
             or record.verdict is Verdict.ABORTED
-            or (may_retry(record.verdict, tries, case.retries) and not self._interruption.time_is_up())
+            or (
+                may_retry(record.verdict, self._failures(case, index), case.retries)
+                and not self._interruption.time_is_up()
+            )
         ):
             self._interruption.check()
-            attempt, tries = attempt + 1, tries + 1
+            attempt += 1
             record = self._attempt(case, index, attempt)
             yield record
+
+    def _failures(self, case: CasePlan, index: int) -> int:
+        retry_lost = self._prepared.settings.test.RETRY_LOST
+        return failures_that_count(self._past, case.name, index, retry_lost)
 
     def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
         """Finish a round that a killed controller left running, ABORTED if its tasks are gone; None without such a
@@ -147,8 +153,11 @@ class RoundScheduler:
                 attempt=record.attempt,
                 verdict=record.verdict,
                 reason=record.reason,
+                lost=record.is_lost,
             )
         )
+        counter = self._past.losses if record.is_lost else self._past.failures
+        counter[record.case, record.round] += record.verdict.is_failure
         self._lost |= round_.lost_hosts()
         for host, tasks in round_.left.items():
             self._left.setdefault(host, []).extend(tasks)
@@ -227,10 +236,10 @@ def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
             yield RoundRecord.model_validate_json(path.read_bytes())
 
 
-def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
+def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord], retry_lost: int = 0) -> int:
     """Number of recorded rounds that are not run again: those before one that failed with retries of the case left."""
     for number, record in enumerate(records):
-        if may_retry(record.verdict, past.failures[case.name, record.round], case.retries):
+        if may_retry(record.verdict, failures_that_count(past, case.name, record.round, retry_lost), case.retries):
             return number
     return len(records)
 

@@ -198,7 +198,8 @@ class Session:
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
             rounds = self._state.rounds[case.name]
-            for round_plan in case.rounds[settled(self._past, case, rounds) :]:
+            retry_lost = self._prepared.settings.test.RETRY_LOST
+            for round_plan in case.rounds[settled(self._past, case, rounds, retry_lost) :]:
                 ended = round_plan.index - 1
                 try:
                     for record in schedule.attempts(case, round_plan.index):

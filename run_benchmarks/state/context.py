@@ -46,6 +46,7 @@ class RunContext:
 class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
+    `boot_id` is of the kernel that the round began on, "" if unknown.
     `silent`: the host answers, but its runtime (the Docker engine) does not. `outages`: when it did not answer and came
     back, from and to in epoch ms, with the error.
     """
@@ -57,6 +58,7 @@ class RunningNode:
     monitor: RunningTask | None = None
     done: bool = False
     code_digest: str | None = None
+    boot_id: str = ""
     lost: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
@@ -70,11 +72,16 @@ class RunningNode:
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
     """Whether a host answers within `seconds`, or after that over a new connection (with a time-out of its own)."""
+    return refusal(host, seconds) is None
+
+
+def refusal(host: Host, seconds: float = HEARTBEAT_SECONDS) -> HostError | None:
+    """Why a host neither answers within `seconds` nor over a new connection; None if it does."""
     try:
         host.run(["true"], deadline=seconds)
     except HostError:
         try:
             host.reconnect()
-        except HostError:
-            return False
-    return True
+        except HostError as error:
+            return error
+    return None

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from protocol.circumstance import Circumstance, NodeLook
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.settings.changes import Changes
@@ -97,13 +98,21 @@ class RoundStarted(_Event):
 
 
 class NodeEnd(BaseModel):
-    """The end of one node's workload; None if it never ran or its host was lost (`error` says why)."""
+    """The end of one node's workload; None if it never ran or its host was lost (`error` says why).
+
+    The other fields are those of results.node_outcome.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     exit_code: int | None
     error: str | None
     stopped: bool
     warnings: list[str] = []
+    lost: bool = False
+    heard_ms: int | None = None
+    silent_ms: int | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+    look: NodeLook | None = None
 
 
 class RoundCollecting(_Event):
@@ -122,7 +131,7 @@ class RoundCollecting(_Event):
 
 
 class RoundEnded(_Event):
-    """An attempt at a round has a verdict; its round.json is written."""
+    """An attempt at a round has a verdict; its round.json is written. `lost`: the infrastructure lost it."""
 
     event: Literal["round_ended"] = "round_ended"
     case: str
@@ -130,6 +139,7 @@ class RoundEnded(_Event):
     attempt: int
     verdict: Verdict
     reason: str
+    lost: bool = False
 
 
 class RunEnded(_Event):
@@ -149,8 +159,9 @@ class JournalState:
     """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
     `collecting` how the workloads of that one ended, if they did.
 
-    `failures` counts a round's attempts that failed or timed out. `started` is the last start (a resume is one, too),
-    `begun_ms` the epoch ms of the first.
+    `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
+    which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
+    first.
     """
 
     started: RunStarted
@@ -158,6 +169,7 @@ class JournalState:
     ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    losses: Counter[tuple[str, int]] = field(default_factory=Counter)
     open: RoundStarted | None = None
     collecting: RoundCollecting | None = None
     run_ended: RunEnded | None = None
@@ -230,7 +242,8 @@ def _apply(state: JournalState, event: Event) -> None:
     elif isinstance(event, RoundEnded):
         state.open = state.collecting = None
         state.ended[event.case, event.round] = event
-        state.failures[event.case, event.round] += event.verdict.is_failure
+        counter = state.losses if event.lost else state.failures
+        counter[event.case, event.round] += event.verdict.is_failure
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RunEnded):
         state.run_ended = event

@@ -99,7 +99,7 @@ def test_a_node_without_an_exit_code_is_named_with_its_error(tmp_path: Path) -> 
     nodes = [outcome(tmp_path, exit_code=143, stopped=True), lost(tmp_path, "node2", error="node2: link lost")]
     judgement = judge(nodes, ended_early=None)
     assert judgement.verdict is Verdict.FAIL
-    assert judgement.reason == "node2: no exit code: node2: link lost"
+    assert judgement.reason == "node2: no exit code: link lost"
 
 
 def test_a_node_that_never_ran_is_not_blamed_for_the_one_that_could_not_be_prepared(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ from training.benchmarks.driver.launch.process_tree import (
 )
 
 ALIVE = "alive"
+SUPERVISOR, COMMAND = ("pid", "start_ticks"), ("command", "command_ticks")  # keys of supervisor.json
+SAYS = "supervise: "  # how lines of its own begin in the output of the command
 DEFAULT_GRACE = 10.0
 KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
@@ -83,11 +85,17 @@ class Supervisor:
         become_reaper()
         self._signals = _Signals()
         _hold_open(self._state / ALIVE)
-        write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
+        self._record()
         on_ready()
         exit_code = self._run_command()
         self._kill_descendants()
         write_json(self._state / "exit.json", {"exit_code": exit_code})
+
+    def _record(self, command: int | None = None) -> None:
+        """Write who supervises, and what, once it runs."""
+        own = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+        its = {} if command is None else {"command": command, "command_ticks": start_ticks(command)}
+        write_json(self._state / "supervisor.json", own | its)
 
     def _run_command(self) -> int:
         environment = {**os.environ, **self._request["environment"]}
@@ -105,6 +113,7 @@ class Supervisor:
             except OSError as error:
                 output.write(f"cannot be started: {error}\n".encode())
                 return 127
+        self._record(child.pid)
         while self._status is None:
             seconds = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
             self._take(self._signals.wait(seconds), child.pid)
@@ -141,6 +150,10 @@ class Supervisor:
 
     def _kill_descendants(self) -> None:
         """Kill what is left; a process whose parent is killed becomes our child and wakes us when it ends."""
+        if self._reap(0) and not self._stopping and os.WIFSIGNALED(self._status or 0):
+            left = len(descendants(os.getpid()))
+            with (self._state / "output.log").open("a", encoding="utf-8") as output:
+                output.write(f"{SAYS}ended {left} processes that its command left when it was killed\n" * (left > 0))
         while self._reap(0):
             kill_below(os.getpid())
             self._signals.wait(KILL_AGAIN_SECONDS)
@@ -178,22 +191,28 @@ def _tell(pipe: int) -> None:
     os.close(pipe)
 
 
-def find(state: Path) -> tuple[int, int] | None:
-    """Pid and start time (clock ticks since boot) of the running supervisor; None if it ended, even if its pid is in
-    use.
+def find(state: Path, of: tuple[str, str] = SUPERVISOR) -> tuple[int, int] | None:
+    """Pid and start time (clock ticks since boot) of the running supervisor, or of its COMMAND; None if it ended, even
+    if its pid is in use.
     """
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
-        pid, ticks = int(record["pid"]), int(record["start_ticks"])
+        pid, ticks = int(record[of[0]]), int(record[of[1]])
     except (OSError, ValueError, KeyError):
         return None
     return (pid, ticks) if is_running(pid, ticks) else None
 
 
 def stop(state: Path, grace: float) -> None:
-    """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone."""
+    """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone.
+
+    Of a supervisor that was killed, the command and what is below it are killed.
+    """
     found = find(state)
     if found is None:
+        orphan = find(state, COMMAND)
+        if orphan is not None:
+            _end_orphan(*orphan)
         return
     pid, ticks = found
     write_json(state / "stop.json", {"grace": grace})
@@ -203,6 +222,15 @@ def stop(state: Path, grace: float) -> None:
         for victim in [*descendants(pid), pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
+
+
+def _end_orphan(pid: int, ticks: int) -> None:
+    victims = [pid, *descendants(pid)]
+    print(f"{SAYS}ended {len(victims)} processes that outlived their supervisor, from process {pid} on", flush=True)
+    for victim in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    wait_until_gone(pid, ticks, KILL_SECONDS)
 
 
 def trace(state: Path) -> None:
