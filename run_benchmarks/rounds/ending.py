@@ -17,6 +17,7 @@ from run_benchmarks.state.journal import NodeEnd
 
 Left = dict[str, list[RunningTask]]  # by host: tasks that may still run there
 STAGING = ".incoming-*"  # partial archives in the round's folder, left by a killed controller
+SUPERVISE = "supervise: "  # how a line of a task's supervisor begins in its output
 KEPT = ("exit_code", "error", "stopped", "lost", "heard_ms", "silent_ms", "circumstances", "look")  # of an outcome
 Item = tuple[RunningNode, str, RunningTask]
 
@@ -32,6 +33,7 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
         output = task.output(STOP_GRACE_SECONDS)
         if what == "workload":
             node.outcome.output = output
+            node.warnings += [f"{node.plan.host}: {line}" for line in output.splitlines() if line.startswith(SUPERVISE)]
             if LEFT_OUT.search(output):
                 node.warnings.append(f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out")
         elif output.strip():

@@ -51,11 +51,11 @@ def _circumstances(node: RunningNode) -> Iterator[Circumstance]:
 def _of_task(node: RunningNode) -> Iterator[Circumstance]:
     if node.workload is None or (node.done and node.outcome.exit_code == 0):
         return
+    trouble: Circumstance | None = None
     try:
         trouble = node.workload.trouble()
     except HostError as error:
         yield Circumstance(kind=Kind.ENGINE, words=f"its runtime does not answer: {error.detail}")
-        return
     if trouble is not None:
         yield trouble
     elif node.done and (words := _killed(node)):
