@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from protocol.rank_states import NodeRanks
 
 
-class Kind(StrEnum):
+class CircumstanceKind(StrEnum):
     """What happened, the strongest explanation first."""
 
     REBOOT = "reboot"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
     @property
     def is_infrastructure(self) -> bool:
         """Whether the same workload may pass where this does not happen: neither memory nor disk became full."""
-        return self not in (Kind.MEMORY, Kind.DISK)
+        return self not in (CircumstanceKind.MEMORY, CircumstanceKind.DISK)
 
 
 class Circumstance(BaseModel):
@@ -30,7 +30,7 @@ class Circumstance(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Kind
+    kind: CircumstanceKind
     words: str
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from protocol.circumstance import Kind
+from protocol.circumstance import CircumstanceKind
 from protocol.node_record import NodeExit, RankFailure
 from protocol.rank_states import RankState
 from run_benchmarks.errors import tail
@@ -126,7 +126,7 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
 
 
 def _of_rank(outcome: NodeOutcome, failure: RankFailure, logs: Mapping[int, RankLog]) -> FirstFailure:
-    full = outcome.circumstance(Kind.DISK)
+    full = outcome.circumstance(CircumstanceKind.DISK)
     return FirstFailure(
         host=outcome.node.host,
         rank=failure.rank,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protocol.circumstance import Kind
+from protocol.circumstance import CircumstanceKind
 from protocol.node_record import NodeExit
 from run_benchmarks.errors import tail
 from run_benchmarks.results.first_failure import FirstFailure
@@ -46,7 +46,7 @@ def broken_node(outcome: NodeOutcome, *, began: bool) -> BrokenNode | None:
     """
     record = outcome.exit_record()
     if outcome.stopped and not outcome.lost:
-        found = outcome.circumstance(Kind.PAUSED)
+        found = outcome.circumstance(CircumstanceKind.PAUSED)
         if found is None:
             return None
     elif outcome.error is None and outcome.exit_code in (0, None):

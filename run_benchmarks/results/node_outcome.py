@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
 from protocol import safe_json
-from protocol.circumstance import Circumstance, Kind, NodeLook
+from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from protocol.rank_states import NodeRanks
 from run_benchmarks.plan.plan import NodePlan
@@ -48,7 +48,7 @@ class NodeOutcome:
         """Whether the infrastructure broke this part of the round, not its workload."""
         return self.lost or any(each.kind.is_infrastructure for each in self.circumstances)
 
-    def circumstance(self, kind: Kind) -> str | None:
+    def circumstance(self, kind: CircumstanceKind) -> str | None:
         """The words on that kind of circumstance; None without one."""
         return next((each.words for each in self.circumstances if each.kind is kind), None)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import ValidationError
 
 from protocol import safe_json
-from protocol.circumstance import Circumstance, Kind
+from protocol.circumstance import Circumstance, CircumstanceKind
 from protocol.node_record import NODE_EXIT_FILE, NodeExit, signal_name
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
@@ -34,7 +34,7 @@ def examine(nodes: Mapping[str, RunningNode]) -> None:
     """Set the circumstances of every node whose host answers; one that cannot be asked has none."""
     there = {name: node for name, node in nodes.items() if not node.lost}
     for name, found in for_each(there, lambda node: list(_circumstances(node)), reads_hosts=True).succeeded.items():
-        order = list(Kind)
+        order = list(CircumstanceKind)
         nodes[name].outcome.circumstances = tuple(sorted(found, key=lambda each: order.index(each.kind)))
 
 
@@ -42,9 +42,9 @@ def _circumstances(node: RunningNode) -> Iterator[Circumstance]:
     argv = ["sh", "-c", ASK, "sh", node.plan.log_dir_host]
     boot_id, _, spaces = node.host.run(argv, deadline=HEARTBEAT_SECONDS).stdout.partition("\n")
     if node.boot_id and boot_id and boot_id != node.boot_id:
-        yield Circumstance(kind=Kind.REBOOT, words="the host was rebooted during the round")
+        yield Circumstance(kind=CircumstanceKind.REBOOT, words="the host was rebooted during the round")
     if full := _full(spaces):
-        yield Circumstance(kind=Kind.DISK, words=f"{full} {node.plan.log_dir_host}")
+        yield Circumstance(kind=CircumstanceKind.DISK, words=f"{full} {node.plan.log_dir_host}")
     yield from _of_task(node)
 
 
@@ -55,11 +55,11 @@ def _of_task(node: RunningNode) -> Iterator[Circumstance]:
     try:
         trouble = node.workload.trouble()
     except HostError as error:
-        yield Circumstance(kind=Kind.ENGINE, words=f"its runtime does not answer: {error.detail}")
+        yield Circumstance(kind=CircumstanceKind.ENGINE, words=f"its runtime does not answer: {error.detail}")
     if trouble is not None:
         yield trouble
     elif node.done and (words := _killed(node)):
-        yield Circumstance(kind=Kind.TASK, words=words)
+        yield Circumstance(kind=CircumstanceKind.TASK, words=words)
 
 
 def _killed(node: RunningNode) -> str | None:

@@ -208,7 +208,7 @@ def _give_up(node: RunningNode, refused: HostError | None, silence: float, troub
 
 
 def _broke(nodes: Iterable[RunningNode], early_end: tuple[Verdict, str] | None) -> bool:
-    """Whether a round has ended badly by itself: it stands still, or a node of it failed."""
+    """Whether a round has ended badly by itself: it makes no progress, or a node of it failed."""
     if early_end is not None:
         return early_end[0] is Verdict.TIMEOUT
     return any(node.done and node.outcome.exit_code != 0 for node in nodes)

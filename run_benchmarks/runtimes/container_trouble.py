@@ -12,7 +12,7 @@ import docker.errors
 import requests
 
 from protocol import safe_json
-from protocol.circumstance import Circumstance, Kind
+from protocol.circumstance import Circumstance, CircumstanceKind
 
 ANSWER_SECONDS = 5.0  # for an engine to report the state of a container
 ANSWER_CHARACTERS = 500  # of an engine's error message
@@ -46,13 +46,17 @@ def trouble(client: docker.APIClient, name: str) -> Circumstance | None:
     """
     state = state_of(client, name)
     if state is None:
-        return Circumstance(kind=Kind.TASK, words="its container was removed, and not by this run (docker rm -f)")
+        return Circumstance(
+            kind=CircumstanceKind.TASK, words="its container was removed, and not by this run (docker rm -f)"
+        )
     if state.get("Paused"):
-        return Circumstance(kind=Kind.PAUSED, words="its container is paused (docker pause)")
+        return Circumstance(kind=CircumstanceKind.PAUSED, words="its container is paused (docker pause)")
     if state["Status"] not in ("exited", "dead"):
         return None
     if state.get("OOMKilled"):
-        return Circumstance(kind=Kind.MEMORY, words="the kernel ended processes of its container for lack of memory")
+        return Circumstance(
+            kind=CircumstanceKind.MEMORY, words="the kernel ended processes of its container for lack of memory"
+        )
     return _of_events(list(_events(client, state)), name)
 
 
@@ -62,9 +66,9 @@ def _of_events(events: list[Mapping[str, Any]], name: str) -> Circumstance | Non
     kills = [str(event["Actor"]["Attributes"].get("signal")) for event in own if event["Action"] == "kill"]
     if any(signal not in OURS for signal in kills):
         words = "its container was stopped, and not by this run (docker stop or docker kill)"
-        return Circumstance(kind=Kind.TASK, words=words)
+        return Circumstance(kind=CircumstanceKind.TASK, words=words)
     if "start" not in actions and len(events) < EVENTS_KEPT:
-        return Circumstance(kind=Kind.ENGINE, words="its Docker engine was stopped and started again")
+        return Circumstance(kind=CircumstanceKind.ENGINE, words="its Docker engine was stopped and started again")
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
 from protocol import safe_json
-from protocol.circumstance import Circumstance, Kind
+from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
@@ -227,14 +227,16 @@ class _Tree:
     def trouble(self) -> Circumstance | None:
         """See RunningTask.trouble."""
         found = self._host.run(["sh", "-c", TROUBLE, "sh", self._state], deadline=START_SECONDS).stdout
-        what, *words = (found.splitlines() or [""])[0].split()
+        what, *words = (found.splitlines() or ["nothing"])[0].split()
         if what == "gone":
-            return Circumstance(kind=Kind.TASK, words=f"its supervisor (process {words[0]}) was killed")
+            return Circumstance(kind=CircumstanceKind.TASK, words=f"its supervisor (process {words[0]}) was killed")
         if what == "stopped":
-            return Circumstance(kind=Kind.PAUSED, words=f"its {words[0]} (process {words[1]}) is stopped (SIGSTOP)")
+            return Circumstance(
+                kind=CircumstanceKind.PAUSED, words=f"its {words[0]} (process {words[1]}) is stopped (SIGSTOP)"
+            )
         if what == "memory":
             words_ = f"the kernel ended its launcher (process {words[0]}) for lack of memory"
-            return Circumstance(kind=Kind.MEMORY, words=words_)
+            return Circumstance(kind=CircumstanceKind.MEMORY, words=words_)
         return None
 
     def stop(self, grace: float) -> None:

@@ -17,7 +17,8 @@ import pytest
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import LABEL, PROCESS, Answer, Controller, rank_processes, wait_until
 from tests.cluster.faulty_project import WAITS
-from tests.cluster.host import ClusterHost
+from tests.cluster.host import SSHD, ClusterHost
+from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 STALL_LIMIT, LINK_LIMIT = 12.0, 8.0
@@ -121,6 +122,21 @@ def test_what_is_done_to_containers_is_named_and_such_rounds_run_again(
         (before,) = case["earlier_attempts"]
         assert before["lost"] is True and f"attempt 1: lost: {before['reason']}" in case["reason"]
     assert controller.containers() == []
+
+
+@pytest.mark.nightly
+def test_an_engine_that_was_restarted_is_named(controller: Controller, testbed: TestBed) -> None:
+    host = testbed.hosts[1]
+    controller.configure_test({"RESTARTED": WAITS})
+    run = Faults(controller, testbed)
+    run.at_work("RESTARTED")
+    with frozen(host.pids(*SSHD)):  # nobody asks until it is there again
+        host.stop_engine()
+        host.start_engine()
+    run.judged("RESTARTED", seconds=150.0)
+    answer = run.finish()
+    said(answer, "RESTARTED", host, "its Docker engine was stopped and started again")
+    assert answer.folder is not None and controller.call("clean", answer.folder.name).exit_code == 0
 
 
 def restart_sshd(host: ClusterHost) -> None:

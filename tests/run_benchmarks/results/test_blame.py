@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.circumstance import Circumstance, Kind, NodeLook
+from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.perflog import Event
 from protocol.rank_states import NodeRanks, RankState
 from run_benchmarks.results.judge import judge
@@ -81,7 +81,9 @@ def test_what_was_seen_before_the_stop_counts(tmp_path: Path) -> None:
 
 def test_a_container_that_is_paused_is_named_and_not_its_ranks(tmp_path: Path) -> None:
     nodes = two_nodes(tmp_path, r0={"waits_in": None})
-    nodes[1].circumstances = (Circumstance(kind=Kind.PAUSED, words="its container is paused (docker pause)"),)
+    nodes[1].circumstances = (
+        Circumstance(kind=CircumstanceKind.PAUSED, words="its container is paused (docker pause)"),
+    )
     judgement = judge(nodes, ended_early=TIMEOUT)
     assert judgement.reason == f"{TIMEOUT[1]}; node2: no exit code: its container is paused (docker pause)"
     assert judgement.first_failure is not None and judgement.first_failure.lost

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.circumstance import Circumstance, Kind
+from protocol.circumstance import Circumstance, CircumstanceKind
 from protocol.perflog import Event
 from run_benchmarks.errors import CommandError
 from run_benchmarks.results.judge import judge
@@ -126,8 +126,8 @@ def test_a_rank_that_failed_before_a_host_fell_silent_comes_first(tmp_path: Path
     assert failure is not None and (failure.host, failure.lost) == (named, named == "node2")
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_what_a_host_tells_of_its_end_is_the_reason(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(CircumstanceKind))
+def test_what_a_host_tells_of_its_end_is_the_reason(tmp_path: Path, kind: CircumstanceKind) -> None:
     found = (Circumstance(kind=kind, words="what there was"),)
     nodes = [
         outcome(tmp_path, exit_code=143, stopped=True),
@@ -136,11 +136,15 @@ def test_what_a_host_tells_of_its_end_is_the_reason(tmp_path: Path, kind: Kind) 
     judgement = judge(nodes, ended_early=None)
     assert judgement.reason == "node2: exit code 2: what there was"
     assert judgement.first_failure is not None
-    assert judgement.first_failure.lost is (kind not in (Kind.MEMORY, Kind.DISK))
+    assert judgement.first_failure.lost is (kind not in (CircumstanceKind.MEMORY, CircumstanceKind.DISK))
 
 
 def test_a_full_disk_stands_beside_what_a_rank_died_of(tmp_path: Path) -> None:
-    full = (Circumstance(kind=Kind.DISK, words="the disk is full: 0 bytes are free on /data, which holds /logs"),)
+    full = (
+        Circumstance(
+            kind=CircumstanceKind.DISK, words="the disk is full: 0 bytes are free on /data, which holds /logs"
+        ),
+    )
     failed = node_exit(1, [rank_failure(0, 100)])
     judgement = judge([outcome(tmp_path, exit_code=1, record=failed, circumstances=full)], ended_early=None)
     assert judgement.reason == f"rank 0 on node1: exit code 7: ValueError: rank 0; {full[0].words}"

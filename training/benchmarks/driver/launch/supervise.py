@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from training.benchmarks.driver.launch.process_tree import (
+    POLL_SECONDS,
+    PROC,
     become_reaper,
     descendants,
     is_running,
@@ -38,7 +40,7 @@ from training.benchmarks.driver.launch.process_tree import (
 )
 
 ALIVE = "alive"
-SUPERVISOR, COMMAND = ("pid", "start_ticks"), ("command", "command_ticks")  # keys of supervisor.json
+STATE_ENV = "CLUSTERDYNO_SUPERVISED_IN"  # of all that the command starts: the state folder
 SAYS = "supervise: "  # how lines of its own begin in the output of the command
 DEFAULT_GRACE = 10.0
 KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
@@ -98,7 +100,7 @@ class Supervisor:
         write_json(self._state / "supervisor.json", own | its)
 
     def _run_command(self) -> int:
-        environment = {**os.environ, **self._request["environment"]}
+        environment = {**os.environ, **self._request["environment"], STATE_ENV: str(self._state.absolute())}
         with (self._state / "output.log").open("ab") as output:
             try:
                 child = subprocess.Popen(
@@ -191,13 +193,13 @@ def _tell(pipe: int) -> None:
     os.close(pipe)
 
 
-def find(state: Path, of: tuple[str, str] = SUPERVISOR) -> tuple[int, int] | None:
-    """Pid and start time (clock ticks since boot) of the running supervisor, or of its COMMAND; None if it ended, even
-    if its pid is in use.
+def find(state: Path) -> tuple[int, int] | None:
+    """Pid and start time (clock ticks since boot) of the running supervisor; None if it ended, even if its pid is in
+    use.
     """
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
-        pid, ticks = int(record[of[0]]), int(record[of[1]])
+        pid, ticks = int(record["pid"]), int(record["start_ticks"])
     except (OSError, ValueError, KeyError):
         return None
     return (pid, ticks) if is_running(pid, ticks) else None
@@ -206,13 +208,11 @@ def find(state: Path, of: tuple[str, str] = SUPERVISOR) -> tuple[int, int] | Non
 def stop(state: Path, grace: float) -> None:
     """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone.
 
-    Of a supervisor that was killed, the command and what is below it are killed.
+    What a killed supervisor left running is killed.
     """
     found = find(state)
     if found is None:
-        orphan = find(state, COMMAND)
-        if orphan is not None:
-            _end_orphan(*orphan)
+        _end_orphans(state)
         return
     pid, ticks = found
     write_json(state / "stop.json", {"grace": grace})
@@ -224,13 +224,28 @@ def stop(state: Path, grace: float) -> None:
                 os.kill(victim, signal.SIGKILL)
 
 
-def _end_orphan(pid: int, ticks: int) -> None:
-    victims = [pid, *descendants(pid)]
-    print(f"{SAYS}ended {len(victims)} processes that outlived their supervisor, from process {pid} on", flush=True)
-    for victim in victims:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-    wait_until_gone(pid, ticks, KILL_SECONDS)
+def _end_orphans(state: Path) -> None:
+    """Kill all that the command of a killed supervisor started, wherever it is in the tree of processes by now."""
+    found: set[int] = set()
+    limit = time.monotonic() + KILL_SECONDS
+    while (victims := _marked(f"{STATE_ENV}={state.absolute()}".encode())) and time.monotonic() < limit:
+        found.update(victims)
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    if found:
+        print(f"{SAYS}ended {len(found)} processes that outlived their supervisor", flush=True)
+
+
+def _marked(entry: bytes) -> list[int]:
+    """Pids of this user's running processes that were started with that entry in their environment."""
+    found = []
+    for path in PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdecimal() and entry in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found
 
 
 def trace(state: Path) -> None:
