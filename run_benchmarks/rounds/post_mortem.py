@@ -5,7 +5,7 @@ A reboot (boot id), the engine and the container (by their runtime), the kernel'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -14,17 +14,20 @@ from protocol.circumstance import Circumstance, CircumstanceKind
 from protocol.node_record import NODE_EXIT_FILE, NodeExit, signal_name
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.boot import BOOT, boot_in
 from run_benchmarks.inspection.facts import read_space
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunningNode
 
 NODE_EXIT_BYTES = 1 << 20
 SIGNALLED = 128  # a shell's exit code for a process that a signal ended, less the signal
 FULL_BYTES = 1 << 20  # less free space fails the writers of logs and records
-# Argument: the node's log folder. Prints the boot id, an empty line, the free space (df: bytes, then inodes).
-ASK = r"""
-read -r boot </proc/sys/kernel/random/boot_id; echo "$boot"
+MOUNT_CHARACTERS = 200
+INODES = "inodes:"
+# Argument: the node's log folder. Prints the boot, and what df tells of the folder's file system: bytes, then inodes.
+ASK = f"""
+{BOOT}
 df -Pk "$1" 2>/dev/null
-echo
+echo {INODES}
 df -Pi "$1" 2>/dev/null
 true
 """
@@ -40,10 +43,11 @@ def examine(nodes: Mapping[str, RunningNode]) -> None:
 
 def _circumstances(node: RunningNode) -> Iterator[Circumstance]:
     argv = ["sh", "-c", ASK, "sh", node.plan.log_dir_host]
-    boot_id, _, spaces = node.host.run(argv, deadline=HEARTBEAT_SECONDS).stdout.partition("\n")
+    answer = node.host.run(argv, deadline=HEARTBEAT_SECONDS).stdout.splitlines()
+    boot_id = boot_in(answer)
     if node.boot_id and boot_id and boot_id != node.boot_id:
         yield Circumstance(kind=CircumstanceKind.REBOOT, words="the host was rebooted during the round")
-    if full := _full(spaces):
+    if full := _full([line for line in answer if not line.startswith("boot ")]):
         yield Circumstance(kind=CircumstanceKind.DISK, words=f"{full} {node.plan.log_dir_host}")
     yield from _of_task(node)
 
@@ -80,13 +84,13 @@ def recorded_end(node: RunningNode) -> NodeExit | None:
         return None
 
 
-def _full(spaces: str) -> str | None:
-    """What of a file system is used up, by the two answers of df; None if there is room."""
-    blocks, _, inodes = spaces.partition("\n\n")
-    space = read_space(blocks)
+def _full(answer: Sequence[str]) -> str | None:
+    """What of a file system is used up, by the two tables of df; None if there is room."""
+    middle = answer.index(INODES) if INODES in answer else len(answer)
+    space = read_space("\n".join(answer[:middle]))
     if space is not None and space[0] < FULL_BYTES:
-        return f"the disk is full: {space[0]} bytes are free on {space[1]}, which holds"
-    words = inodes.splitlines()[-1].split(maxsplit=5) if inodes.strip() else []
+        return f"the disk is full: {space[0]} bytes are free on {space[1][:MOUNT_CHARACTERS]}, which holds"
+    words = answer[-1].split(maxsplit=5) if len(answer) > middle + 2 else []
     if len(words) == 6 and words[3] == "0" and words[1] not in ("0", "-"):
-        return f"the disk is full: no inode is free on {words[5]}, which holds"
+        return f"the disk is full: no inode is free on {words[5][:MOUNT_CHARACTERS]}, which holds"
     return None

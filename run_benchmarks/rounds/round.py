@@ -60,8 +60,7 @@ class RoundRunner:
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
-        boot_id = facts.identity.boot_id if facts else ""
-        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome, boot_id=boot_id)
+        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome)
 
     def lost_hosts(self) -> dict[str, str]:
         """Hosts that became unreachable, with the error."""

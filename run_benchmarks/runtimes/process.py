@@ -74,6 +74,7 @@ if [ ! -e exit.json ]; then
   case $(state "$command" "$(value command_ticks)") in T|t) echo "stopped launcher $command" ;; esac
 elif [ -n "$command" ] && dmesg 2>/dev/null | grep -q "Killed process $command "; then echo "memory $command"; fi
 """
+TROUBLE_CHARACTERS = 100
 REMOVE_GRACE = 5.0
 TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
 # Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours, and
@@ -227,7 +228,7 @@ class _Tree:
     def trouble(self) -> Circumstance | None:
         """See RunningTask.trouble."""
         found = self._host.run(["sh", "-c", TROUBLE, "sh", self._state], deadline=START_SECONDS).stdout
-        what, *words = (found.splitlines() or ["nothing"])[0].split()
+        what, *words = (found.splitlines() or ["nothing"])[0][:TROUBLE_CHARACTERS].split()
         if what == "gone":
             return Circumstance(kind=CircumstanceKind.TASK, words=f"its supervisor (process {words[0]}) was killed")
         if what == "stopped":

@@ -149,7 +149,7 @@ def test_what_is_done_to_hosts_and_processes_is_named(controller: Controller, te
     """Of both hosts lost, it is the first in the order of HOSTS that is lost later."""
     first, second = testbed.hosts
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
-    cases: dict[str, dict[str, object]] = dict.fromkeys(("MONITOR", "SUPERVISOR", "RESET"), WAITS)
+    cases: dict[str, dict[str, object]] = dict.fromkeys(("MONITOR", "RESET", "SUPERVISOR"), WAITS)
     for case, host in (("KEY", first), ("LOGIN", second), ("GAP", first)):
         cases[case] = {**WAITS, "nnodes": 1, "hosts": [host.address]}
     controller.configure_test(cases | {"BOTH": WAITS}, STALL_LIMIT=60.0, **PROCESS)
@@ -159,13 +159,13 @@ def test_what_is_done_to_hosts_and_processes_is_named(controller: Controller, te
     for monitor in monitors(second):
         monitor.kill()
     controller.let_go("MONITOR")
+    run.at_work("RESET")
+    second.reboot()
     run.at_work("SUPERVISOR")
     orphans = [rank_processes()[3], launcher_of(3)]
     supervisor_of(orphans[0]).kill()
     run.judged("SUPERVISOR")
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in orphans)
-    run.at_work("RESET")
-    second.reboot()
     run.at_work("KEY", "round1", first)
     first.exec(["cp", "-p", KEY_FILE, f"{KEY_FILE}.own"])
     first.exec(["sh", "-c", f"rm {KEY_FILE}; ssh-keygen -q -t ed25519 -N '' -f {KEY_FILE}"])
@@ -200,6 +200,7 @@ def assert_named(answer: Answer, first: ClusterHost, second: ClusterHost, lost_a
     assert record["verdict"] == "pass" and remark["host"] == second.address
     assert record["started_ms"] < remark["from_ms"] < record["finished_ms"]
     record = said(answer, "SUPERVISOR", second, "its supervisor (process ")
+    assert "rebooted" not in record["reason"], "that was before this round"
     ended = f"{second.address}: supervise: ended 3 processes that outlived their supervisor"
     assert any(warning.startswith(ended) for warning in record["warnings"]), record["warnings"]
     record = said(answer, "KEY", first, "host key CHANGED")
