@@ -79,6 +79,17 @@ def test_what_was_seen_before_the_stop_counts(tmp_path: Path) -> None:
     assert "so do rank 3 on node2" in judgement.reason
 
 
+def test_who_waited_before_the_stop_is_not_blamed_for_what_the_stop_did(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    for node in nodes:
+        ranks = node.node_ranks()
+        assert ranks is not None
+        then = [rank.model_copy(update={"waits_in": None if rank.rank == 3 else "barrier"}) for rank in ranks.ranks]
+        node.look = NodeLook(ranks=ranks.model_copy(update={"ranks": then}), silent_seconds=1.0)
+    failure = judge(nodes, ended_early=TIMEOUT).first_failure
+    assert failure is not None and failure.rank == 3
+
+
 def test_a_container_that_is_paused_is_named_and_not_its_ranks(tmp_path: Path) -> None:
     nodes = two_nodes(tmp_path, r0={"waits_in": None})
     nodes[1].circumstances = (
