@@ -31,7 +31,7 @@ class Patience:
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
     """Whether a host answers within `seconds`, or after that over a new connection (with a time-out of its own)."""
-    return _silence(host, seconds) is None
+    return refusal(host, seconds) is None
 
 
 def across_outages(
@@ -76,7 +76,7 @@ def _is_outage(error: HostError, host: Host) -> bool:
     """Whether an error is of the way to a host, and not of what was asked of it."""
     cause = error.__cause__ if isinstance(error, CollectError) else error
     if isinstance(cause, DeadlineError):  # a frozen connection looks open
-        return _silence(host, HEARTBEAT_SECONDS) is not None
+        return refusal(host, HEARTBEAT_SECONDS) is not None
     return isinstance(cause, LinkLostError | ConnectError) and not isinstance(cause, HostKeyError)
 
 
@@ -86,7 +86,7 @@ def _wait_for(host: Host, until: float, is_over: Callable[[], bool]) -> HostErro
     Raises:
         HostKeyError: it answers with another key.
     """
-    while (silence := _silence(host, HEARTBEAT_SECONDS)) is not None:
+    while (silence := refusal(host, HEARTBEAT_SECONDS)) is not None:
         if isinstance(silence, HostKeyError):
             raise silence
         if is_over() or time.monotonic() >= until:
@@ -95,7 +95,7 @@ def _wait_for(host: Host, until: float, is_over: Callable[[], bool]) -> HostErro
     return silence
 
 
-def _silence(host: Host, seconds: float) -> HostError | None:
+def refusal(host: Host, seconds: float = HEARTBEAT_SECONDS) -> HostError | None:
     """Why a host answers neither over the present connection nor over a new one; None if it does."""
     try:
         host.run(["true"], deadline=seconds)

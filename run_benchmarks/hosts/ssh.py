@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from run_benchmarks.errors import (
     LinkLostError,
     LoginShellError,
     NotBegunError,
+    shown,
 )
 from run_benchmarks.hosts.base import (
     CANCELLED,
@@ -242,7 +242,7 @@ class SshHost:
                 raise NotBegunError(self.name, argv, deadline, late) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
-            trouble = f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
+            trouble = f"while `{shown(argv)}` ran: {error or 'end of file'}"
             raise LinkLostError(self.name, trouble, err.text()) from error
         self._noise = self._noise or begun.noise
         if not begun.seen and exit_code != CANCELLED:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from common.reading import read_bounded
 from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
+from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
 from run_benchmarks.results.remarks import Integrity, Remark, in_lines
@@ -29,21 +30,6 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class FirstFailure(_Record):
-    """Where a round failed first, or stalled. `rank` is None if a node failed before or beside its ranks.
-
-    Both `host` and `rank` are None if they cannot be determined; `message` says why. `evidence` supports the statement.
-    """
-
-    host: str | None
-    rank: int | None
-    exit_code: int | None
-    signal: str | None
-    message: str
-    log_tail: str
-    evidence: list[str] = []
 
 
 class CollectedFile(_Record):
@@ -120,6 +106,11 @@ class RoundRecord(_Record):
     integrity: Integrity | None = None
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the infrastructure lost the round: the same workload may pass in another attempt."""
+        return self.verdict.is_failure and self.first_failure is not None and self.first_failure.lost
+
+    @property
     def remarks(self) -> list[Remark]:
         """What disturbed the round."""
         return self.integrity.remarks if self.integrity else []
@@ -136,12 +127,20 @@ class RoundRecord(_Record):
 
 
 class EarlierAttempt(_Record):
-    """An attempt at a round that another one followed; `verdict` is None if it left no record."""
+    """An attempt at a round that another one followed; `verdict` is None if it left no record.
+
+    `lost`: the infrastructure lost it (RETRY_LOST).
+    """
 
     round: int
     attempt: int
     verdict: Verdict | None
     reason: str
+    lost: bool = False
+
+    def __str__(self) -> str:
+        how = "lost" if self.lost else self.verdict or "broken off"
+        return f"attempt {self.attempt}: {how}: {self.reason}"
 
 
 class CaseRecord(_Record):

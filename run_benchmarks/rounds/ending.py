@@ -17,6 +17,8 @@ from run_benchmarks.state.journal import NodeEnd
 
 Left = dict[str, list[RunningTask]]  # by host: tasks that may still run there
 STAGING = ".incoming-*"  # partial archives in the round's folder, left by a killed controller
+SUPERVISE = "supervise: "  # how a line of a task's supervisor begins in its output
+KEPT = ("exit_code", "error", "stopped", "lost", "heard_ms", "silent_ms", "circumstances", "look")  # of an outcome
 Item = tuple[RunningNode, str, RunningTask]
 
 
@@ -31,6 +33,7 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
         output = task.output(STOP_GRACE_SECONDS)
         if what == "workload":
             node.outcome.output = output
+            node.warnings += [f"{node.plan.host}: {line}" for line in output.splitlines() if line.startswith(SUPERVISE)]
             if LEFT_OUT.search(output):
                 node.warnings.append(f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out")
         elif output.strip():
@@ -79,12 +82,7 @@ def _failed(
 def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
     """The end of each node's workload, for the journal."""
     return {
-        host: NodeEnd(
-            exit_code=node.outcome.exit_code,
-            error=node.outcome.error,
-            stopped=node.outcome.stopped,
-            warnings=list(node.warnings),
-        )
+        host: NodeEnd(warnings=list(node.warnings), **{name: getattr(node.outcome, name) for name in KEPT})
         for host, node in nodes.items()
     }
 
@@ -95,8 +93,9 @@ def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> No
         if host in nodes:
             node = nodes[host]
             node.done = True
-            node.outcome.exit_code, node.outcome.error = end.exit_code, end.error
-            node.outcome.stopped, node.warnings = end.stopped, list(end.warnings)
+            node.warnings = list(end.warnings)
+            for name in KEPT:
+                setattr(node.outcome, name, getattr(end, name))
 
 
 def remove_staging(folder: Path) -> None:

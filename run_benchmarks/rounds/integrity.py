@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from monitors.disturbances import Disturbances, process_seconds, read_disturbances
 from protocol import safe_json
@@ -17,6 +18,7 @@ from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 
+MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
 OTHER_RUNS = "other runs"  # begins what could not be seen of them
@@ -81,12 +83,22 @@ def integrity(
             for first, last, detail in node.outages
         ]
         try:
-            found = read_disturbances(node.outcome.folder / "monitor.jsonl", load=safe_json.load)
+            found = read_disturbances(node.outcome.folder / MONITOR_FILE, load=safe_json.load)
             seen = [*_of_monitor(node, found), *_foreign_load(node, found, nodes, reports)]
             remarks += _bounded(host, seen, found.left_out)
         except Exception as error:  # noqa: BLE001 - a host may send anything
             unwatched.append(f"{host}: load, clock and throttling: no monitor record ({type(error).__name__})")
     return Integrity(remarks=remarks, unwatched=unwatched)
+
+
+def dead_monitor(node: RunningNode, summary: Mapping[str, Any] | None) -> Remark | None:
+    """A monitor that ended without the record that it writes at its end, by the figures of what it left."""
+    if summary is None or summary["complete"] or node.lost or node.silent or MONITOR_FILE in node.outcome.left_behind:
+        return None
+    last = summary["ended_ms"]
+    moment = None if last is None else last - round(node.outcome.clock_offset * 1000)
+    detail = "its monitor died before the round ended: nothing was sampled from then on"
+    return Remark(kind="monitor", host=node.plan.host, detail=detail, from_ms=moment)
 
 
 def _bounded(host: str, remarks: list[Remark], left_out: int) -> list[Remark]:

@@ -24,7 +24,7 @@ from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
-from run_benchmarks.rounds.integrity import Neighbourhood, integrity
+from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
 from run_benchmarks.rounds.owed import with_recorded
 from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
@@ -97,6 +97,8 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
     for node, part in zip(nodes, record.nodes, strict=True):
         info = read_sys_info(node.outcome.folder)
         seen += host_findings(part.host, info, part.monitor)
+        if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
+            record.integrity.remarks.append(remark)
         sights.append(sight_of(part.host, info, part.monitor))
     return with_findings(case, record, seen, sights)
 

@@ -126,6 +126,7 @@ class RoundRunner:
         node.outcome.error = str(error)
         if not node.lost:
             node.answers()
+        node.outcome.lost = node.lost
         if interruption.is_set():
             self._ended_early = (Verdict.ABORTED, interruption.reason)
         elif interruption.time_is_up():

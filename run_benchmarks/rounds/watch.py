@@ -6,28 +6,25 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
-from pydantic import ValidationError
-
-from protocol import safe_json
-from protocol.node_record import NODE_EXIT_FILE, NodeExit
+from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
-from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
+from run_benchmarks.errors import ClusterDynoError, HostError, HostKeyError, LinkLostError, TaskError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.post_mortem import examine, recorded_end
 from run_benchmarks.rounds.stall import StallWatch
-from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, refusal
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
-NODE_EXIT_BYTES = 1 << 20
 STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 
 
@@ -55,13 +52,16 @@ class Watch:
             for thread in threads:
                 thread.start()
             early_end = self._until_the_end(progress, stall)
+            if _broke(self._nodes.values(), early_end):
+                stall.look_once_more()
+                examine(self._nodes)
         if early_end is not None and early_end[0] is Verdict.TIMEOUT:
             self._take_stacks()
         stop_workloads(self._nodes)
-        for node, thread in zip(self._nodes.values(), threads, strict=True):
-            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS if not node.lost else 0.0)
-            node.done = not thread.is_alive()
         self._over.set()
+        for node, thread in zip(self._nodes.values(), threads, strict=True):
+            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS)
+            node.done = not thread.is_alive()
         return early_end
 
     def _until_the_end(self, progress: LiveProgress, stall: StallWatch) -> tuple[Verdict, str] | None:
@@ -92,13 +92,14 @@ class Watch:
         try:
             node.outcome.exit_code = self._exit_code(node)
         except LinkLostError as error:
-            node.lost = True
+            node.lost = node.outcome.lost = True
             node.outcome.error = str(error)
         except ClusterDynoError as error:
             node.outcome.error = str(error)
         except Exception as error:  # noqa: BLE001 - whatever its runtime answers is this round's verdict
             node.outcome.error = f"{node.plan.host}: cannot be waited for: {type(error).__name__}: {error}"
         finally:
+            node.outcome.silent_ms = node.outcome.silent_ms or _now_ms()
             self._ended.put(node)
 
     def _exit_code(self, node: RunningNode) -> int:
@@ -108,7 +109,7 @@ class Watch:
         If the host answers but its runtime does not, the launch's own record of its end counts.
 
         Raises:
-            LinkLostError: the host did not answer for that long.
+            LinkLostError: the host did not answer for that long, or shows a key that is not its own.
             TaskError: the host answers but its runtime does not; its files can still be collected.
         """
         assert node.workload is not None
@@ -128,32 +129,30 @@ class Watch:
                 raise
             except HostError as error:
                 trouble = str(error)
-            alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+            refused = refusal(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+            alive = refused is None
             if alive and answered:
                 if complained:
                     node.outages.append((out_ms, _now_ms(), first_trouble))
                 last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
+                node.outcome.heard_ms = node.outcome.silent_ms = None
                 continue
-            code = recorded_exit_code(node) if alive and complained else None
-            if code is not None:
+            end = recorded_end(node) if alive and complained else None
+            if end is not None:
                 node.silent = True
-                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {code}")
-                return code
-            if time.monotonic() - last_heard > limit or self._over.is_set():
-                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                self._give_up(node, alive, trouble)
+                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {end.exit_code}")
+                return end.exit_code
             if not complained:
                 out_ms, first_trouble = last_heard_ms, trouble
+                node.outcome.heard_ms, node.outcome.silent_ms = last_heard_ms, _now_ms()
+            silence = time.monotonic() - last_heard
+            if silence > limit or self._over.is_set() or isinstance(refused, HostKeyError):
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                _give_up(node, refused, silence, first_trouble)
+            if not complained:
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
             complained = True
             time.sleep(RECONNECT_SECONDS)
-
-    def _give_up(self, node: RunningNode, alive: bool, trouble: str) -> NoReturn:
-        limit = self._context.link_limit
-        if alive:
-            node.silent = True
-            raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
-        raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[LiveProgress]:
@@ -196,14 +195,23 @@ class Watch:
             time.sleep(STACKS_SECONDS)
 
 
-def recorded_exit_code(node: RunningNode) -> int | None:
-    """The exit code in the launch's record on that node, None without a readable record."""
-    path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
-    try:
-        found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
-        return NodeExit.model_validate(safe_json.load(found.stdout)).exit_code
-    except (HostError, ValidationError, safe_json.UnsafeJsonError):
-        return None
+def _give_up(node: RunningNode, refused: HostError | None, silence: float, trouble: str) -> NoReturn:
+    """End the wait for a node after so many seconds without an answer. `refused`: why its host does not let us in."""
+    host = node.plan.host
+    why = trouble.removeprefix(f"{host}: ")
+    if refused is None:
+        node.silent = True
+        raise TaskError(host, f"its task does not answer for {silence:.0f} s ({why})")
+    if isinstance(refused, HostKeyError):
+        raise LinkLostError(host, refused.detail)
+    raise LinkLostError(host, f"out of reach for {silence:.0f} s ({why}; connecting again: {refused.detail})")
+
+
+def _broke(nodes: Iterable[RunningNode], early_end: tuple[Verdict, str] | None) -> bool:
+    """Whether a round has ended badly by itself: it makes no progress, or a node of it failed."""
+    if early_end is not None:
+        return early_end[0] is Verdict.TIMEOUT
+    return any(node.done and node.outcome.exit_code != 0 for node in nodes)
 
 
 def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan, RoundPlan, round_folder
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, load_record
-from run_benchmarks.session.retries import may_retry
+from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.state.journal import JournalState
 
 
@@ -20,13 +20,16 @@ def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> lis
     return [record for record in found if record is not None]
 
 
-def rounds_to_run(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> list[RoundPlan]:
+def rounds_to_run(
+    past: JournalState, case: CasePlan, records: Sequence[RoundRecord], retry_lost: int = 0
+) -> list[RoundPlan]:
     """The case's rounds without a record that counts, and those that failed with retries of the case left."""
     known = {record.round: record.verdict for record in records}
 
     def is_settled(index: int) -> bool:
         verdict = known.get(index, Verdict.ABORTED)
-        return verdict is not Verdict.ABORTED and not may_retry(verdict, past.failures[case.name, index], case.retries)
+        failures = failures_that_count(past, case.name, index, retry_lost)
+        return verdict is not Verdict.ABORTED and not may_retry(verdict, failures, case.retries)
 
     return [plan for plan in case.rounds if not is_settled(plan.index)]
 

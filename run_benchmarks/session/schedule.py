@@ -21,7 +21,7 @@ from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
-from run_benchmarks.session.retries import may_retry
+from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -79,17 +79,24 @@ class RoundScheduler:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
-        attempt, tries = self.past.attempts.get((case.name, index), 0), self.past.failures[case.name, index]
+        attempt = self.past.attempts.get((case.name, index), 0)
         record: RoundRecord | None = None
         while (
             record is None
             or record.verdict is Verdict.ABORTED
-            or (may_retry(record.verdict, tries, case.retries) and not self._interruption.time_is_up())
+            or (
+                may_retry(record.verdict, self._failures(case, index), case.retries)
+                and not self._interruption.time_is_up()
+            )
         ):
             self._interruption.check()
-            attempt, tries = attempt + 1, tries + 1
+            attempt += 1
             record = self._attempt(case, index, attempt)
             yield record
+
+    def _failures(self, case: CasePlan, index: int) -> int:
+        retry_lost = self._prepared.settings.test.RETRY_LOST
+        return failures_that_count(self.past, case.name, index, retry_lost)
 
     def take_over(self) -> RoundRecord | None:
         """Finish the round that an earlier controller left open, before any other: its ranks may still run.
@@ -107,7 +114,6 @@ class RoundScheduler:
             LOG.info("Its workloads had ended: what they left is collected")
         record = round_.resume(started, collecting)
         self._note(round_, record)
-        self.past = self._journal.read()
         return record
 
     def still_runs(self) -> str:
@@ -134,7 +140,6 @@ class RoundScheduler:
                 LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", name, index, attempt)
                 self._note(round_, record)
                 yield record
-        self.past = self._journal.read()
 
     def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
         self._place(case)
@@ -172,8 +177,10 @@ class RoundScheduler:
                 verdict=record.verdict,
                 reason=record.reason,
                 owed=list(round_.owed),
+                lost=record.is_lost,
             )
         )
+        self.past = self._journal.read()
         self._lost |= round_.lost_hosts()
         for host, tasks in round_.left.items():
             self._left.setdefault(host, []).extend(tasks)

@@ -197,7 +197,7 @@ class Session:
                 "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
             )
             rounds = self._state.rounds[case.name]
-            for round_plan in rounds_to_run(schedule.past, case, rounds):
+            for round_plan in rounds_to_run(schedule.past, case, rounds, self._prepared.settings.test.RETRY_LOST):
                 try:
                     for record in schedule.attempts(case, round_plan.index):
                         self._keep(record)

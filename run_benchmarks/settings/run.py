@@ -19,6 +19,7 @@ from run_benchmarks.settings.value_types import (
     Options,
     OutputSize,
     Percent,
+    Retries,
     SampleSeconds,
     Seconds,
     Size,
@@ -103,6 +104,11 @@ class TestConf(BaseModel):
     )
     RUN_TIME_LIMIT: Seconds | None = Field(
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
+    )
+    RETRY_LOST: Retries = Field(
+        0,
+        description="how often a round that the infrastructure broke is run again, beside a case's `retries` "
+        "([reliability](reliability.md#what-is-done-about-it))",
     )
     BASELINE: Path | None = Field(
         None,

@@ -13,6 +13,7 @@ from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.outages import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
 from run_benchmarks.hosts.outages import Outage, OutOfReachError, Patience, across_outages
 from run_benchmarks.hosts.outages import answers as answers
+from run_benchmarks.hosts.outages import refusal as refusal
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.code_bundle import CodeBundle
 from run_benchmarks.plan.plan import NodePlan, Plan
@@ -56,7 +57,8 @@ class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
     `silent`: the host answers, but its runtime (the Docker engine) does not. `is_asked`: its workload was asked to
-    start. `boot_id`: of the host when the round began. `is_owed`: its files were not collected, and still can be.
+    start. `boot_id`: of the kernel that the round began on, "" if unknown. `is_owed`: its files were not collected, and
+    still can be. `outages`: when it did not answer and came back, from and to in epoch ms, with the error.
     """
 
     plan: NodePlan
@@ -66,6 +68,7 @@ class RunningNode:
     monitor: RunningTask | None = None
     done: bool = False
     code_digest: str | None = None
+    boot_id: str = ""
     lost: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
@@ -73,7 +76,6 @@ class RunningNode:
     patience: Patience = field(default_factory=Patience)
     is_asked: bool = False
     is_owed: bool = False
-    boot_id: str = ""
 
     def answers(self) -> bool:
         """Whether the host answers now, over this connection or a new one; sets `lost` accordingly."""

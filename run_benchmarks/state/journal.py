@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from common.reading import read_bounded
+from protocol.circumstance import Circumstance, NodeLook
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.settings.changes import Changes
@@ -106,13 +107,21 @@ class RoundStarted(_Event):
 
 
 class NodeEnd(BaseModel):
-    """The end of one node's workload; None if it never ran or its host was lost (`error` says why)."""
+    """The end of one node's workload; None if it never ran or its host was lost (`error` says why).
+
+    The other fields are those of results.node_outcome.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     exit_code: int | None
     error: str | None
     stopped: bool
     warnings: list[str] = []
+    lost: bool = False
+    heard_ms: int | None = None
+    silent_ms: int | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+    look: NodeLook | None = None
 
 
 class RoundCollecting(_Event):
@@ -131,7 +140,7 @@ class RoundCollecting(_Event):
 
 
 class RoundEnded(_Event):
-    """An attempt at a round has a verdict; its round.json is written.
+    """An attempt at a round has a verdict; its round.json is written. `lost`: the infrastructure lost it.
 
     `owed`: the hosts whose files could not be collected, and still can be. A later collection ends it once more.
     """
@@ -143,6 +152,7 @@ class RoundEnded(_Event):
     verdict: Verdict
     reason: str
     owed: list[str] = []
+    lost: bool = False
 
 
 class RunEnded(_Event):
@@ -171,8 +181,9 @@ class JournalState:
     """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
     `collecting` how the workloads of that one ended, if they did. `owed` is by case, round and attempt.
 
-    `failures` counts a round's attempts that failed or timed out. `started` is the last start (a resume is one, too),
-    `begun_ms` the epoch ms of the first.
+    `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
+    which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
+    first.
     """
 
     started: RunStarted
@@ -180,11 +191,16 @@ class JournalState:
     ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    losses: Counter[tuple[str, int]] = field(default_factory=Counter)
     open: RoundStarted | None = None
     collecting: RoundCollecting | None = None
     run_ended: RunEnded | None = None
     owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
-    verdicts: dict[tuple[str, int, int], Verdict] = field(default_factory=dict)
+    ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
+
+    def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
+        """The count to which the end of an attempt belongs."""
+        return self.losses if event.lost else self.failures
 
 
 class Journal:
@@ -269,8 +285,10 @@ def _end(state: JournalState, event: RoundEnded) -> None:
         state.open = state.collecting = None
     if known is not None and event.owed:
         state.owed[key] = known
-    state.failures[round_] += event.verdict.is_failure - state.verdicts.get(key, Verdict.PASS).is_failure
-    state.verdicts[key] = event.verdict
+    if (before := state.ends.get(key)) is not None:
+        state.counter(before)[round_] -= before.verdict.is_failure
+    state.counter(event)[round_] += event.verdict.is_failure
+    state.ends[key] = event
     if event.attempt >= state.attempts.get(round_, 0):
         state.ended[round_], state.attempts[round_] = event, event.attempt
 

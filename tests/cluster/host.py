@@ -129,15 +129,9 @@ class ClusterHost:
         self._prepare_disk(access)
         self._switch_on()
 
-    def restart(self) -> None:
-        """Switch it off as a power cut does, and on again with the disk as it is; its kernel tells another boot."""
-        self.kill()
-        self.link_up()
-        self._switch_on()
-        self.exec(["sh", "-c", f"echo {uuid.uuid4()} > /run/boot_id; mount --bind /run/boot_id {BOOT_ID}"])
-
     def forget_restart(self) -> None:
         """Tell the machine's own boot again, as all hosts of a bed do."""
+        (self.folder / "boot_id").unlink()
         self.exec(["umount", BOOT_ID])
 
     def _switch_on(self) -> None:
@@ -159,6 +153,7 @@ class ClusterHost:
             self.start_engine()
 
     def _prepare_disk(self, access: Access) -> None:
+        (self.folder / "boot_id").unlink(missing_ok=True)
         for name in ("root", "upper", "work", "home", "tmp", "vartmp"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(parents=True, mode=0o755)
@@ -192,6 +187,13 @@ class ClusterHost:
                     place = self.folder / "upper" / folder.relative_to("/") / program
                     place.parent.mkdir(parents=True, exist_ok=True)
                     os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+
+    def reboot(self) -> None:
+        """Switch it off and on as a reset does: its disk stays, its kernel gets another boot id."""
+        self.kill()
+        (self.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        self.link_up()
+        self._switch_on()
 
     def kill(self) -> None:
         """Switch it off as a power cut does: nothing of it runs or answers any more. boot() brings it back."""

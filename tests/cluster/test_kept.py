@@ -162,7 +162,7 @@ def test_a_round_whose_hosts_lost_power_with_the_controller_is_run_again(
     controller.configure_test({"ONLY": {**LIGHT, "overrides": {"pause": 1.0}}}, **settings)
     run = kill_in(controller, "ONLY")
     for host in testbed.hosts:
-        host.restart()
+        host.reboot()
     try:
         answer = controller.call("resume", run.name)
     finally:
@@ -212,7 +212,7 @@ def test_a_host_that_restarts_while_it_is_collected_and_before_the_next_round(
     victim = testbed.hosts[1]
     process = start_paused(controller, tmp_path / "pauses", victim.address, "collect_node")
     wait_until("the collection", lambda: (tmp_path / "pauses/collect_node").exists())
-    victim.restart()
+    victim.reboot()
     victim.forget_restart()
     (tmp_path / "pauses/collect_node").unlink()
     answer = controller.finish(process)

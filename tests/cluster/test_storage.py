@@ -53,6 +53,7 @@ def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) ->
     record = answer.round_record("LINES")
     assert record["verdict"] == "fail" and full.address in record["reason"], record["reason"]
     assert "No space left" in json.dumps(record), record
+    assert "the disk is full: " in record["reason"] and str(controller.logs) in record["reason"], record["reason"]
     assert rank_process(0) is None
     assert_json_is_whole(answer)
 
@@ -110,6 +111,9 @@ def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller
     assert answer.exit_code == 1, answer.output
     record = answer.round_record("LONG")
     assert record["verdict"] == "fail" and stopped.address in record["reason"], record["reason"]
+    assert "its runtime does not answer: " in record["reason"] and "Docker engine" in record["reason"]
+    assert ("its launcher was ended by SIGTERM, and not by this run" in record["reason"]) is not kill, record["reason"]
+    assert record["first_failure"]["lost"] is True and "before its ranks ran" not in record["reason"]
     assert answer.folder is not None
     for node in record["nodes"]:
         assert all(f"rank{rank}.out.log" in node["files"] for rank in node["ranks"]), "ssh still brings files"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.perflog import Event
 from protocol.rank_states import NodeRanks, RankState
 from run_benchmarks.results.judge import judge
@@ -62,6 +63,41 @@ def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, An
     assert why in judgement.reason
     assert failure.evidence[0].startswith(f"rank {rank} on ") and len(failure.evidence) == 4
     assert "its last event is STEP_BEGIN" in failure.evidence[0]
+
+
+def test_what_was_seen_before_the_stop_counts(tmp_path: Path) -> None:
+    """The stop lets a frozen container go on: what its launcher writes then is of no use."""
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    for node, seconds in zip(nodes, (1.0, 14.0), strict=True):
+        ranks = node.node_ranks()
+        assert ranks is not None
+        waiting = [rank.model_copy(update={"waits_in": "all_reduce"}) for rank in ranks.ranks]
+        seen = ranks.model_copy(update={"ranks": waiting})
+        node.look = NodeLook(ranks=seen, silent_seconds=seconds)
+    judgement = judge(nodes, ended_early=TIMEOUT)
+    assert "rank 2 on node2: hangs: its launcher no longer reports, for 14.0 s" in judgement.reason
+    assert "so do rank 3 on node2" in judgement.reason
+
+
+def test_who_waited_before_the_stop_is_not_blamed_for_what_the_stop_did(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    for node in nodes:
+        ranks = node.node_ranks()
+        assert ranks is not None
+        then = [rank.model_copy(update={"waits_in": None if rank.rank == 3 else "barrier"}) for rank in ranks.ranks]
+        node.look = NodeLook(ranks=ranks.model_copy(update={"ranks": then}), silent_seconds=1.0)
+    failure = judge(nodes, ended_early=TIMEOUT).first_failure
+    assert failure is not None and failure.rank == 3
+
+
+def test_a_container_that_is_paused_is_named_and_not_its_ranks(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    nodes[1].circumstances = (
+        Circumstance(kind=CircumstanceKind.PAUSED, words="its container is paused (docker pause)"),
+    )
+    judgement = judge(nodes, ended_early=TIMEOUT)
+    assert judgement.reason == f"{TIMEOUT[1]}; node2: no exit code: its container is paused (docker pause)"
+    assert judgement.first_failure is not None and judgement.first_failure.lost
 
 
 @pytest.mark.parametrize(
