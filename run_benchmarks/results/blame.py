@@ -7,6 +7,7 @@ them by the head node's clock counts. Without a cause, results.standstill looks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,13 +30,14 @@ NAMED = 4  # ranks in one sentence
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
     """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
-    time.
+    time; `in_communication`: another failure may have caused it.
     """
 
     at: float
     failure: FirstFailure
     left_early: bool = False
     was_seen: bool = True
+    in_communication: bool = False
 
 
 def first_failure(
@@ -68,7 +70,16 @@ def first_failure(
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause:
-    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ."""
+    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ.
+
+    A failure in communication is an effect of any other until then, and of one whose time is unknown.
+    """
+    certain = [cause.at for cause in causes if not cause.in_communication]
+    causes = [
+        cause
+        for cause in causes
+        if not cause.in_communication or all(cause.at + SLACK_SECONDS < at < math.inf for at in certain)
+    ]
     others = [cause for cause in causes if not cause.left_early]
     left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
     if left is None or not others:
@@ -96,12 +107,13 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
     record = outcome.exit_record()
     failures = record.failures if record else []
     offset = outcome.clock_offset
-    own = [failure for failure in failures if not (failure.stopped or failure.lost_peer or failure.waited)]
+    own = [failure for failure in failures if not failure.is_effect]
     for failure in own:
-        yield _Cause(at=failure.time_ms / 1000 - offset, failure=_of_rank(outcome, failure, logs))
+        at, in_communication = failure.time_ms / 1000 - offset, failure.in_communication
+        yield _Cause(at=at, failure=_of_rank(outcome, failure, logs), in_communication=in_communication)
     left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
     yield from left
-    if own or left or outcome.stopped:
+    if any(not failure.in_communication for failure in own) or left or outcome.stopped:
         return
     # Ranks that lost a peer do not report on their own node: its engine may have crashed, its host be unreachable.
     if outcome.error is None and any(not failure.stopped for failure in failures):
