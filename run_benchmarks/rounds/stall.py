@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -64,20 +64,20 @@ class RankSnapshot:
 class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
-    A host that cannot be asked counts as progress: its loss is detected elsewhere.
+    A host that cannot be asked counts as progress: its loss is detected elsewhere. `now`: the clock, in seconds.
     """
 
-    def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
+    def __init__(self, nodes: Collection[RunningNode], limit: float, now: Callable[[], float] = time.monotonic) -> None:
         self._nodes = {node.plan.host: node for node in nodes}
         self._limit = limit
         self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-        now = time.monotonic()
+        self._now = now
         self._looks = {
             (node.plan.host, rank): RankSnapshot(log_bytes=None, state=None)
             for node in nodes
             for rank in node.plan.ranks
         }
-        self._moved_at = dict.fromkeys(self._looks, now)
+        self._moved_at = dict.fromkeys(self._looks, now())
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall", daemon=True)
@@ -95,7 +95,8 @@ class StallWatch:
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
-            since = {key: time.monotonic() - self._moved_at[key] for key in running}
+            now = self._now()
+            since = {key: now - self._moved_at[key] for key in running}
             still = {key for key, seconds in since.items() if seconds > self._limit}
             alone = [key for key in still if self._looks[key].is_free_to_step]
         if running and running == still:
@@ -118,7 +119,7 @@ class StallWatch:
             key = node.plan.host, rank
             look = self._looks[key] if looks is None else looks[rank]
             if looks is None or look.progress() != self._looks[key].progress():
-                self._moved_at[key] = time.monotonic()
+                self._moved_at[key] = self._now()
             self._looks[key] = look
 
     def _look(self, node: RunningNode) -> dict[int, RankSnapshot]:

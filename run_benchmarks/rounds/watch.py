@@ -22,6 +22,7 @@ from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
+from run_benchmarks.state.own_clock import OwnClock
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
@@ -34,24 +35,34 @@ STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 class Watch:
     """Watches the running workloads of one round; use once.
 
-    `elapsed` is how many seconds the round has already run (for a resumed one).
+    `elapsed` is how many seconds the round has already run (for a resumed one). Limits count while the controller runs.
     """
 
     def __init__(
         self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, RunningNode], elapsed: float = 0.0
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
-        self._deadline = time.monotonic() + case.time_limit - elapsed
+        self._clock = OwnClock()
+        self._deadline = self._clock.now() + case.time_limit - elapsed
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
 
     def run(self) -> tuple[Verdict, str] | None:
         """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
+        with self._clock:
+            early_end = self._run()
+        if slept := self._clock.slept:
+            first = next(iter(self._nodes.values()))
+            first.warnings.append(f"the controller itself was suspended for {slept:.0f} s, which no limit counts")
+        return early_end
+
+    def _run(self) -> tuple[Verdict, str] | None:
         threads = [
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
         ]
-        with StallWatch(self._nodes.values(), self._case.stall_limit) as stall, self._follow() as progress:
+        stalls = StallWatch(self._nodes.values(), self._case.stall_limit, self._clock.now)
+        with stalls as stall, self._follow() as progress:
             for thread in threads:
                 thread.start()
             early_end = self._until_the_end(progress, stall)
@@ -71,10 +82,10 @@ class Watch:
                 node = self._ended.get(timeout=0.1)
                 node.done = True
                 if node.outcome.exit_code != 0 and stop_at is None:
-                    stop_at = time.monotonic() + PEER_GRACE_SECONDS
+                    stop_at = self._clock.now() + PEER_GRACE_SECONDS
             progress.tick()
             early_end = self._early_end(stall)
-            if early_end is not None or (stop_at is not None and time.monotonic() >= stop_at):
+            if early_end is not None or (stop_at is not None and self._clock.now() >= stop_at):
                 return early_end
         return None
 
@@ -83,7 +94,7 @@ class Watch:
             return Verdict.ABORTED, self._context.interruption.reason
         if self._context.interruption.time_is_up():
             return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
-        if time.monotonic() >= self._deadline:
+        if self._clock.now() >= self._deadline:
             return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
         stalled = stall.stalled()
         return None if stalled is None else (Verdict.TIMEOUT, stalled)
@@ -105,7 +116,8 @@ class Watch:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
-        If the host answers but its runtime does not, the launch's own record of its end counts.
+        If the host answers but its runtime does not, the launch's own record of its end counts. After a time in which
+        the controller itself was suspended, everything is asked again, and the link limit begins anew.
 
         Raises:
             LinkLostError: the host did not answer for that long.
@@ -113,10 +125,10 @@ class Watch:
         """
         assert node.workload is not None
         limit = self._context.link_limit
-        last_heard, complained = time.monotonic(), False
+        last_heard, complained = self._clock.now(), False
         out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
         while True:
-            trouble = f"{node.plan.host}: does not answer"
+            trouble, slept = f"{node.plan.host}: does not answer", self._clock.slept
             answered = False
             try:
                 code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
@@ -125,21 +137,26 @@ class Watch:
                     return code
                 answered = True
             except TaskError:
-                raise
+                if self._clock.slept == slept:
+                    raise
             except HostError as error:
                 trouble = str(error)
             alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
             if alive and answered:
                 if complained:
                     node.outages.append((out_ms, _now_ms(), first_trouble))
-                last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
+                last_heard, last_heard_ms, complained = self._clock.now(), _now_ms(), False
+                continue
+            if self._clock.slept != slept:
+                LOG.warning("%s: asked again, since the controller itself was suspended", node.plan.host)
+                last_heard, last_heard_ms = self._clock.now(), _now_ms()
                 continue
             code = recorded_exit_code(node) if alive and complained else None
             if code is not None:
                 node.silent = True
                 node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {code}")
                 return code
-            if time.monotonic() - last_heard > limit or self._over.is_set():
+            if self._clock.now() - last_heard > limit or self._over.is_set():
                 node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
                 self._give_up(node, alive, trouble)
             if not complained:
