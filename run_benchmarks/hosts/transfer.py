@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,18 @@ class Pulled:
     incomplete: bool
 
 
-def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -> None:
+def push(
+    host: Host, archive: IO[bytes], destination: str, *, deadline: float, cancel: threading.Event | None = None
+) -> None:
     """Unpack a tar stream as the folder `destination` of the host, within `deadline` seconds; an existing folder is
     kept.
+
+    Raises:
+        HostError: it did not get there; also where `cancel` was set meanwhile.
     """
-    host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline)
+    host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline, cancel=cancel)
+    if cancel is not None and cancel.is_set():
+        raise HostError(host.name, f"the copy to {destination} was given up")
 
 
 def pull(

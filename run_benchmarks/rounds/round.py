@@ -196,8 +196,13 @@ class RoundRunner:
             self._phases[name] = round(time.monotonic() - started, 3)
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
-        """Run an action on every node in parallel; the first error in node order is raised after all have ended."""
-        for_each(self._nodes, action, reads_hosts=True).raise_first()
+        """Run an action on every node in parallel; a signal, or the first error in node order, is raised after all have
+        ended.
+        """
+        done = for_each(self._nodes, action, reads_hosts=True)
+        if self._context.interruption.is_set():
+            self._context.interruption.check()
+        done.raise_first()
 
     def _prepare(self) -> None:
         seconds, case = self._context.interruption.seconds_left(PREPARE_SECONDS), self._case.case_file

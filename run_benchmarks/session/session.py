@@ -231,11 +231,11 @@ class Session:
         }
         for name, found in self._state.code_differences.items():
             LOG.warning("%s", in_words(name, found))
-        seconds = self._interruption.seconds_left(PUSH_SECONDS)
-        for_each(
-            lacking,
-            lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
-        ).raise_first()
+        seconds, cancel = self._interruption.seconds_left(PUSH_SECONDS), self._interruption.signalled
+        code, path = self._prepared.code, self._plan.code_dir_host
+        brought = for_each(lacking, lambda host: bring(host, code, path, deadline=seconds, cancel=cancel))
+        self._interruption.check()
+        brought.raise_first()
 
     def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
         nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]

@@ -32,6 +32,8 @@ def test_a_round_that_ended_while_its_controller_stood_still(controller: Control
     assert answer.exit_code == 0, answer.output
     record = answer.round_record("CASE")
     assert record["verdict"] == "pass" and [node["exit_code"] for node in record["nodes"]] == [0, 0]
-    assert any("the controller itself was suspended for" in warning for warning in record["warnings"]), record["warnings"]
+    assert any("the controller itself was suspended for" in warning for warning in record["warnings"]), record[
+        "warnings"
+    ]
     assert not [each for each in record["integrity"]["remarks"] if each["kind"] == "outage"], "the hosts answered"
     assert controller.containers() == []
