@@ -40,6 +40,10 @@ class LinkLostError(HostError):
         super().__init__(host, message)
 
 
+class EngineSilentError(LinkLostError):
+    """The host's container engine did not answer in time; the host itself may."""
+
+
 class LoginShellError(HostError):
     """The account's login shell did not start a command: its start files end the session, or it may not run any."""
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
+from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.node_outcome import NodeOutcome
@@ -83,7 +83,7 @@ class RoundRunner:
         except HostError as error:
             node = self._nodes[error.host]
             node.outcome.error = str(error)
-            node.lost = not node.answers()
+            node.silent = node.answers() and isinstance(error, EngineSilentError)
             if self._context.interruption.time_is_up():
                 self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
         return self._end()
