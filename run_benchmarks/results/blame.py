@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.node_record import NodeExit, RankFailure
+from protocol.perflog import Event
 from protocol.rank_states import RankState
 from run_benchmarks.errors import tail
 from run_benchmarks.results.node_outcome import NodeOutcome
@@ -148,7 +149,7 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
         zero = _left_with_zero(state) or _reaped_with_zero(state, outcome.exit_record())
-        if log is None or state.rank in failed or not zero or not _began(log) or has_finished(log):
+        if log is None or state.rank in failed or not zero or not _began(log) or _may_have_finished(log, state):
             continue
         moment = state.left_us or state.ended_us or 0
         last = _last_event(log)
@@ -165,6 +166,13 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
         )
         at = moment / 1e6 - outcome.clock_offset
         yield _Cause(at=at, failure=failure, left_early=True, was_seen=state.left_us is not None)
+
+
+def _may_have_finished(log: RankLog, state: RankState) -> bool:
+    """Whether it logged FINISHED; of a log that was cut, unless the rank itself reported another last event."""
+    if has_finished(log) or not log.is_cut:
+        return has_finished(log)
+    return state.left_us is None or state.last_event == Event.FINISHED
 
 
 def _left_with_zero(state: RankState) -> bool:

@@ -1,7 +1,6 @@
-"""A clock that leaves out the time in which the controller itself was suspended: stopped (Ctrl-Z), or its machine
-suspended.
+"""Measures the time in which the controller itself could run: not stopped (Ctrl-Z), its machine not suspended.
 
-In that time hosts may have answered, and nobody listened: their silence is judged by the time in which somebody did.
+In the rest hosts may have answered, and nobody listened: their silence is judged by the time in which somebody did.
 """
 
 from __future__ import annotations

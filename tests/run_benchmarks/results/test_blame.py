@@ -183,6 +183,36 @@ def test_an_engine_that_is_gone_is_named_though_its_ranks_lost_their_peers(tmp_p
     assert "Docker engine" in judgement.reason
 
 
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [
+        ({"left_us": None, "left_code": None, "exit_code": 0}, None),
+        ({"last_event": "FINISHED"}, None),
+        ({"last_event": "STEP_END"}, 1),
+    ],
+)
+def test_nothing_follows_from_what_a_log_that_was_cut_does_not_have(
+    state: dict[str, Any], named: int | None, tmp_path: Path
+) -> None:
+    """Rank 1 left with 0; that its FINISHED is not in its log tells nothing, unless the rank said what was its last."""
+    node = left(tmp_path, 1, 1000.0, **state)
+    node.cut = frozenset({"rank1.out.log"})
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    if named is None:
+        assert "early" not in judgement.reason and "without FINISHED" not in judgement.reason, judgement.reason
+    else:
+        assert judgement.first_failure is not None and judgement.first_failure.rank == named
+
+
+def test_a_round_is_not_passed_on_a_log_that_was_cut_before_its_end(tmp_path: Path) -> None:
+    node = outcome(tmp_path, until=Event.STEP_BEGIN)
+    node.cut = frozenset({"rank0.out.log", "rank1.out.log"})
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL and "whether it finished is unknown" in judgement.reason
+    assert judgement.partial is None
+
+
 TIMED_OUT = {"exit_code": 1, "message": "The client socket has timed out", "in_communication": True}
 
 
