@@ -113,6 +113,6 @@ def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, Rank
             yield f"rank {rank}: {logs[rank].problems[0]}"
         elif finished.get("correct") == "fail" or finished.get("converged") is False:
             yield f"rank {rank} says that it failed"
-    if not any(log.problems for log in logs.values()):
+    if not any(log.problems or log.is_cut for log in logs.values()):
         yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)
