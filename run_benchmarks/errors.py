@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from protocol.problems import ConfigError as ConfigError
 from protocol.problems import Problem as Problem
@@ -39,6 +39,10 @@ class LinkLostError(HostError):
     def __init__(self, host: str, message: str, output: str = "") -> None:
         self.output = output
         super().__init__(host, message)
+
+
+class EngineSilentError(LinkLostError):
+    """The host's container engine did not answer in time; the host itself may."""
 
 
 class LoginShellError(HostError):
@@ -80,13 +84,20 @@ class TaskError(HostError):
 class CollectError(HostError):
     """Files of a host could not be brought completely to the head node.
 
-    `files` arrived valid (sha256 by name), `missing` are names of the host's files that did not.
+    `files` arrived valid (sha256 by name), `missing` are names of the host's files that did not, `cut` of those of
+    `files` of which a limit left the beginning only.
     """
 
     def __init__(
-        self, host: str, message: str, *, files: Mapping[str, str] | None = None, missing: Sequence[str] = ()
+        self,
+        host: str,
+        message: str,
+        *,
+        files: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
+        cut: Collection[str] = (),
     ) -> None:
-        self.files, self.missing = dict(files or {}), tuple(missing)
+        self.files, self.missing, self.cut = dict(files or {}), tuple(missing), frozenset(cut)
         super().__init__(host, message)
 
 

@@ -55,7 +55,7 @@ TORCH_PATHS = (
         f"{_BENCHMARKS}/driver/{name}.py"
         for name in (
             *("test_documentation", "workload/test_operands", "workload/test_pattern", "workload/test_process_group"),
-            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "processes", "rank")),
+            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "losing", "processes", "rank")),
         )
     ),
 )

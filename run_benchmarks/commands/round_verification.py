@@ -12,7 +12,7 @@ from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.judge import files_read
-from run_benchmarks.results.rank_logs import RankLog, read_rank_log
+from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, Verdict
 from run_benchmarks.results.seal import ROUND_FILE, config_digest, node_folder
 
@@ -78,8 +78,9 @@ def _check_code(run: RunRecord, name: str, record: RoundRecord, findings: Findin
 
 def _logs(folder: Path, name: str, node: NodeRecord) -> Iterator[tuple[int, RankLog]]:
     for rank in node.ranks:
-        if (folder / _base(name, node) / f"rank{rank}.out.log").is_file():
-            yield rank, read_rank_log(folder / _base(name, node), rank, with_steps=rank == 0)
+        log = rank_log_name(rank)
+        if (folder / _base(name, node) / log).is_file():
+            yield rank, read_rank_log(folder / _base(name, node), rank, with_steps=rank == 0, is_cut=log in node.cut)
 
 
 def _base(name: str, node: NodeRecord) -> str:
@@ -112,6 +113,6 @@ def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, Rank
             yield f"rank {rank}: {logs[rank].problems[0]}"
         elif finished.get("correct") == "fail" or finished.get("converged") is False:
             yield f"rank {rank} says that it failed"
-    if not any(log.problems for log in logs.values()):
+    if not any(log.problems or log.is_cut for log in logs.values()):
         yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

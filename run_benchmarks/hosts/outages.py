@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from run_benchmarks.errors import CollectError, ConnectError, DeadlineError, HostError, HostKeyError, LinkLostError
+from run_benchmarks.errors import (
+    CollectError,
+    ConnectError,
+    DeadlineError,
+    EngineSilentError,
+    HostError,
+    HostKeyError,
+    LinkLostError,
+)
 from run_benchmarks.hosts.base import Host
 
 ValueT = TypeVar("ValueT")
@@ -77,7 +85,7 @@ def _is_outage(error: HostError, host: Host) -> bool:
     cause = error.__cause__ if isinstance(error, CollectError) else error
     if isinstance(cause, DeadlineError):  # a frozen connection looks open
         return refusal(host, HEARTBEAT_SECONDS) is not None
-    return isinstance(cause, LinkLostError | ConnectError) and not isinstance(cause, HostKeyError)
+    return isinstance(cause, LinkLostError | ConnectError) and not isinstance(cause, HostKeyError | EngineSilentError)
 
 
 def _wait_for(host: Host, until: float, is_over: Callable[[], bool]) -> HostError | None:

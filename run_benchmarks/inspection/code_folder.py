@@ -8,6 +8,7 @@ the old folder mounted keeps it. Replaced folders are removed a week later.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Sequence
 
 from run_benchmarks.hosts.base import Host
@@ -63,14 +64,16 @@ def compare(host: Host, code: CodeBundle, path: str) -> list[str]:
     return differences(code, host.run(argv, deadline=CHECK_SECONDS).stdout.splitlines())
 
 
-def bring(host: Host, code: CodeBundle, path: str, *, deadline: float) -> None:
+def bring(host: Host, code: CodeBundle, path: str, *, deadline: float, cancel: threading.Event | None = None) -> None:
     """Copy the code to a host where it is missing or differs, within `deadline` seconds; matching code is not touched.
+
+    Setting `cancel` ends the copy at once.
 
     Raises:
         HostError: the host does not answer, or the code cannot be written.
     """
     fresh = f"{path}.{secrets.token_hex(4)}"
-    push(host, code.open(), fresh, deadline=deadline)
+    push(host, code.open(), fresh, deadline=deadline, cancel=cancel)
     host.run(["sh", "-c", SWITCH, "sh", path, code.digest, fresh], deadline=deadline)
 
 

@@ -8,11 +8,13 @@ it. Without a cause, results.standstill looks for a rank that hangs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocol.circumstance import CircumstanceKind
 from protocol.node_record import NodeExit, RankFailure
+from protocol.perflog import Event
 from protocol.rank_states import RankState
 from run_benchmarks.errors import tail
 from run_benchmarks.results.broken_nodes import BrokenNode, broken_node, failure_of, in_order
@@ -34,7 +36,7 @@ class _Cause:
     """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
     time.
 
-    `node`: it is of a node as a whole.
+    `node`: it is of a node as a whole. `in_communication`: another failure may have caused it.
     """
 
     at: float
@@ -42,6 +44,7 @@ class _Cause:
     left_early: bool = False
     was_seen: bool = True
     node: BrokenNode | None = None
+    in_communication: bool = False
 
 
 def first_failure(
@@ -75,7 +78,16 @@ def first_failure(
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause:
-    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ."""
+    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ.
+
+    A failure in communication is an effect of any other until then, and of one whose time is unknown.
+    """
+    certain = [cause.at for cause in causes if not cause.in_communication]
+    causes = [
+        cause
+        for cause in causes
+        if not cause.in_communication or all(cause.at + SLACK_SECONDS < at < math.inf for at in certain)
+    ]
     others = [cause for cause in causes if not cause.left_early]
     left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
     if left is None or not others:
@@ -110,12 +122,13 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
     record = outcome.exit_record()
     failures = record.failures if record else []
     offset = outcome.clock_offset
-    own = [failure for failure in failures if not (failure.stopped or failure.lost_peer or failure.waited)]
+    own = [failure for failure in failures if not failure.is_effect]
     for failure in own:
-        yield _Cause(at=failure.time_ms / 1000 - offset, failure=_of_rank(outcome, failure, logs))
+        at, in_communication = failure.time_ms / 1000 - offset, failure.in_communication
+        yield _Cause(at=at, failure=_of_rank(outcome, failure, logs), in_communication=in_communication)
     left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
     yield from left
-    if own or left:
+    if any(not failure.in_communication for failure in own) or left or outcome.stopped:
         return
     # Ranks that lost a peer do not report on their own node: its engine may have crashed, its host be unreachable.
     if outcome.error is None and any(not failure.stopped for failure in failures):
@@ -143,7 +156,7 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
         zero = _left_with_zero(state) or _reaped_with_zero(state, outcome.exit_record())
-        if log is None or state.rank in failed or not zero or not _began(log) or has_finished(log):
+        if log is None or state.rank in failed or not zero or not _began(log) or _may_have_finished(log, state):
             continue
         moment = state.left_us or state.ended_us or 0
         last = _last_event(log)
@@ -160,6 +173,13 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
         )
         at = moment / 1e6 - outcome.clock_offset
         yield _Cause(at=at, failure=failure, left_early=True, was_seen=state.left_us is not None)
+
+
+def _may_have_finished(log: RankLog, state: RankState) -> bool:
+    """Whether it logged FINISHED; of a log that was cut, unless the rank itself reported another last event."""
+    if has_finished(log) or not log.is_cut:
+        return has_finished(log)
+    return state.left_us is None or state.last_event == Event.FINISHED
 
 
 def _left_with_zero(state: RankState) -> bool:

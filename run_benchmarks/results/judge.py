@@ -18,7 +18,7 @@ from run_benchmarks.results.blame import describe, first_failure
 from run_benchmarks.results.derivation import Derivation, derive
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.outcomes import CaseLike
-from run_benchmarks.results.partial import PartialRecord, partial_of
+from run_benchmarks.results.partial import PartialRecord, has_finished, partial_of
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import DataFile, FirstFailure, Verdict
 
@@ -161,10 +161,11 @@ def _wrong_content(
             host = outcome.node.host
             return _no_exit(host, None, f"{host}: not collected: {', '.join(missing)}", tail(outcome.output))
     for log, host in sorted(((log, host) for host, logs in logs_of.items() for log in logs), key=lambda it: it[0].rank):
-        what = f"PerfLog: {log.problems[0]}" if log.problems else _other_case(log, case_sha256) or _says_it_failed(log)
+        wrong = f"PerfLog: {log.problems[0]}" if log.problems else None
+        what = wrong or _other_case(log, case_sha256) or _says_it_failed(log) or _says_nothing(log)
         if what is not None:
             return _no_exit(host, log.rank, f"rank {log.rank}: {what}", log.tail)
-        if log.rank == 0 and derived.contradictions:
+        if log.rank == 0 and derived.contradictions and not log.is_cut:
             first, *more = derived.contradictions
             message = f"rank 0: FINISHED contradicts its log: {first}" + (f" (and {len(more)} more)" if more else "")
             return _no_exit(host, 0, message, log.tail).model_copy(update={"evidence": [*derived.contradictions]})
@@ -178,6 +179,13 @@ def _says_it_failed(log: RankLog) -> str | None:
     if finished.get("correct") == "fail":
         return "received data is wrong"
     return "the target was not reached" if finished.get("converged") is False else None
+
+
+def _says_nothing(log: RankLog) -> str | None:
+    """Why it is unknown whether the rank finished, where its log was cut."""
+    if not log.is_cut or has_finished(log):
+        return None
+    return "whether it finished is unknown: of its log, longer than MAX_COLLECT_BYTES, beginning and end were collected"
 
 
 def _other_case(log: RankLog, case_sha256: str | None) -> str | None:

@@ -35,6 +35,7 @@ class NodeOutcome:
     files: dict[str, CollectedFile] = field(default_factory=dict)
     left_behind: tuple[str, ...] = ()
     incomplete: bool = False
+    cut: frozenset[str] = frozenset()  # names of logs of which beginning and end were collected
     clock_offset: float = 0.0
     stopped: bool = False
     lost: bool = False
@@ -68,7 +69,10 @@ class NodeOutcome:
 
     def rank_logs(self) -> list[RankLog]:
         """The logs of this node's ranks, with steps for rank 0 only."""
-        return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
+        return [
+            read_rank_log(self.folder, rank, with_steps=rank == 0, is_cut=rank_log_name(rank) in self.cut)
+            for rank in self.node.ranks
+        ]
 
     def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
         """The monitor's figures, with those of the measured work if its times (epoch ms) are given; None if there are

@@ -72,7 +72,8 @@ class RankLog:
     latest: the last record of each event, in the order of the log. steps: the values of STEP_END that are objects, if
     asked for. step_lines: number and times of each STEP_END, if asked for; None if there are too many. counts: number
     of records of each event. problems: violated rules. cut: what was left out, in words. torn: the text of a last line
-    that was cut off, which is no problem. tail: the last lines.
+    that was cut off, which is no problem. tail: the last lines. is_cut: a limit of the collection left its beginning
+    and end, so that an event which is not there may have been logged.
     """
 
     rank: int
@@ -84,6 +85,7 @@ class RankLog:
     cut: tuple[str, ...] = ()
     torn: str | None = None
     tail: str = ""
+    is_cut: bool = False
 
     def value(self, event: Event) -> dict[str, Any] | None:
         """The value of the last record of that event, if it is an object."""
@@ -96,14 +98,14 @@ def rank_log_name(rank: int) -> str:
     return f"rank{rank}.out.log"
 
 
-def read_rank_log(directory: Path, rank: int, *, with_steps: bool = True) -> RankLog:
+def read_rank_log(directory: Path, rank: int, *, with_steps: bool = True, is_cut: bool = False) -> RankLog:
     """Read one rank's log; a missing file and bad lines are problems, never exceptions.
 
     The file is read in pieces: memory is bounded by that of the steps, and time is linear in its size.
     """
     try:
         with _open(directory, rank) as file:
-            return _Reader(rank, with_steps).read(file)
+            return _Reader(rank, with_steps, is_cut).read(file)
     except OSError as error:
         return RankLog(rank=rank, problems=(f"no log: {error}",))
 
@@ -130,8 +132,8 @@ def _end(file: BinaryIO, size: int) -> str:
 class _Reader:
     """Reads one log; use once."""
 
-    def __init__(self, rank: int, with_steps: bool) -> None:
-        self._rank, self._with_steps = rank, with_steps
+    def __init__(self, rank: int, with_steps: bool, is_cut: bool) -> None:
+        self._rank, self._with_steps, self._is_cut = rank, with_steps, is_cut
         self._check = SequenceCheck()
         self._counts: Counter[Event] = Counter()
         self._latest: dict[Event, PerfLogRecord] = {}
@@ -158,6 +160,7 @@ class _Reader:
             cut=tuple(self._cut()),
             torn=None if rest is None else rest.text,
             tail=tail(_end(file, TAIL_BYTES)),
+            is_cut=self._is_cut,
         )
 
     def _take_line(self, line: FoundLine) -> None:
@@ -194,13 +197,15 @@ class _Reader:
 
     def _problems(self) -> list[str]:
         more = [f"and {self._bad_left_out} more lines that are no record"] if self._bad_left_out else []
-        return [*self._bad, *more, *self._check.broken()]
+        return [*self._bad, *more, *([] if self._is_cut else self._check.broken())]
 
     def _cut(self) -> list[str]:
+        gap = ["its beginning and end were collected: what was logged between them is missing"] if self._is_cut else []
         unread = [] if self._bad_left_out < MAX_BAD else [f"nothing is read after {MAX_BAD} lines that are no record"]
         if not self._steps_left_out:
-            return unread
+            return [*gap, *unread]
         return [
+            *gap,
             *unread,
             f"{self._steps_left_out} of {len(self._steps) + self._steps_left_out} steps are not in this record, which"
             f" holds {MAX_STEPS} and {MAX_STEP_MEMORY >> 20} MiB of them at most: the log has all",

@@ -50,7 +50,7 @@ class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
     `missing`: required files that did not arrive, and others that exist only on its host; `incomplete`: not everything
-    could be collected. `code_digest`: of its code before and after the round; None if it could not be asked.
+    could be collected; `cut`: logs without their middle. `code_digest`: before and after the round; None if unknown.
     """
 
     host: str
@@ -67,16 +67,16 @@ class NodeRecord(_Record):
     files: dict[str, CollectedFile]
     missing: list[str]
     incomplete: bool = False
+    cut: list[str] = []
     monitor: dict[str, Any] | None
 
 
 class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
-    `integrity` is None in records of versions that did not look. `code_digest`, `config_sha256` (of the case's settings
-    as in run.json) and `case_sha256` (of the case.json that its ranks read) identify what it ran, `devices` the types
-    of device: each rank's, once, `data_files` the files that were read, by their path in the data folder, `findings`
-    the bad parts of the cluster that it found (DEGRADED), `partial` what metrics and steps are of after an early end.
+    `code_digest`, `config_sha256` (of the case's settings as in run.json) and `case_sha256` (of the case.json that its
+    ranks read) identify what it ran, `devices` each rank's type of device, once, `data_files` the files that were read,
+    `findings` the bad parts of the cluster (DEGRADED), `partial` what metrics and steps are of after an early end.
     """
 
     schema_version: int = SCHEMA_VERSION

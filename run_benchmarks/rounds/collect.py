@@ -15,7 +15,9 @@ from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.transfer import pull
 from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import CollectedFile, write_text
+from run_benchmarks.rounds.log_ends import bring_ends
 from run_benchmarks.rounds.masked_files import mask_files
 
 COLLECT_SECONDS = 600.0
@@ -58,8 +60,13 @@ def collect_node(
             warn=warn,
         )
         files, outcome.incomplete = pulled.files, pulled.incomplete
+        outcome.cut = pulled.cut.intersection(map(rank_log_name, node.ranks))
+        for name in sorted(outcome.cut):
+            files[name] = bring_ends(host, node.log_dir_host, outcome.folder / name)
+            warn(f"{node.host}: of {name}, too long for MAX_COLLECT_BYTES, beginning and end are kept")
     except CollectError as error:
-        files, outcome.left_behind = error.files, error.missing
+        files, outcome.left_behind = files | error.files, error.missing
+        outcome.cut |= error.cut
         raise
     finally:
         masked = mask_files(outcome.folder, secrets)

@@ -12,7 +12,7 @@ def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> No
     node.host.connect()
     if found := code_folder.compare(node.host, code, path):
         node.warnings.append(code_folder.in_words(node.plan.host, found))
-        code_folder.bring(node.host, code, path, deadline=seconds)
+        code_folder.bring(node.host, code, path, deadline=seconds, cancel=context.interruption.signalled)
 
 
 def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: bool) -> None:

@@ -210,6 +210,7 @@ def _own_part(node: RunningNode, context: RunContext, master_port: int | None) -
         files=node.outcome.files,
         missing=[],
         incomplete=node.outcome.incomplete,
+        cut=sorted(node.outcome.cut),
         monitor=None,
     )
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
+from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.boot import boot_of
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
@@ -125,7 +125,7 @@ class RoundRunner:
         node, interruption = self._nodes[error.host], self._context.interruption
         node.outcome.error = str(error)
         if not node.lost:
-            node.answers()
+            node.silent = node.answers() and isinstance(error, EngineSilentError)
         node.outcome.lost = node.lost
         if interruption.is_set():
             self._ended_early = (Verdict.ABORTED, interruption.reason)
@@ -226,10 +226,13 @@ class RoundRunner:
             self._phases[name] = round(time.monotonic() - started, 3)
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
-        """Run an action on every node in parallel, across outages; the first error in node order is raised after all
-        have ended.
+        """Run an action on every node in parallel, across outages; after all have ended a signal, or the first error in
+        node order, is raised.
         """
-        for_each(self._nodes, lambda node: node.persist(action), reads_hosts=True).raise_first()
+        done = for_each(self._nodes, lambda node: node.persist(action), reads_hosts=True)
+        if self._context.interruption.is_set():
+            self._context.interruption.check()
+        done.raise_first()
 
     def _prepare(self) -> None:
         seconds, case = self._context.interruption.seconds_left(PREPARE_SECONDS), self._case.case_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -68,22 +68,22 @@ class RankSnapshot:
 class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
-    A host that cannot be asked counts as progress: its loss is detected elsewhere.
+    A host that cannot be asked counts as progress: its loss is detected elsewhere. `now`: the clock, in seconds.
     """
 
-    def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
+    def __init__(self, nodes: Collection[RunningNode], limit: float, now: Callable[[], float] = time.monotonic) -> None:
         self._nodes = {node.plan.host: node for node in nodes}
         self._limit = limit
         self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-        now = time.monotonic()
+        self._now = now
         self._looks = {
             (node.plan.host, rank): RankSnapshot(log_bytes=None, state=None)
             for node in nodes
             for rank in node.plan.ranks
         }
-        self._moved_at = dict.fromkeys(self._looks, now)
+        self._moved_at = dict.fromkeys(self._looks, now())
         self._records: dict[str, NodeRanks] = {}
-        self._renewed_at = dict.fromkeys(self._nodes, now)
+        self._renewed_at = dict.fromkeys(self._nodes, now())
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall", daemon=True)
@@ -101,7 +101,8 @@ class StallWatch:
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
-            since = {key: time.monotonic() - self._moved_at[key] for key in running}
+            now = self._now()
+            since = {key: now - self._moved_at[key] for key in running}
             still = {key for key, seconds in since.items() if seconds > self._limit}
             alone = [key for key in still if self._looks[key].is_free_to_step]
         limit = f"its stall limit is {self._limit:g} s"
@@ -121,7 +122,7 @@ class StallWatch:
         for host, node in running.items():
             ranks = self._records.get(host)
             if host in asked.succeeded and ranks is not None:
-                silent = time.monotonic() - self._renewed_at[host]
+                silent = self._now() - self._renewed_at[host]
                 node.outcome.look = NodeLook(ranks=ranks, silent_seconds=silent)
 
     def _watch(self) -> None:
@@ -137,7 +138,7 @@ class StallWatch:
             key = node.plan.host, rank
             look = self._looks[key] if looks is None else looks[rank]
             if looks is None or look.progress() != self._looks[key].progress():
-                self._moved_at[key] = time.monotonic()
+                self._moved_at[key] = self._now()
             self._looks[key] = look
 
     def _look(self, node: RunningNode) -> dict[int, RankSnapshot]:
@@ -146,7 +147,7 @@ class StallWatch:
         found = node.host.run(["sh", "-c", LOOK, "sh", node.plan.log_dir_host], deadline=HEARTBEAT_SECONDS).stdout
         host, record, known = node.plan.host, _record_in(found), self._records.get(node.plan.host)
         if record is not None and (known is None or record.written_ms != known.written_ms):
-            self._records[host], self._renewed_at[host] = record, time.monotonic()
+            self._records[host], self._renewed_at[host] = record, self._now()
         return parse_looks(found, node.plan.ranks)
 
 

@@ -20,6 +20,7 @@ from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.post_mortem import examine, recorded_end
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, refusal
+from run_benchmarks.state.own_clock import OwnClock
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
@@ -31,24 +32,34 @@ STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 class Watch:
     """Watches the running workloads of one round; use once.
 
-    `elapsed` is how many seconds the round has already run (for a resumed one).
+    `elapsed` is how many seconds the round has already run (for a resumed one). Limits count while the controller runs.
     """
 
     def __init__(
         self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, RunningNode], elapsed: float = 0.0
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
-        self._deadline = time.monotonic() + case.time_limit - elapsed
+        self._clock = OwnClock()
+        self._deadline = self._clock.now() + case.time_limit - elapsed
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
 
     def run(self) -> tuple[Verdict, str] | None:
         """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
+        with self._clock:
+            early_end = self._run()
+        if slept := self._clock.slept:
+            first = next(iter(self._nodes.values()))
+            first.warnings.append(f"the controller itself was suspended for {slept:.0f} s, which no limit counts")
+        return early_end
+
+    def _run(self) -> tuple[Verdict, str] | None:
         threads = [
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
         ]
-        with StallWatch(self._nodes.values(), self._case.stall_limit) as stall, self._follow() as progress:
+        stalls = StallWatch(self._nodes.values(), self._case.stall_limit, self._clock.now)
+        with stalls as stall, self._follow() as progress:
             for thread in threads:
                 thread.start()
             early_end = self._until_the_end(progress, stall)
@@ -71,10 +82,10 @@ class Watch:
                 node = self._ended.get(timeout=0.1)
                 node.done = True
                 if node.outcome.exit_code != 0 and stop_at is None:
-                    stop_at = time.monotonic() + PEER_GRACE_SECONDS
+                    stop_at = self._clock.now() + PEER_GRACE_SECONDS
             progress.tick()
             early_end = self._early_end(stall)
-            if early_end is not None or (stop_at is not None and time.monotonic() >= stop_at):
+            if early_end is not None or (stop_at is not None and self._clock.now() >= stop_at):
                 return early_end
         return None
 
@@ -83,7 +94,7 @@ class Watch:
             return Verdict.ABORTED, self._context.interruption.reason
         if self._context.interruption.time_is_up():
             return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
-        if time.monotonic() >= self._deadline:
+        if self._clock.now() >= self._deadline:
             return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
         stalled = stall.stalled()
         return None if stalled is None else (Verdict.TIMEOUT, stalled)
@@ -106,35 +117,34 @@ class Watch:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
-        If the host answers but its runtime does not, the launch's own record of its end counts.
+        If the host answers but its runtime does not, the launch's own record of its end counts. After a time in which
+        the controller itself was suspended, everything is asked again, and the link limit begins anew.
 
         Raises:
             LinkLostError: the host did not answer for that long, or shows a key that is not its own.
             TaskError: the host answers but its runtime does not; its files can still be collected.
         """
-        assert node.workload is not None
         limit = self._context.link_limit
-        last_heard, complained = time.monotonic(), False
+        last_heard, complained = self._clock.now(), False
         out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
         while True:
-            trouble = f"{node.plan.host}: does not answer"
-            answered = False
-            try:
-                code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
-                if code is not None:
-                    node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                    return code
-                answered = True
-            except TaskError:
-                raise
-            except HostError as error:
-                trouble = str(error)
+            slept = self._clock.slept
+            code, trouble = self._asked(node, RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
+            if code is not None:
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                return code
             refused = refusal(node.host, min(HEARTBEAT_SECONDS, limit / 4))
             alive = refused is None
-            if alive and answered:
+            if alive and not trouble:
                 if complained:
                     node.outages.append((out_ms, _now_ms(), first_trouble))
-                last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
+                last_heard, last_heard_ms, complained = self._clock.now(), _now_ms(), False
+                node.outcome.heard_ms = node.outcome.silent_ms = None
+                continue
+            trouble = trouble or f"{node.plan.host}: does not answer"
+            if self._clock.slept != slept:
+                LOG.warning("%s: asked again, since the controller itself was suspended", node.plan.host)
+                last_heard, last_heard_ms = self._clock.now(), _now_ms()
                 node.outcome.heard_ms = node.outcome.silent_ms = None
                 continue
             end = recorded_end(node) if alive and complained else None
@@ -145,7 +155,7 @@ class Watch:
             if not complained:
                 out_ms, first_trouble = last_heard_ms, trouble
                 node.outcome.heard_ms, node.outcome.silent_ms = last_heard_ms, _now_ms()
-            silence = time.monotonic() - last_heard
+            silence = self._clock.now() - last_heard
             if silence > limit or self._over.is_set() or isinstance(refused, HostKeyError):
                 node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
                 _give_up(node, refused, silence, first_trouble)
@@ -153,6 +163,23 @@ class Watch:
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
             complained = True
             time.sleep(RECONNECT_SECONDS)
+
+    def _asked(self, node: RunningNode, seconds: float) -> tuple[int | None, str]:
+        """The exit code of a node's task, None if it has none within `seconds`, and why it did not answer, "" if it did.
+
+        Raises:
+            TaskError: its runtime does not answer, and the controller was not suspended meanwhile.
+        """
+        assert node.workload is not None
+        slept = self._clock.slept
+        try:
+            return node.workload.wait(seconds), ""
+        except TaskError:
+            if self._clock.slept == slept:
+                raise
+            return None, f"{node.plan.host}: does not answer"
+        except HostError as error:
+            return None, str(error)
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[LiveProgress]:

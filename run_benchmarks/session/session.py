@@ -251,13 +251,16 @@ class Session:
         }
         for name, found in self._state.code_differences.items():
             LOG.warning("%s", in_words(name, found))
-        seconds = self._interruption.seconds_left(PUSH_SECONDS)
+        seconds, cancel = self._interruption.seconds_left(PUSH_SECONDS), self._interruption.signalled
         code, path = self._prepared.code, self._plan.code_dir_host
         waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
-        for_each(
-            lacking,
-            lambda host: across_outages(host, lambda: bring(host, code, path, deadline=seconds), waiting),
-        ).raise_first()
+
+        def push(host: Host) -> None:
+            across_outages(host, lambda: bring(host, code, path, deadline=seconds, cancel=cancel), waiting)
+
+        brought = for_each(lacking, push)
+        self._interruption.check()
+        brought.raise_first()
 
     def _remove_collected(self, hosts: Mapping[str, Host]) -> None:
         """Remove from the hosts what is here; nothing while a round is open, whose ranks may still run."""

@@ -13,12 +13,13 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.faulty_project import LONG
+from tests.cluster.faulty_project import LONG, WAITS
 from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 20, "check": False}}
 FREED = "64m"
+LOG, FLOOD_LIMIT = "rank{}.out.log", 20 << 20
 SECRET = "s3cret-and-nobodys-business"
 
 
@@ -56,6 +57,32 @@ def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) ->
     assert "the disk is full: " in record["reason"] and str(controller.logs) in record["reason"], record["reason"]
     assert rank_process(0) is None
     assert_json_is_whole(answer)
+
+
+def test_the_end_of_a_log_that_is_too_long_is_collected(controller: Controller, testbed: TestBed) -> None:
+    """Of one rank on each host: what it logged last is behind what it printed at full speed."""
+    controller.configure_test({"FLOOD": WAITS}, MAX_COLLECT_BYTES=FLOOD_LIMIT, **PROCESS)
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    wait_until("work of rank 1", lambda: in_training(1))
+    for host, rank in zip(testbed.hosts, (1, 3), strict=True):
+        flood = f"yes 'a line of no use' | head -c {3 * FLOOD_LIMIT} >> {LOG.format(rank)}"
+        host.exec(["sh", "-c", f"cd {controller.logs}/.hosts/*/FLOOD/round1/*_noderank* && {flood}"])
+    controller.let_go("FLOOD")
+    answer = controller.finish(process)
+    assert answer.exit_code == 0 and answer.folder is not None, answer.output
+    record = answer.round_record("FLOOD")
+    assert record["verdict"] == "pass" and [node["cut"] for node in record["nodes"]] == [
+        [LOG.format(1)],
+        [LOG.format(3)],
+    ]
+    for node, rank in zip(record["nodes"], (1, 3), strict=True):
+        folder = answer.folder / "FLOOD/round1" / f"{node['host']}_noderank{node['node_rank']}"
+        text = (folder / LOG.format(rank)).read_text()
+        assert "SUBMIT_INFO" in text and "FINISHED" in text and "bytes are left out here" in text
+        assert sum(path.stat().st_size for path in folder.iterdir()) < FLOOD_LIMIT + (1 << 20)
+    assert controller.call("verify", answer.folder.name).exit_code == 0
+    assert controller.call("clean", answer.folder.name).exit_code == 0
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(

@@ -186,3 +186,19 @@ def test_the_table_of_the_documentation_is_made_here() -> None:
     lines = table(1, counts=(8,)).splitlines()
     assert len(lines) == 2 + 2 * (2 + 3 * len(KINDS))
     assert all(line.count("|") == lines[0].count("|") for line in lines)
+
+
+def test_a_round_of_few_groups_is_held_against_those_of_earlier_rounds() -> None:
+    """Two pairs that both take twice as long as six others did: beside each other, nothing is seen of it."""
+
+    def round_of(us: dict[tuple[int, ...], float]) -> list[Times]:
+        return [{pair: {"bandwidth": value * (1 + noise / 1000)} for pair, value in us.items()} for noise in range(4)]
+
+    healthy: dict[tuple[int, ...], float] = {(n, n + 1): 100.0 + n / 10 for n in range(0, 12, 2)}
+    slow: dict[tuple[int, ...], float] = {(12, 13): 200.0, (14, 15): 201.0}
+    judge = Judge(slow_percent=15, late_percent=50)
+    assert judge.suspicious([*healthy], [*healthy], round_of(healthy)) == {}
+    found = judge.suspicious([*slow], [*slow], round_of(slow))
+    assert {pair: round(excess.ratio, 1) for pair, (excess,) in found.items()} == dict.fromkeys(slow, 2.0)
+    alone = Judge(slow_percent=15, late_percent=50)
+    assert alone.suspicious([*slow], [*slow], round_of(slow)) == {}
