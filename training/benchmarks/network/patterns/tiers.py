@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_TIERS = 3
 # A valley is twice as wide, in logarithms of a time, and holds at most this share of the pairs on its thinner side.
@@ -24,6 +24,9 @@ _COMMON = 0.6
 # Loads that differ by less than this factor are alike.
 _LOAD_FACTOR = 1.1
 MIN_CLASS = 3
+LEARNT = "learnt from these measurements"
+# A block so many times larger than any other of its tier is no rack.
+_HUGE = 3
 
 Pair = tuple[int, ...]
 
@@ -33,12 +36,14 @@ class Tiers:
     """The block of each host by node rank, one mapping a tier from the innermost outwards; `source` says from what.
 
     A host that is missing from a tier's mapping has no block there, and is outside everybody's. `names` has those of
-    the blocks by tier and number, such as "rack leaf0", where a topology tells them.
+    the blocks by tier and number, such as "rack leaf0", where a topology tells them. `is_loaded`: the pairs of a round
+    that leave a block share its uplinks.
     """
 
     blocks: tuple[Mapping[int, int], ...] = ()
     source: str = ""
     names: tuple[Mapping[int, str], ...] = ()
+    is_loaded: bool = True
 
     def level(self, first: int, second: int) -> int:
         """The innermost tier in which two hosts, by node rank, share a block; the number of tiers if in none."""
@@ -51,19 +56,8 @@ class Tiers:
     def name(self, tier: int, number: int) -> str:
         """The name of a block: that of its switch, else its number from 1."""
         own = self.names[tier].get(number, "") if tier < len(self.names) else ""
-        return own or f"{'rack' if tier == 0 else 'group of racks'} {number + 1}"
-
-    def apart(self) -> tuple[int, ...]:
-        """The hosts of a block that an outermost tier of two blocks separates from all others; none if there is none.
-
-        Learnt from the measurements, the block may be a pod of its own, or one whose switch or uplinks are bad.
-        """
-        if len(self.blocks) < 2:
-            return ()
-        inner, outer = (self.members(len(self.blocks) - back) for back in (2, 1))
-        if len(outer) != 2 or len(inner) < 3:
-            return ()
-        return next((hosts for hosts in inner.values() if hosts in outer.values()), ())
+        is_learnt = self.source == LEARNT
+        return own or f"{'suspect ' * is_learnt}{'rack' if tier == 0 else 'group of racks'} {number + 1}"
 
     def members(self, tier: int) -> dict[int, tuple[int, ...]]:
         """The node ranks of each block of a tier."""
@@ -76,23 +70,35 @@ class Tiers:
         """The tiers in words."""
         sizes = [sorted(Counter(block.values()).values()) for block in self.blocks]
         told = [f"{len(each)} blocks of {_range(each)} hosts" for each in sizes]
-        return f"pairs are compared within tiers: {', in '.join(told)} ({self.source})"
+        unseen = "; of two blocks, nothing tells whether the uplinks of one are bad" * (len(sizes[-1]) == 2)
+        return f"pairs are compared within tiers: {', in '.join(told)} ({self.source}){unseen}"
 
 
 def _range(sizes: Sequence[int]) -> str:
     return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
 
 
-def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, with_load: bool) -> list[int]:
-    """The class of each pair, numbered from 0; -1 for one that too few are like to compare it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classes:
+    """The class of each pair, numbered from 0, -1 for one that too few are like to compare it; the tier of each class.
+
+    The tier is that in which the pairs of the class meet, from 0 outwards.
+    """
+
+    of_pairs: Sequence[int]
+    tiers: Sequence[int]
+
+
+def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, with_load: bool) -> Classes:
+    """The classes of pairs of which each is compared with the others of its class.
 
     `with_load`: the pairs of a round share uplinks, as far as bandwidth is measured.
     """
     if not tiers.blocks:
-        return [0] * len(pairs)
+        return Classes(of_pairs=[0] * len(pairs), tiers=[0])
     levels = [tiers.level(*pair) for pair in pairs]
     keys: list[tuple[int, ...]] = [(level,) for level in levels]
-    if with_load:
+    if with_load and tiers.is_loaded:
         loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
         keys = [(level, *(each[place] for each in loads[:level][::-1])) for place, level in enumerate(levels)]
     return _numbered(keys)
@@ -115,31 +121,58 @@ def _step(load: int) -> int:
     return round(math.log(max(1, load)) / math.log(_LOAD_FACTOR))
 
 
-def _numbered(keys: Sequence[tuple[int, ...]]) -> list[int]:
-    """Numbers of the keys, -1 for those that few have."""
+def _numbered(keys: Sequence[tuple[int, ...]]) -> Classes:
+    """The classes of the keys, each of which begins with its tier; none for those that few have."""
     counts = Counter(keys)
     frequent = [key for key in sorted(counts) if counts[key] >= MIN_CLASS]
     number = {key: place for place, key in enumerate(frequent)}
-    return [number.get(key, -1) for key in keys]
+    return Classes(of_pairs=[number.get(key, -1) for key in keys], tiers=[key[0] for key in frequent])
 
 
-def combined(first: Tiers, second: Tiers) -> Tiers:
-    """The tiers of the first, and those of the second that fit in between, from the innermost outwards.
+def combined(late: Tiers, slow: Tiers) -> Tiers:
+    """The tiers that latency shows, and those of bandwidth that fit in between, from the innermost outwards.
 
-    A host without a block takes that of the other's tier if that tier has the same blocks otherwise.
+    A host without a block takes that of the other's tier if that tier has the same blocks otherwise. What bandwidth
+    alone shows is no tier where blocks are slow to all others that are well with each other: their uplinks are bad.
     """
-    if not first.blocks or not second.blocks:
-        return first if first.blocks else second
-    result = [dict(block) for block in first.blocks]
-    for block in second.blocks:
+    if not late.blocks:
+        return _without_huge(slow)
+    result = [dict(block) for block in late.blocks]
+    for block in slow.blocks:
         same = next((own for own in result if _is_within(own, block) and _is_within(block, own)), None)
         if same is not None:
             number = {block[host]: own for host, own in same.items() if host in block}
             same |= {host: number[each] for host, each in block.items() if host not in same and each in number}
         elif all(_is_within(own, block) or _is_within(block, own) for own in result):
             place = sum(_is_within(own, block) for own in result)
-            result.insert(place, dict(block))
-    return Tiers(blocks=tuple(result[:MAX_TIERS]), source=first.source)
+            if not place or not _is_lopsided(result[place - 1], block):
+                result.insert(place, dict(block))
+    return Tiers(blocks=tuple(result[:MAX_TIERS]), source=late.source)
+
+
+def _is_lopsided(inner: Mapping[int, int], outer: Mapping[int, int]) -> bool:
+    """Whether some blocks of the outer tier have several of the inner one, and others a single one."""
+    within = Counter(block for _, block in {(own, outer[host]) for host, own in inner.items() if host in outer})
+    return min(within.values()) == 1 < max(within.values())
+
+
+def _without_huge(tiers: Tiers) -> Tiers:
+    """The tiers without a lopsided one; an innermost block that is no rack is cut into blocks like the others."""
+    blocks = [
+        block
+        for place, block in enumerate(tiers.blocks)
+        if not place or not _is_lopsided(tiers.blocks[place - 1], block)
+    ]
+    if not blocks:
+        return tiers
+    sizes = Counter(blocks[0].values()).most_common()
+    (huge, most), (_, usual) = sizes[0], sizes[len(sizes) // 2]
+    if most < _HUGE * sizes[1][1]:
+        return replace(tiers, blocks=tuple(blocks))
+    cut, more = dict(blocks[0]), max(blocks[0].values()) + 1
+    for place, host in enumerate(sorted(host for host, number in cut.items() if number == huge)):
+        cut[host] = more + place // usual
+    return replace(tiers, blocks=(cut,), is_loaded=False)
 
 
 def _is_within(inner: Mapping[int, int], outer: Mapping[int, int]) -> bool:
@@ -168,7 +201,7 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> Tiers:
         times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
         between = [(one, other) for one, other in ends if one != other]
         count = len(number)
-    return Tiers(blocks=tuple(found), source="learnt from these measurements") if found else Tiers()
+    return Tiers(blocks=tuple(found), source=LEARNT) if found else Tiers()
 
 
 def _middles(keys: Sequence[tuple[int, int]], values: Sequence[float]) -> dict[tuple[int, int], float]:

@@ -30,6 +30,7 @@ _MIN_REPEATS_WITH_STALLS = 2
 # Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
 MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
+_LINKS_SHOWN = 5
 PAIR_PATTERNS = ("pairs", "rail_pairs")
 _PARTS_OF_HALVES = ("within", "across")
 
@@ -198,25 +199,22 @@ class _Search:
             ends = (readings[0], readings[-1])
             settled = [settle(each.columns["middle"], ALPHA) for each in ends]
             learnt = [learn(ends[0].members, each.values, each.noise) for each in settled]
-            tiers = combined(*learnt) if len(readings) > 1 else learnt[0]
+            late = learnt[0] if readings[0].size_bytes <= LATENCY_BYTES else Tiers()
+            tiers = combined(late, learnt[-1])
         if tiers.blocks:
             names = self._scan.names
             outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
-        if self._tiers is None and (apart := tiers.apart()):
-            hosts = ", ".join(self._scan.names[rank] for rank in apart)
-            self.remarks.append(
-                f"{hosts} are slower to all others than these among themselves: a pod of their own, or a bad switch or"
-                " bad uplinks of their rack; a topology tells which"
-            )
         return tiers
 
     def _slow(self, found: Figure, stalling: Sequence[Symptom]) -> list[Symptom]:
         symptoms, links = slow_ones(found, stalling)
         if links:
+            shown = ", ".join(found.readings.label(place, self._scan.names) for place in links[:_LINKS_SHOWN])
             self.remarks.append(
-                f"{links} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
-                " others: too many for bad links; an overloaded fabric, or one whose tiers a topology must tell"
+                f"{len(links)} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
+                " others: too many for bad links; routes that share a wire, an overloaded fabric, or one whose tiers a"
+                f" topology must tell ({shown}{', ...' * (len(links) > _LINKS_SHOWN)})"
             )
         return symptoms
 

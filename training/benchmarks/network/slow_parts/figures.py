@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from training.benchmarks.network.patterns.tiers import Tiers, classes_of
+from training.benchmarks.network.patterns.tiers import Classes, Tiers, classes_of
 from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
 from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
 from training.benchmarks.network.slow_parts.readings import Readings
@@ -22,7 +22,8 @@ LATE_PERCENT = 50.0
 class Symptom:
     """One figure of a host or device (`host`, else -1) or of a group (`place`, else -1) that is bad.
 
-    `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure.
+    `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure. A symptom
+    of a block of hosts has its (tier, number, rail), and neither host nor place.
     """
 
     name: SymptomName
@@ -32,6 +33,7 @@ class Symptom:
     share: float | None
     p_value: float
     text: str
+    block: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +43,8 @@ class Figure:
     name: SymptomName
     readings: Readings
     pairs: Sequence[tuple[int, ...]] | None
-    classes: Sequence[int]
+    classes: Classes
+    tiers: Tiers
     bound: float
 
     @property
@@ -55,10 +58,10 @@ def figure(
 ) -> Figure:
     """The figure at the readings' size; `percent` is the smallest increase of time, or loss of bandwidth, to report."""
     bound = math.log1p(percent / 100) if name == "latency" else -math.log1p(-percent / 100)
-    classes = [0] * len(readings)
+    classes = Classes(of_pairs=[0] * len(readings), tiers=[0])
     if pairs is not None:
         classes = classes_of(readings.members, readings.rounds, tiers, with_load=name == "bandwidth")
-    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, bound=bound)
+    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, tiers=tiers, bound=bound)
 
 
 def alike(readings: Readings) -> Readings:
