@@ -200,6 +200,31 @@ def test_routes_that_collide_in_every_repeat_blame_no_host(name: str) -> None:
         assert {each.part for each in found.findings} <= {"link"}, f"seed {seed}: {found.sentences}"
 
 
+OLDER = {"flat": Fabric(1, 16), "racks": Fabric(4, 4), "2:1": FABRICS["2:1, four leaves"]}
+MANY = {"64, flat": Fabric(1, 64), "64 in racks": Fabric(16, 4, racks_of_pod=4, latency_us=(10.0, 12.0, 14.0))}
+
+
+@pytest.mark.parametrize("name", [*OLDER, *(MANY if NIGHTLY else {})])
+def test_older_hosts_are_compared_with_their_like(name: str) -> None:
+    """A quarter of the hosts, in racks of their own, have half of the rate and are later; then one of each is bad."""
+    fabric = (OLDER | MANY)[name]
+    old = range(fabric.hosts - fabric.hosts // 4, fabric.hosts)
+    kinds = {host: "NVIDIA A100" if host in old else "NVIDIA H100" for host in range(fabric.hosts)}
+    factors: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 0.5)
+    late: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 5.0)
+    for seed in samples(1, 20):
+        mixed = steps(fabric, Ailment(rate=factors, delay_us=late), seed)
+        for tiers in (None, tiers_of(fabric)):
+            found = analyse(mixed, slow_percent=15.0, tiers=tiers, kinds=kinds)
+            assert found is not None and found.findings == (), f"seed {seed}, {tiers}"
+            counts = f"{fabric.hosts - len(old)} x NVIDIA H100, {len(old)} x NVIDIA A100"
+            assert found.remarks[0] == f"hosts are compared with hosts of their kind: {counts}"
+        bad = Ailment(rate=factors | {2: 0.25, old[1]: 0.2}, delay_us=late)
+        found = analyse(steps(fabric, bad, seed), slow_percent=15.0, tiers=tiers_of(fabric), kinds=kinds)
+        assert found is not None
+        assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, found.sentences
+
+
 def test_routes_that_collide_at_times_blame_nobody() -> None:
     """The connections of each repeat are made anew, and draw again."""
     for seed in samples(2, 100):

@@ -19,7 +19,7 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext, ope
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts import nccl_tests
 from training.benchmarks.network.hosts.links import advertised_gbps
-from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
@@ -102,7 +102,7 @@ def _concluded(
     steps: Sequence[dict[str, Any]],
     output: Output,
     program: Path | None,
-    around: tuple[Tiers | None, dict[tuple[int, int], str]],
+    around: Topology,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """What rank 0 makes of its steps: the verdict that all ranks share (correct, problem), and FINISHED's value."""
     config = run.config
@@ -221,7 +221,7 @@ def host_rate(collective: str, row: Mapping[str, Any]) -> float:
 def _answers(
     run: WorkloadContext[Config],
     steps: Sequence[dict[str, Any]],
-    around: tuple[Tiers | None, Mapping[tuple[int, int], str]] = (None, {}),
+    around: Topology = UNKNOWN,
 ) -> tuple[dict[str, Any], list[str]]:
     """Figures and sentences that answer the case's questions, from rank 0's steps."""
     config = run.config
@@ -249,9 +249,8 @@ def _answers(
             figures["zero3_at_scale"] = verdict
         if verdict is not None or config.tool == "all_reduce_bench":
             sentences.append(sentence)
-    tiers, devices = around
     slow, late = config.slow_percent, config.late_percent
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, tiers=tiers, devices=devices)
+    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
     if found is not None:
         figures["noise_percent"] = found.noise_percent
         figures |= told(found.findings) | {"remarks": list(found.remarks)}

@@ -1,6 +1,7 @@
-"""Tells rank 0 what surrounds the ranks: the fabric's tiers from the topology file, and the NIC of each rank."""
+"""Tells rank 0 what surrounds the ranks: the tiers of the topology file, each rank's NIC and each host's kind."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +9,39 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
 from training.benchmarks.network.hosts.nics import nic_of
-from training.benchmarks.network.patterns.tiers import Tiers
-from training.benchmarks.network.patterns.topology import HostWidth, Topology, TopologyError, read_topology
+from training.benchmarks.network.patterns.topology import (
+    UNKNOWN,
+    HostWidth,
+    Topology,
+    TopologyError,
+    read_topology,
+)
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
-def surroundings(run: WorkloadContext[Config]) -> tuple[Tiers | None, dict[tuple[int, int], str]]:
-    """(tiers, NICs by node rank and local rank) on rank 0, None and none on the others. All ranks call it.
+def surroundings(run: WorkloadContext[Config]) -> Topology:
+    """What is known of the hosts, on rank 0; on the others the NICs and kinds alone. All ranks call it.
 
     Raises:
         UnusableSettingsError: the topology file cannot be used; every rank raises it.
     """
-    topology = _topology(run) if run.config.topology is not None else None
+    told = (_topology(run) if run.config.topology is not None else None) or UNKNOWN
+    if run.config.pattern == "all":
+        return told
     names = _devices(run) if run.config.pattern == "rail_pairs" else {}
-    return (topology.tiers, names | dict(topology.devices)) if topology is not None else (None, names)
+    return replace(told, devices=names | dict(told.devices), kinds=_kinds(run) | dict(told.kinds))
+
+
+def _kinds(run: WorkloadContext[Config]) -> dict[int, str]:
+    """The devices of each host by node rank: what its accelerators are called, or without any its CPU."""
+    device = run.group.device
+    own = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(Path("/proc/cpuinfo"))
+    found: list[tuple[int, str]] = [(0, "")] * run.group.placement.world_size
+    dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), own))
+    return {node: name for node, name in found if name}
 
 
 def _topology(run: WorkloadContext[Config]) -> Topology | None:

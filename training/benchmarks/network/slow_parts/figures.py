@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median, median_low
 
 from training.benchmarks.network.patterns.tiers import Classes, Tiers, classes_of
 from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
 from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
+from training.benchmarks.network.slow_parts.noise import medians
 from training.benchmarks.network.slow_parts.readings import Readings
 
 # Messages up to this size show latency, larger ones bandwidth: 64 KiB take 5 us at 100 Gbit/s.
@@ -69,6 +71,22 @@ def alike(readings: Readings) -> Readings:
     common = Counter(readings.world_sizes).most_common(1)
     chosen = [place for place, width in enumerate(readings.world_sizes) if width == common[0][0]]
     return readings.choose(chosen)
+
+
+def without_common(readings: Readings, likes: Sequence[Hashable]) -> Readings:
+    """The readings with the usual time of groups that are alike (equal values of `likes`) moved to that of all."""
+    times = medians(readings.columns["middle"])
+    of_like: dict[Hashable, list[float]] = {}
+    for like, time in zip(likes, times, strict=True):
+        of_like.setdefault(like, []).append(time)
+    every = median_low(times)
+    usual = {like: median_low(own) for like, own in of_like.items()}
+    shifts = [every - usual[like] for like in likes]
+    columns = {
+        name: [array("f", [time + shift for time, shift in zip(each, shifts, strict=True)]) for each in of_repeats]
+        for name, of_repeats in readings.columns.items()
+    }
+    return replace(readings, columns=columns)
 
 
 def usual_gap(readings: Readings, upper: str, lower: str, places: Sequence[int]) -> float:

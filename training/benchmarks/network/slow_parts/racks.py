@@ -3,7 +3,7 @@
 The pairs between two blocks are one pair of blocks, with their median. A block is bad if it is slow to all others, see
 `outliers`; its pairs then tell nothing of the hosts at their ends. Of two blocks nobody knows which is bad.
 
-What bandwidth alone shows of such a block is learnt as no tier (see `tiers.combined`), or it would be compared with
+What bandwidth alone shows of such a block is learnt as no tier (see `learning.combined`), or it would be compared with
 nobody.
 """
 
