@@ -47,8 +47,8 @@ def main() -> None:
     with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
         output = Output(run.group, folder)
-        work = _work(run)
         around = surroundings(run)
+        work = _work(run, around)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
         logger.log(Event.TRAIN_START, {"total_steps": work.total_steps, **work.forecast(output)})
@@ -86,14 +86,14 @@ _LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | Lo
 }
 
 
-def _work(run: WorkloadContext[Config]) -> Work:
+def _work(run: WorkloadContext[Config], around: Topology) -> Work:
     if run.config.tool in _LOADED:
         if refusal := unsupported(run.config, run.group.backend):
             raise UnusableSettingsError(refusal)
         return _LOADED[run.config.tool](run)
     if run.config.tool not in SWEEPS:
         return ToolComparison(run)
-    return AdaptiveScan(run) if run.config.pattern == "adaptive" else Sweep(run)
+    return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
 
 
 def _concluded(

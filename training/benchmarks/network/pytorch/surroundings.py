@@ -23,12 +23,12 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
 def surroundings(run: WorkloadContext[Config]) -> Topology:
-    """What is known of the hosts, on rank 0; on the others the NICs and kinds alone. All ranks call it.
+    """What is known of the hosts, the same on every rank. All ranks call it.
 
     Raises:
         UnusableSettingsError: the topology file cannot be used; every rank raises it.
     """
-    told = (_topology(run) if run.config.topology is not None else None) or UNKNOWN
+    told = _topology(run) if run.config.topology is not None else UNKNOWN
     if run.config.pattern == "all":
         return told
     names = _devices(run) if run.config.pattern == "rail_pairs" else {}
@@ -44,19 +44,18 @@ def _kinds(run: WorkloadContext[Config]) -> dict[int, str]:
     return {node: name for node, name in found if name}
 
 
-def _topology(run: WorkloadContext[Config]) -> Topology | None:
+def _topology(run: WorkloadContext[Config]) -> Topology:
     hosts = [HostWidth(name=host.name, ranks=len(host.ranks)) for host in line_up(run.group)]
-    found: Topology | None = None
-    problem = [""]
+    found: list[Topology | str] = [""]
     if run.group.placement.rank == 0:
         try:
-            found = read_topology(Path(str(run.config.topology)), hosts)
+            found = [read_topology(Path(str(run.config.topology)), hosts)]
         except TopologyError as error:
-            problem = [str(error)]
-    dist.broadcast_object_list(problem, src=0)
-    if problem[0]:
-        raise UnusableSettingsError(problem[0])
-    return found
+            found = [str(error)]
+    dist.broadcast_object_list(found, src=0)
+    if isinstance(found[0], str):
+        raise UnusableSettingsError(found[0])
+    return found[0]
 
 
 def _devices(run: WorkloadContext[Config]) -> dict[tuple[int, int], str]:
