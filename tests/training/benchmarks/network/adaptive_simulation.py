@@ -122,11 +122,12 @@ class Cluster:
 
     def _uplinks_us(self, groups: Sequence[Members], size: int, racks: Racks) -> FloatArray:
         """The time of each group on the slowest of its racks' uplinks, which all groups of the round share."""
-        leaving: Counter[int] = Counter()
+        leaving: dict[int, float] = {}
         of_groups = [Counter(racks.of[host] for host in group) for group in groups]
         for group, own in zip(groups, of_groups, strict=True):
             for rack, inside in own.items():
-                leaving[rack] += inside * (len(group) - inside) * size / len(group)
+                more = inside * (len(group) - inside) * size / len(group)
+                leaving[rack] = leaving.get(rack, 0.0) + more
         rate = self._noise.rate_gbps * max(Counter(racks.of).values()) / racks.over
         return np.array([max(leaving[rack] / rate / 1e3 if len(own) > 1 else 0.0 for rack in own) for own in of_groups])
 

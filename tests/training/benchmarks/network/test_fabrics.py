@@ -222,7 +222,7 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
         bad = Ailment(rate=factors | {2: 0.25, old[1]: 0.2}, delay_us=late)
         found = analyse(steps(fabric, bad, seed), slow_percent=15.0, tiers=tiers_of(fabric), kinds=kinds)
         assert found is not None
-        assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, found.sentences
+        assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
 
 
 def test_routes_that_collide_at_times_blame_nobody() -> None:

@@ -65,14 +65,14 @@ def batches(cells: Sequence[Members]) -> list[list[Members]]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class HostLayout:
     """Where the hosts are by place: the number of the rack, and of the kind, of each; all alike by default."""
 
     racks: tuple[int, ...]
     kinds: tuple[int, ...]
 
     @classmethod
-    def flat(cls, count: int) -> Layout:
+    def flat(cls, count: int) -> HostLayout:
         """Hosts that are all alike, in one rack."""
         return cls(racks=(0,) * count, kinds=(0,) * count)
 
@@ -128,7 +128,7 @@ class Layout:
         return tuple(sorted(made))
 
 
-def lone_pairs(layout: Layout) -> list[Members]:
+def lone_pairs(layout: HostLayout) -> list[Members]:
     """Disjoint pairs across racks of one kind: of each host that is alone in its cell, and as many others."""
     cells = sorted(layout.cells(), key=len)
     lone = [cell[0] for cell in cells if len(cell) == 1]

@@ -85,11 +85,11 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
     if not tiers.blocks and not tiers.kinds:
         return Classes(of_pairs=[0] * len(pairs), tiers=[0])
     levels = [tiers.level(*pair) for pair in pairs]
-    number = {kind: place for place, kind in enumerate(sorted(set(tiers.kinds.values())))}
-    own = {host: number[kind] for host, kind in tiers.kinds.items()}
-    keys: list[tuple[int, ...]] = [
-        (level, *sorted(own.get(host, -1) for host in pair)) for level, pair in zip(levels, pairs, strict=True)
-    ]
+    keys: list[tuple[int, ...]] = [(level,) for level in levels]
+    if tiers.kinds:
+        number = {kind: place for place, kind in enumerate(sorted(set(tiers.kinds.values())))}
+        own = {host: number[kind] for host, kind in tiers.kinds.items()}
+        keys = [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
     if with_load and tiers.is_loaded:
         loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
         keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from typing import Literal
 
-from training.benchmarks.network.patterns.designs import Layout, Members, batches, lone_pairs, meetings
+from training.benchmarks.network.patterns.designs import HostLayout, Members, batches, lone_pairs, meetings
 from training.benchmarks.network.slow_parts.comparison import Excess, Judge, ScanRound, Times
 
 Search = Literal["hosts", "links"]
@@ -84,9 +84,9 @@ class AdaptiveSearch:
     By the `layout` groups lie within a rack and a kind of host, where uplinks and other generations change no time.
     """
 
-    def __init__(self, count: int, judge: Judge, find: Search = "hosts", layout: Layout | None = None) -> None:
+    def __init__(self, count: int, judge: Judge, find: Search = "hosts", layout: HostLayout | None = None) -> None:
         self._count, self._judge, self._find = count, judge, find
-        self._layout = layout or Layout.flat(count)
+        self._layout = layout or HostLayout.flat(count)
         self._rounds = 0
         # Hosts that no control group may hold: bad ones, and those that may be.
         self._bad: set[int] = set()
@@ -247,7 +247,7 @@ class AdaptiveSearch:
         return self._layout.groups_like(tests, free)
 
 
-def expected_rounds(count: int, find: Search, layout: Layout | None = None) -> tuple[int, int]:
+def expected_rounds(count: int, find: Search, layout: HostLayout | None = None) -> tuple[int, int]:
     """The rounds of a search where nothing is bad, and where one host is, without noise."""
 
     def needed(slow: int | None) -> int:

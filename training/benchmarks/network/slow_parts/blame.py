@@ -83,6 +83,9 @@ def blamed(
             subject = Subject("device", (rank,), f"{RAIL}{rail}")
         elif each.host >= 0:
             subject = Subject("host", (each.host,), "")
+            # A host may be bad in several classes of pairs: one of them tells it.
+            if each.name in {known.name for known in found.get(subject, ())}:
+                continue
         else:
             rail = readings.rails[each.place]
             has_name = kind not in ("host", "link", "pair")

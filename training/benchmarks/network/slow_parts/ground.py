@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
-from training.benchmarks.network.patterns.designs import Layout
+from training.benchmarks.network.patterns.designs import HostLayout
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
@@ -21,7 +21,7 @@ LEARNT = "learnt"
 class Ground:
     """The layout of the hosts, from where it is known, and whether racks are learnt before the search."""
 
-    layout: Layout
+    layout: HostLayout
     source: str = ""
     is_to_learn: bool = False
 
@@ -48,7 +48,7 @@ def ground_of(node_ranks: Sequence[int], around: Topology) -> Ground:
     """The ground of these hosts, as far as it is known before anything is measured."""
     kinds = [around.kinds.get(rank, "") for rank in node_ranks]
     number = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
-    layout = replace(Layout.flat(len(node_ranks)), kinds=tuple(map(number.__getitem__, kinds)))
+    layout = replace(HostLayout.flat(len(node_ranks)), kinds=tuple(map(number.__getitem__, kinds)))
     if around.tiers is not None:
         block = around.tiers.blocks[0] if around.tiers.blocks else {}
         racks = tuple(block.get(rank, -1 - rank if block else 0) for rank in node_ranks)
@@ -60,7 +60,7 @@ Searched = Generator[ScanRound, Sequence[Times], tuple[ScanResult, Ground]]
 
 
 def searched(ground: Ground, judge: Judge, find: Search) -> Searched:
-    """The search, after the racks are learnt if need be; returns what was found, and the ground that it was found on."""
+    """The search, after the racks are learnt if need be; returns what was found, and on which ground."""
     count, asked = len(ground.layout.racks), 0
     if ground.is_to_learn:
         learning = placed(count)

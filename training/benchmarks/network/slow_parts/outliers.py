@@ -113,8 +113,8 @@ class _Paths:
     """The chance that a host's slow paths are slow each by itself, as often as those that touch none of the suspects.
 
     The paths are those of the tier in which a suspect is bad and of those beyond: nearer hosts may be reached another
-    way. A path is one draw. Where no other path is slow, nothing says that paths stay slow over connections that are
-    made anew, and each repeat is a draw.
+    way. A path is one draw. Where no other path is slow, nothing says that paths stay slow over the new connections of
+    each repeat, and each repeat is a draw.
     """
 
     def __init__(
