@@ -226,11 +226,12 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
 
 
 def test_routes_that_collide_at_times_blame_nobody() -> None:
-    """The connections of each repeat are made anew, and draw again."""
+    """Each repeat opens its connections again, and draws again."""
     for seed in samples(2, 100):
         values = steps(FABRICS["fat tree"], Ailment(), seed, hashing=Hashing(0.05, is_fixed=False))
         found = analyse(values, slow_percent=15.0)
-        assert found is not None and found.findings == (), f"seed {seed}: {found.sentences}"
+        assert found is not None
+        assert found.findings == (), f"seed {seed}: {found.sentences}"
 
 
 def test_a_bad_host_is_named_among_routes_that_collide() -> None:
