@@ -9,7 +9,7 @@ well acquits nobody.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from statistics import median, median_low
@@ -91,7 +91,6 @@ def pair_outliers(
     constant = {
         key: own for key, own in places.items() if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
     }
-    constant = _own_faults(constant, pairs, model)
     paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
     found, acquitted = list[Outlier](), list[tuple[int, int]]()
     for (host, each), own in constant.items():
@@ -153,34 +152,6 @@ class _Paths:
     def _is_slow(self, place: int) -> bool:
         each = self._classes.of_pairs[place]
         return self._judge.exceeds(self._model.values[place] - self._model.usual[each], each)
-
-
-def _own_faults(
-    bad: Mapping[tuple[int, int], list[int]], pairs: Sequence[tuple[int, ...]], model: PairModel
-) -> dict[tuple[int, int], list[int]]:
-    """Bad hosts, by host and class, without those whose partners explain it; the values are the places of their pairs.
-
-    Every partner there is bad in another class, too, where the host itself is as good as others: the hosts of the only
-    other rack in the pod of a bad rack have bad pairs within the pod alone.
-    """
-    classes: dict[int, set[int]] = {}
-    for host, each in bad:
-        classes.setdefault(host, set()).add(each)
-    good = {
-        host: {each for each, count in enumerate(model.pairs_of[:-1]) if count.get(host, 0) >= _MIN_PAIRS_OF_A_HOST}
-        - own
-        for host, own in classes.items()
-    }
-    return {
-        (host, each): own
-        for (host, each), own in bad.items()
-        if not all(
-            each in classes.get(partner, ()) and classes[partner] & good[host]
-            for place in own
-            for partner in pairs[place]
-            if partner != host
-        )
-    }
 
 
 def group_outliers(repeats: Sequence[Sequence[float]], bound: float) -> Compared:
