@@ -165,7 +165,7 @@ class Watch:
             time.sleep(RECONNECT_SECONDS)
 
     def _asked(self, node: RunningNode, seconds: float) -> tuple[int | None, str]:
-        """The exit code of a node's task, None if it has none within `seconds`, and why it did not answer, "" if it did.
+        """The exit code of a node's task, None if it has none within `seconds`, and why it did not answer, if so.
 
         Raises:
             TaskError: its runtime does not answer, and the controller was not suspended meanwhile.
