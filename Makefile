@@ -1,4 +1,5 @@
-# make run      a virtual environment, what run.py needs, and the shipped benchmark on this machine
+# make run      a virtual environment, what run.py needs, and the shipped benchmark on this machine; without an NVIDIA
+#               driver torch is PyTorch's CPU build
 # make test     everything set up and every check and test run, as .ci/run does
 # make quick    style, types, import contracts, and the tests that need neither torch nor hosts: minutes
 # make coverage the tests of make quick, which have to run so many of the product's lines (pyproject.toml)
@@ -10,8 +11,7 @@
 #
 # VENV=.venv      where the virtual environment is
 # PYTHON=python3  the Python it is made with; without it the newest-tested one of 3.11 or later is looked for
-# PIP_ARGS=...    arguments for pip install and download, for example an index with CPU builds of torch:
-#                 make run PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+# PIP_ARGS=...    arguments for pip install and download, for example --index-url of a mirror
 # TORCH_ARGS=...  arguments of pip for another build of torch, which is then not locked (requirements/*.lock lock all else)
 # ARGS=...        arguments for run.py (make run) or names of measurements (make bench)
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
+from container.reference import is_reference
 from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
 from vendors.case_files import requirement_names
@@ -30,9 +31,6 @@ LABEL_HASH = "org.clusterdyno.content-hash"
 LABEL_BASE = "org.clusterdyno.base-image-id"
 LABEL_VENDOR = "org.clusterdyno.vendor"
 LABEL_FRAMEWORK = "org.clusterdyno.framework"
-
-# A reference as `docker pull` takes it: [host[:port]/]name[/name...][:tag][@sha256:digest].
-_REFERENCE = re.compile(r"^[a-zA-Z0-9][\w.-]*(:\d+)?(/[a-z0-9][\w.-]*)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$")
 
 
 class ImageSpecError(ValueError):
@@ -182,7 +180,7 @@ def _check(
     parameters: ImageParameters,
     options: Mapping[str, str],
 ) -> None:
-    if not _REFERENCE.match(base):
+    if not is_reference(base):
         raise ImageSpecError(f"base image {base!r} is no image reference; expected e.g. {parameters.base_image}")
     if pip_source is not None and wheelhouse is not None:
         raise ImageSpecError(

@@ -10,11 +10,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from common.reading import read_bounded
 from common.whole_file import write_whole
 from protocol.outcome import Reference
 
 SCHEMA_VERSION: Literal[3] = 3
 SHOWN_PROBLEMS = 3
+MAX_BYTES = 64 << 20
 
 
 class BaselineError(Exception):
@@ -90,7 +92,7 @@ def load(file: Path) -> Baseline:
         BaselineError: the file is missing, of another version or of another form.
     """
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_bounded(file, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise BaselineError(f"{file}: is no baseline: {error}") from error
     version = data.get("schema_version") if isinstance(data, dict) else None

@@ -2,10 +2,11 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,6 +14,7 @@ from pydantic_core import ErrorDetails
 from protocol.config_file import OVERRIDE
 from protocol.config_layers import EXTENDS, Layer, Layers, base_file, read_layers
 from protocol.problems import ABSENT, ConfigError, Problem
+from protocol.schema_words import type_in_words
 
 DEFAULT = "default"
 # Of the case in test_conf.py, whose config does not repeat them.
@@ -36,6 +38,10 @@ class CaseConfig(BaseModel):
 
         The controller asks before any host is touched.
         """
+        return None
+
+    def data_refusal(self, *, has_folder: bool) -> str | None:
+        """The reason why these settings cannot run with or without a data folder; None if they can. Asked likewise."""
         return None
 
     @classmethod
@@ -108,12 +114,18 @@ def trace_case_config(
                 values[key], origins[key] = value, source
             else:
                 problems.append(_unknown_key(model_class, source, key, value))
-    place = _Places(path=path, files=layers.files, origins=origins, is_changed=bool(overrides))
+    place = _Places(path=path, files=layers.files, origins=origins)
     try:
         config = model_class.model_validate(values)
     except ValidationError as error:
         details = [detail for detail in error.errors() if not layers.problems or _is_of_one_value(detail)]
-        problems += [_invalid_value(model_class, place.of, values, detail) for detail in details]
+        broken_by = overrides if _is_valid(model_class, [given for _, given in sources]) else {}
+        problems += [
+            _invalid_value(model_class, place.of, values, detail)
+            if detail["loc"] or not broken_by
+            else _broken_rule(detail, broken_by)
+            for detail in details
+        ]
         raise ConfigError(problems) from error
     problems += model_class.misplaced([*sources, (OVERRIDE, overrides)])
     if problems:
@@ -151,18 +163,42 @@ class _Places:
     path: Path | None
     files: tuple[Layer, ...]
     origins: Mapping[str, str]
-    is_changed: bool
 
     def of(self, key: str) -> str:
-        """Of the value of `key`; of all values together where it is empty: a rule over several settings."""
+        """Of the value of `key`; of all files together where it is empty: a rule over several settings."""
         origin = self.origins.get(key, DEFAULT)
         if self.path is None or origin == OVERRIDE:
             return OVERRIDE
         if key:
             return str(self.path) if origin in (DEFAULT, str(self.path)) else f"{origin} (below {self.path.name})"
         others = [layer.path.name for layer in reversed(self.files) if layer.path != self.path]
-        others += ["what the case overrides"] if self.is_changed else []
         return f"{self.path} with {' and '.join(others)}" if others else str(self.path)
+
+
+def _is_valid(model_class: type[CaseConfig], sources: Sequence[Mapping[str, object]]) -> bool:
+    """Whether the settings of the files alone keep every rule."""
+    given = {key: value for values in sources for key, value in values.items() if key in model_class.model_fields}
+    try:
+        model_class.model_validate(given)
+    except ValidationError:
+        return False
+    return True
+
+
+def _broken_rule(detail: ErrorDetails, overrides: Mapping[str, object]) -> Problem:
+    """The mistake of overrides that break a rule over several settings, which the files keep.
+
+    It names the override that the rule speaks of, all together where these are none or several.
+    """
+    message = detail["msg"].removeprefix("Value error, ")
+    named = [key for key in overrides if re.search(rf"\b{re.escape(key)}\b", message)]
+    if not named and len(overrides) == 1:
+        named = list(overrides)
+    return (
+        Problem(OVERRIDE, named[0], overrides[named[0]], message)
+        if len(named) == 1
+        else Problem(OVERRIDE, "", dict(overrides), message)
+    )
 
 
 def parse_override(text: str) -> tuple[str, object]:
@@ -224,49 +260,3 @@ def _allowed(model_class: type[CaseConfig], key: str) -> str:
         return ""
     description = properties.get("description", "")
     return f"{type_in_words(properties)} ({description})" if description else type_in_words(properties)
-
-
-def type_in_words(schema: Mapping[str, Any]) -> str:
-    """Allowed values in words, from their JSON schema: its `words`, else its type and bounds."""
-    if "words" in schema:
-        return str(schema["words"])
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(type_in_words(option) for option in schema["anyOf"]))
-    if "enum" in schema:
-        return "one of " + ", ".join(repr(value) for value in schema["enum"])
-    if "const" in schema:
-        return repr(schema["const"])
-    if schema.get("format") == "path":
-        return "a path"
-    kind = _KINDS.get(str(schema.get("type")), "a value")
-    if schema.get("minItems"):
-        return f"{kind} of {schema['minItems']} or more"
-    return kind + _bounds_in_words(schema)
-
-
-_KINDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "boolean": "True or False",
-    "array": "a list",
-    "object": "a dict",
-    "null": "None",
-}
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
-
-
-def _bounds_in_words(schema: Mapping[str, Any]) -> str:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    if low is not None and high is not None:
-        return f" from {_number(low)} to {_number(high)}"
-    words = [
-        f"{sign} {_number(bound)}"
-        for sign, bound in (("of at least", low), ("above", above), ("of at most", high), ("below", below))
-        if bound is not None
-    ]
-    return f" {' and '.join(words)}" if words else ""

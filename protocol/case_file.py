@@ -9,6 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from common.reading import read_bounded
 from protocol import safe_json
 from protocol.arguments import WorkloadArguments
 from protocol.case_config import CaseConfig, ConfigT, load_case_config
@@ -153,6 +154,6 @@ def lost_in_json(config: CaseConfig) -> list[str]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bounded(path, safe_json.MAX_BYTES)
     except OSError as error:
         raise ConfigError([Problem(str(path), "", ABSENT, f"cannot be read: {error.strerror}")]) from error

@@ -8,16 +8,35 @@ from typing import Any
 MASK = "***"
 # For environment variables: names hold words in any order; masking too much is better than too little.
 SECRET_VARIABLE = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|(?:^|_)PASS(?:_|$)|_PWD$|CREDENTIAL|AUTH|(?:API|ACCESS)_?KEY|(?:^|_)KEY$|PRIVATE",
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|(?:^|_)PASS(?:_|$)|_PWD$|CREDENTIAL|AUTH|(?:API|ACCESS)_?KEY|(?:^|_)KEY$|PRIVATE"
+    r"|(?:^|_)PAT(?:_|$)|COOKIE|WEBHOOK",
     re.IGNORECASE,
 )
 # For settings and options: the last word counts, since `tokenizer` and `max_tokens` are no secrets.
-_WORDS = r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key)"
+_WORDS = (
+    r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key"
+    r"|pat|cookies?|webhook(?:[_-]?url)?)"
+)
 SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
 # In text that may be JSON: the value ends at the end of a JSON string or of a list item.
 SECRET_ASSIGNMENT = re.compile(rf"(?<![A-Za-z0-9])({_WORDS}=\\?[\"']?)[^\s\"'&,;)\]}}\\]+", re.IGNORECASE)
-# Every text that the pattern matches has one of these in lower case; searching for them first is far faster.
-ASSIGNED = ("token=", "secret=", "passwd=", "password=", "passphrase=", "credential=", "credentials=", "key=")
+# `"hf_token": "..."`, also within a JSON string, where the quotes are escaped; up to the same quote or the line's end.
+SECRET_MEMBER = re.compile(
+    rf"(?<![A-Za-z0-9])({_WORDS}(\\*[\"'])[ \t]*:[ \t]*\2)(?:(?!\2)(?:\\.|[^\n]))+", re.IGNORECASE
+)
+# Every text that these patterns match has, in lower case, one of these words before one of these marks: searching for
+# them first, and for what begins them before that, is far faster.
+_WORDS_OF = {
+    "token": ("token",),
+    "secret": ("secret",),
+    "pass": ("passwd", "password", "passphrase"),
+    "credential": ("credential", "credentials"),
+    "key": ("key",),
+    "pat": ("pat",),
+    "cookie": ("cookie", "cookies"),
+    "webhook": ("webhook", "webhookurl", "webhook_url", "webhook-url"),
+}
+_MARKS = ("=", '"', "'", "\\")
 # Shorter values of such names are words like `false` (TOKENIZERS_PARALLELISM), which are frequent in logs.
 SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
@@ -64,10 +83,12 @@ def mask_output(text: str, secrets: Collection[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     if _may_assign(text):
-        text = "\n".join(
-            SECRET_ASSIGNMENT.sub(rf"\1{MASK}", line) if _may_assign(line) else line for line in text.split("\n")
-        )
+        text = "\n".join(_masked_members(line) if _may_assign(line) else line for line in text.split("\n"))
     return mask_text(text) if "://" in text else text
+
+
+def _masked_members(line: str) -> str:
+    return SECRET_MEMBER.sub(rf"\1{MASK}", SECRET_ASSIGNMENT.sub(rf"\1{MASK}", line))
 
 
 def may_mask(data: bytes, secrets: Collection[bytes]) -> bool:
@@ -75,22 +96,21 @@ def may_mask(data: bytes, secrets: Collection[bytes]) -> bool:
     if b"://" in data or any(secret in data for secret in secrets):
         return True
     # A letter beyond ASCII, the Kelvin sign, is a k in lower case.
-    return b"=" in data and (not data.isascii() or _may_assign(data.decode("ascii")))
+    return not data.isascii() or _may_assign(data.decode("ascii"))
 
 
 def secret_spans(text: str) -> list[tuple[int, int]]:
     """Spans (first, end) of what is masked in any output without knowledge of the values, including the name before
     it.
     """
-    patterns = [URL_PASSWORD, URL_TOKEN, *([SECRET_ASSIGNMENT] if _may_assign(text) else [])]
+    patterns = [URL_PASSWORD, URL_TOKEN, *([SECRET_ASSIGNMENT, SECRET_MEMBER] if _may_assign(text) else [])]
     return [match.span() for pattern in patterns for match in pattern.finditer(text)]
 
 
 def _may_assign(text: str) -> bool:
-    if "=" not in text:
-        return False
     small = text.lower()
-    return any(word in small for word in ASSIGNED)
+    words = (word for part, words in _WORDS_OF.items() if part in small for word in words)
+    return any(word + mark in small for word in words for mark in _MARKS)
 
 
 def mask_environment(environment: Mapping[str, str]) -> dict[str, str]:

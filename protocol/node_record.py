@@ -18,8 +18,9 @@ class RankFailure(BaseModel):
 
     `message` is the traceback of an exception, otherwise a sentence. `time_ms` is epoch milliseconds: of the exception,
     otherwise of the end of the process. `stopped`: the launcher ended it because another rank had failed; `lost_peer`:
-    its exception reports a broken connection to another rank; `waited`: its wait for others timed out. These three
-    indicate an effect rather than a cause.
+    its exception reports a broken connection to another rank, or came out of communication after another rank had
+    failed; `waited`: its wait for others timed out. These three indicate an effect rather than a cause.
+    `in_communication`: the exception came out of communication, whatever its text: an effect if anything else failed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +35,12 @@ class RankFailure(BaseModel):
     stopped: bool
     lost_peer: bool = False
     waited: bool = False
+    in_communication: bool = False
+
+    @property
+    def is_effect(self) -> bool:
+        """Whether another rank's failure explains it."""
+        return self.stopped or self.lost_peer or self.waited
 
     @property
     def shell_code(self) -> int:

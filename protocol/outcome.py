@@ -7,7 +7,7 @@ head node, so it imports no torch. Data from hosts reaches it as JSON values of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -68,6 +68,7 @@ class MeasuredRound:
     """A round: the value of rank 0's FINISHED and of each STEP_END; `hosts` has the user's host names by node rank.
 
     `partial`: what was measured of a round that ended early ("3 of 8 steps"); empty for one that measured everything.
+    `joules`: the energy of the measured work (TRAIN_START to TRAIN_END) by power meter, of those that all hosts have.
     """
 
     number: int
@@ -75,6 +76,7 @@ class MeasuredRound:
     steps: Sequence[Mapping[str, Any]]
     hosts: Mapping[int, str]
     partial: str = ""
+    joules: Mapping[str, float] = field(default_factory=dict)
 
 
 class Reference(BaseModel):

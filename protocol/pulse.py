@@ -27,6 +27,7 @@ _C10D = "torch.distributed.distributed_c10d"
 _RECORDER = "torch._C._distributed_c10d"
 _RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _WAITING_FILES = tuple(f"torch/distributed/{name}.py" for name in ("distributed_c10d", "c10d_logger", "rendezvous"))
+_BACKENDS = ("/gloo/", "ncclSystemError", "ncclRemoteError", "ncclInternalError")  # what their errors begin with
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 
 
@@ -186,3 +187,22 @@ def where_it_waits(frame: FrameType | None) -> str | None:
         outermost = outermost if frame.f_code.co_name == "wrapper" else frame.f_code.co_name
         frame = frame.f_back
     return outermost
+
+
+def is_of_communication(error: BaseException) -> bool:
+    """Whether an exception, or the one that led to it, came out of torch.distributed or a collective's backend.
+
+    A rank's own mistake in a call (a ValueError, a TypeError) does not count.
+    """
+    root, passed = error, {id(error)}
+    while (before := root.__cause__ or root.__context__) is not None and id(before) not in passed:
+        root = before
+        passed.add(id(root))
+    dist_error = getattr(sys.modules.get("torch.distributed"), "DistError", None)
+    if dist_error is not None and isinstance(root, dist_error):
+        return True
+    frame, trace = None, root.__traceback__
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+    in_a_call = where_it_waits(frame) is not None or any(text in str(root) for text in _BACKENDS)
+    return type(root) is RuntimeError and in_a_call

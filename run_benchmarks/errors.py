@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from protocol.problems import ConfigError as ConfigError
 from protocol.problems import Problem as Problem
 
 TAIL_LINES = 50
 TAIL_CHARACTERS = 16_384  # a line may have any length
+SHOWN_CHARACTERS = 300
 
 
 class ClusterDynoError(Exception):
@@ -17,10 +18,10 @@ class ClusterDynoError(Exception):
 
 
 class HostError(ClusterDynoError):
-    """An operation on a host, or the connection to it, failed."""
+    """An operation on a host, or the connection to it, failed. `detail` is the message without the host's name."""
 
     def __init__(self, host: str, message: str) -> None:
-        self.host = host
+        self.host, self.detail = host, message
         super().__init__(f"{host}: {message}")
 
 
@@ -40,6 +41,10 @@ class LinkLostError(HostError):
         super().__init__(host, message)
 
 
+class EngineSilentError(LinkLostError):
+    """The host's container engine did not answer in time; the host itself may."""
+
+
 class LoginShellError(HostError):
     """The account's login shell did not start a command: its start files end the session, or it may not run any."""
 
@@ -51,7 +56,7 @@ class CommandError(HostError):
         self.argv = tuple(argv)
         self.exit_code = exit_code
         self.output = output
-        super().__init__(host, f"`{shlex.join(argv)[:300]}` exited {exit_code}: {tail(output) or 'no output'}")
+        super().__init__(host, f"`{shown(argv)}` exited {exit_code}: {tail(output) or 'no output'}")
 
 
 class DeadlineError(HostError):
@@ -61,7 +66,7 @@ class DeadlineError(HostError):
         self.argv = tuple(argv)
         self.seconds = seconds
         self.output = output
-        super().__init__(host, f"`{shlex.join(argv)[:300]}` did not end within {seconds:g} s and was killed")
+        super().__init__(host, f"`{shown(argv)}` did not end within {seconds:g} s and was killed")
 
 
 class NotBegunError(DeadlineError):
@@ -79,13 +84,20 @@ class TaskError(HostError):
 class CollectError(HostError):
     """Files of a host could not be brought completely to the head node.
 
-    `files` arrived valid (sha256 by name), `missing` are names of the host's files that did not.
+    `files` arrived valid (sha256 by name), `missing` are names of the host's files that did not, `cut` of those of
+    `files` of which a limit left the beginning only.
     """
 
     def __init__(
-        self, host: str, message: str, *, files: Mapping[str, str] | None = None, missing: Sequence[str] = ()
+        self,
+        host: str,
+        message: str,
+        *,
+        files: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
+        cut: Collection[str] = (),
     ) -> None:
-        self.files, self.missing = dict(files or {}), tuple(missing)
+        self.files, self.missing, self.cut = dict(files or {}), tuple(missing), frozenset(cut)
         super().__init__(host, message)
 
 
@@ -99,6 +111,13 @@ class InterruptedRunError(ClusterDynoError):
 
 class RunTimeLimitError(ClusterDynoError):
     """The run reached its RUN_TIME_LIMIT."""
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command as messages show it, in one line: of `sh -c SCRIPT`, `...` stands for the script."""
+    words = [*argv[:2], "...", *argv[3:]] if tuple(argv[:2]) == ("sh", "-c") else argv
+    line = " ".join("..." if word == "..." else shlex.quote(word) for word in words)
+    return line.replace("\n", " ")[:SHOWN_CHARACTERS]
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Installs into a virtual environment what the locks list, every file checked by its hash: install.sh VENV run|dev|paddle|trace.
 # PIP_ARGS goes to pip. TORCH_ARGS installs torch as these arguments of pip say, not locked; all else is locked still.
+# Where no NVIDIA driver runs, torch is PyTorch's CPU build (0.2 GB), else PyPI's with CUDA's libraries (4.8 GB).
 set -euo pipefail
+cpu_index=https://download.pytorch.org/whl/cpu
+gpus='/dev/nvidia[0-9]*'
 cd "$(dirname "$0")/.."
 python=$1/bin/python
 case $2 in
@@ -25,9 +28,10 @@ if [ ${#torch_args[@]} -gt 0 ]; then
     echo "torch is not locked: pip install ${torch_args[*]}" >&2
     "${install[@]}" "${torch_args[@]}"
 else
-    # As pip by itself: the CPU build where an index given with PIP_ARGS has it, else PyPI's with CUDA's libraries.
-    if ! "${locked[@]}" -r requirements/torch-cpu.lock; then
-        echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's" >&2
+    cpu=(-r requirements/torch-cpu.lock) # also with a GPU, where an index given with PIP_ARGS has it
+    compgen -G "$gpus" >/dev/null || cpu+=(--extra-index-url "$cpu_index" --retries 1)
+    if ! "${locked[@]}" "${cpu[@]}"; then
+        echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's, 4.8 GB" >&2
         "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
     fi
 fi

@@ -41,6 +41,7 @@ TORCH_PATHS = (
         }.items()
         for name in names
     ),
+    "tests/workloads/trace/test_fsdp2_gloo.py",
     f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
     f"{_BENCHMARKS}/aicb/test_from_aicb_runs.py",
     "tests/workloads/trace/test_trace_live.py",
@@ -54,7 +55,7 @@ TORCH_PATHS = (
         f"{_BENCHMARKS}/driver/{name}.py"
         for name in (
             *("test_documentation", "workload/test_operands", "workload/test_pattern", "workload/test_process_group"),
-            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "processes", "rank")),
+            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "losing", "processes", "rank")),
         )
     ),
 )
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(beside.Images(making), "images")
     if config.getoption(NO_TORCH_OPTION):
         sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
+    os.environ.setdefault("XDG_STATE_HOME", str(images.CACHE / "state"))  # the key of journals, not the user's own
     tiers.load_profile()
     _restore_signals()
 

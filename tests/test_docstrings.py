@@ -71,7 +71,8 @@ FORMULAS = {
     "training/benchmarks/network/hosts/links.py": ["judge_share"],
     "training/benchmarks/network/slow_parts/noise.py": ["", "tail", "quantile"],
     "common/samples.py": ["median_of"],
-    "training/benchmarks/network/slow_parts/events.py": ["", "chance", "exact_chance"],
+    "training/benchmarks/network/slow_parts/chance.py": ["", "chance", "exact_chance"],
+    "training/benchmarks/network/slow_parts/events.py": [""],
 }
 
 

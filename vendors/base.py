@@ -101,7 +101,8 @@ class Vendor:
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
     open_probe: opens the accelerators of this host, or fails with ProbeUnavailable; called on the hosts only.
-    device_files: globs of device nodes that prove a device on a host without any tool (() if there are none).
+    device_files: globs of device nodes that prove a device on a host without any tool (() if there are none); one for
+        each rank, but for those of gloo, which compute on the CPU.
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
     device_memory: a command of the driver's own tool (blank-separated words) that prints "index, total MiB, used MiB"
         for each device; device_processes: one that prints a line for each process on a device. "" for none.

@@ -69,8 +69,9 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def case_environment(directory: Path) -> dict[str, str]:
-    """Variables of directory/config/environment_variables.env, in the file's order; {} if the case has none.
+def case_environment(directory: Path, config: str = "") -> dict[str, str]:
+    """Variables of directory/config/environment_variables.env, and over them those of <config>.env beside it; in the
+    files' order, {} if there is neither.
 
     Docker's env-file syntax: `KEY=VALUE`, the value verbatim to the end of the line, `#` starts a comment line. A bare
     `KEY` (Docker would take the caller's value) is an error: a run must not depend on the head node's environment.
@@ -78,7 +79,12 @@ def case_environment(directory: Path) -> dict[str, str]:
     Raises:
         CaseFileError: the file cannot be read or a line is wrong.
     """
-    path = directory / ENVIRONMENT
+    common = directory / ENVIRONMENT
+    own = common.with_name(f"{config}.env")
+    return {**_variables(common), **(_variables(own) if config else {})}
+
+
+def _variables(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     variables: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from workloads.job.parameters import (
     DEEPSPEED_DEFAULTS,
     DEFAULTS,
     FRAMES,
+    FSDP_UNITS,
     TRAINING,
     WORKLOAD_PHASES,
     ZERO_STAGES,
@@ -49,6 +50,15 @@ def truth(text: str) -> bool:
     raise ValueError(text)
 
 
+def truth_or_auto(text: str) -> bool | None:
+    """True, False, or None for auto.
+
+    Raises:
+        ValueError: the text is none of them.
+    """
+    return None if text.lower() == "auto" else truth(text)
+
+
 def text_or_none(text: str) -> str | None:
     """A text, or None for the word None."""
     return None if text == "None" else text
@@ -66,6 +76,7 @@ class Option:
     help: str
     aliases: tuple[str, ...] = ()
     choices: tuple[Any, ...] = ()
+    aicb_help: str = ""
 
 
 Section = tuple[str, tuple[Option, ...]]
@@ -90,13 +101,15 @@ SECTIONS: tuple[Section, ...] = (
         Option("pipeline_model_parallel", whole, "pipeline stages (pp)", ("--pp",)),
         Option("expert_model_parallel_size", whole, "expert-parallel size (ep)", ("--ep",)),
         Option("context_parallel_size", whole, "context-parallel size"),
-        Option("pp_rank", whole, "pipeline stage whose rows are written (aicb: whose set-up), -1 for the first"),
+        Option("pp_rank", whole, "pipeline stage whose rows are written, -1 for the first",
+               aicb_help="pipeline stage whose set-up is written, -1 for the first"),
     )),
     ("model", (
         Option("hidden_size", whole, "width of the transformer"),
         Option("num_layers", whole, "transformer layers"),
         Option("seq_length", whole, "tokens a sample"),
-        Option("num_attention_heads", whole, "attention heads (default: one per 128 of the width; aicb: per layer)"),
+        Option("num_attention_heads", whole, "attention heads (default: one per 128 of the width)",
+               aicb_help="attention heads (default: as many as layers)"),
         Option("ffn_hidden_size", whole, "width of the MLP (default: 4h, with swiglu 8h/3 in steps of 64)"),
         Option("vocab_size", whole, "tokens in the vocabulary"),
         Option("max_position_embeddings", whole, "positions that can be embedded"),
@@ -143,7 +156,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("moe_expert_bias", truth, "biases that balance the experts (DeepSeek-V3)"),
         Option("routing", str, "tokens by expert: balanced, zipf:EXPONENT or file:PATH"),
         Option("multi_latent_attention", truth, "attention of DeepSeek-V3"),
-        Option("reshard_after_forward", truth, "FSDP2: parameters are gathered again in the backward pass"),
+        Option("reshard_after_forward", truth_or_auto, "FSDP2: parameters are gathered again in the backward pass: "
+               "true, false, or auto: all but the root's (fsdp_units torchtitan: but norm and head) (default: auto)"),
+        Option("fsdp_units", str, "FSDP2: what is sharded apart: each layer, or also embedding, and norm with head, as "
+               "torchtitan does, which can split tensors (--tp), too", choices=FSDP_UNITS),
+        Option("clip_grad", float, "FSDP2: clip gradients by their norm, 0: not at all"),
         Option("replicate", whole, "FSDP2: copies of each shard (hybrid sharding)"),
         Option("overlap_comm", truth, "ZeRO: gradients are reduced during the backward pass, also by ZeRO 1"),
         Option("max_reuse_distance", whole, "ZeRO 3: parameters used again within so many elements stay gathered"),
@@ -189,17 +206,32 @@ SECTIONS: tuple[Section, ...] = (
 OPTIONS = {option.name: option for _, options in SECTIONS for option in options}
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Adds every option. Only what the user sets ends up in the parsed namespace."""
+def idle_in(dialect: str, target: str) -> frozenset[str]:
+    """Parameters that change nothing in any workload of a dialect."""
+    jobs = [
+        WorkloadArgs(frame=frame, stage=stage, moe_enable=True, multi_latent_attention=latent, comp_filepath="FILE",
+                     overlap_grad_reduce=True, virtual_pipeline=2)
+        for frame in FRAMES for stage in ZERO_STAGES for latent in (False, True)
+    ]  # fmt: skip
+    return frozenset.intersection(*(frozenset(dialects.get(dialect).without_effect(job, target)) for job in jobs))
+
+
+def add_to(
+    parser: argparse.ArgumentParser, dialect: str = dialects.DEFAULT_DIALECT, hidden: Collection[str] = ()
+) -> None:
+    """Adds every option, with the defaults of a dialect. Only what the user sets ends up in the parsed namespace.
+
+    hidden: taken, but not shown by --help.
+    """
     parser.add_argument(
         "-m", "--model_size", choices=(*presets.NAMES, *models.NAMES), metavar="MODEL", default=argparse.SUPPRESS,
-        help=f"a ready-made model: {', '.join(models.NAMES)}, or AICB's name of one of them; "
-        f"--dialect aicb: {', '.join(presets.NAMES)}; options given beside it win",
+        help=f"a ready-made model: {', '.join(presets.NAMES if dialect == 'aicb' else models.NAMES)}"
+        f"{'' if dialect == 'aicb' else ', or an AICB name of one of them'}; options given beside it win",
     )  # fmt: skip
     for title, options in SECTIONS:
         group = parser.add_argument_group(title)
         for option in options:
-            extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind is truth else {}
+            extra: dict[str, Any] = {"nargs": "?", "const": True} if option.kind in (truth, truth_or_auto) else {}
             if option.choices:
                 extra["choices"] = option.choices
             group.add_argument(
@@ -209,18 +241,20 @@ def add_to(parser: argparse.ArgumentParser) -> None:
                 type=option.kind,
                 default=argparse.SUPPRESS,
                 metavar=_METAVARS.get(option.kind, "TEXT"),
-                help=_help(option),
+                help=argparse.SUPPRESS if option.name in hidden else _help(option, dialect),
                 **extra,
             )
 
 
-def _help(option: Option) -> str:
-    default = getattr(DEFAULTS, option.name)
+def _help(option: Option, dialect: str) -> str:
+    own = {} if dialect == "aicb" else DEEPSPEED_DEFAULTS
+    default = own.get(option.name, getattr(DEFAULTS, option.name))
     choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
-    return option.help + choices + ("" if default is None or default is False else f" (default: {default})")
+    words = option.aicb_help if dialect == "aicb" and option.aicb_help else option.help
+    return words + choices + ("" if default is None or default is False else f" (default: {default})")
 
 
-_METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL"}
+_METAVARS: Mapping[Any, str] = {whole: "N", truth: "BOOL", truth_or_auto: "BOOL|auto", float: "X"}
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:

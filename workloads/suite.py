@@ -1,5 +1,6 @@
 """Writes the ten workloads of the AICB specification 1.1."""
 
+import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +71,18 @@ ROWS = tuple(
         start=1,
     )
 )  # fmt: skip
+
+
+def row_list(text: str) -> list[int]:
+    """Rows from `1,2,8`.
+
+    Raises:
+        ArgumentTypeError: the text is no such list.
+    """
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of rows like 1,2,8") from None
 
 
 def write_all(

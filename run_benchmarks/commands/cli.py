@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from run_benchmarks.commands import cleaning, import_flagperf, listing, starting, stopping, verification
+from run_benchmarks.commands import (
+    cleaning,
+    collecting,
+    completion,
+    import_flagperf,
+    listing,
+    starting,
+    stopping,
+    verification,
+)
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
@@ -231,7 +240,9 @@ def diagnose(asked: Request) -> None:
     raise typer.Exit(starting.diagnose(asked.settings()))
 
 
+app.command()(collecting.collect)
 app.command("list")(listing.list_all)
+app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
 
 
@@ -266,6 +277,10 @@ def clean(
 def verify(
     context: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="name of the run, or the present path of its folder")],
+    signers: Annotated[
+        Path | None,
+        typer.Option("--signers", exists=True, help="ssh-keygen's allowed signers, one of whom signed it"),
+    ] = None,
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
@@ -273,7 +288,7 @@ def verify(
     folder = Path(run_id)
     if not folder.is_dir():
         folder = find_run(run_id, asked_for(context, cluster_conf, test_conf).test_conf, DEFAULT_TEST)
-    raise typer.Exit(EXIT_FAIL if verification.report(folder, say) else EXIT_PASS)
+    raise typer.Exit(EXIT_FAIL if verification.report(folder, say, signers) else EXIT_PASS)
 
 
 def main() -> None:

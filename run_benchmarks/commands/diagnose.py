@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -24,7 +25,7 @@ from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.session.images import provide_images
-from run_benchmarks.session.leftovers import remove_folders
+from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.context import RunContext
@@ -210,7 +211,8 @@ class Ladder:
     def clean_up(self) -> None:
         """Remove the collected files of the rounds from the hosts."""
         reached = {name: self._hosts[name] for name, report in self._reports.items() if report.facts is not None}
-        remove_folders(reached, self._prepared.plan.log_root_host)
+        clean = f"`{own_command('clean', run_word(self._result_dir))}`"
+        remove_collected(reached, self._prepared.plan.log_root_host, self._result_dir, clean)
 
 
 def problem_of(record: RoundRecord, fail_on: Sequence[str]) -> str:

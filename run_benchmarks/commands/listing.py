@@ -24,7 +24,9 @@ WhatArgument = Annotated[
         metavar="WHAT", help=f"{', '.join(TOPICS)}, or a model: the settings of its case configs; without it, all four"
     ),
 ]
-MarkdownOption = Annotated[bool, typer.Option("--markdown", help="settings as the table of docs/file-formats.md")]
+MarkdownOption = Annotated[
+    bool, typer.Option("--markdown", help="settings as the table of docs/file-formats.md, or a model's in its form")
+]
 
 
 def list_all(what: WhatArgument = None, markdown: MarkdownOption = False) -> None:
@@ -34,11 +36,13 @@ def list_all(what: WhatArgument = None, markdown: MarkdownOption = False) -> Non
         raise ConfigError(
             [Problem("list", "", what, f"expected a topic or a model; {nearest(what, [*TOPICS, *models])}")]
         )
-    if markdown:
-        say(markdown_table().rstrip())
-        return
+    if markdown and what not in (None, "settings", *models):
+        raise ConfigError([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
     if what in models:
-        _model(what)
+        _model(what, markdown=markdown)
+        return
+    if markdown:
+        say(markdown_table(COLUMNS, table_rows()).rstrip())
         return
     for topic in TOPICS if what is None else (what,):
         _TABLES[topic]()
@@ -81,14 +85,18 @@ def _settings() -> None:
     print_table("settings", COLUMNS, table_rows())
 
 
-def _model(model: str) -> None:
-    framework = next(framework for name, framework in catalog.available() if name == model)
-    config_class = catalog.benchmark(model, framework).config_class
-    docs = documented(config_class)
-    rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs]
-    base = base_file(config_class)
-    below = f"; case configs begin with {repository_path(base)}" if base is not None else ""
-    print_table(f"settings of {model}:{framework}, in case configs and in `overrides`{below}", COLUMNS[1:], rows)
+def _model(model: str, *, markdown: bool) -> None:
+    """The settings of each framework of a model."""
+    for framework in (framework for name, framework in catalog.available() if name == model):
+        config_class = catalog.benchmark(model, framework).config_class
+        rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in documented(config_class)]
+        base = base_file(config_class)
+        below = f"; case configs begin with {repository_path(base)}" if base is not None else ""
+        title = f"settings of {model}:{framework}, in case configs and in `overrides`{below}"
+        if markdown:
+            say(f"{title}\n\n{markdown_table(COLUMNS[1:], rows)}")
+        else:
+            print_table(title, COLUMNS[1:], rows)
 
 
 _TABLES = {"vendors": _vendors, "models": _models, "configs": _configs, "settings": _settings}

@@ -11,7 +11,7 @@ from protocol.outcome import Block, Picture, Table
 from run_benchmarks.console.console import CONSOLE, outliving, print_table
 from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.outcomes import console_blocks
-from run_benchmarks.results.records import RoundRecord, RunRecord
+from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
 from run_benchmarks.results.summary import show
 
 
@@ -37,7 +37,7 @@ def _last_attempts(folder: Path) -> Iterator[RoundRecord]:
     found: dict[int, RoundRecord] = {}
     for path in folder.glob("round*/round.json"):
         try:
-            record = RoundRecord.model_validate_json(path.read_bytes())
+            record = load_record(path, RoundRecord)
         except (OSError, ValidationError):  # its round was already reported when it was judged
             continue
         if record.round not in found or record.attempt > found[record.round].attempt:

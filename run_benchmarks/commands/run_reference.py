@@ -15,6 +15,11 @@ from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.journal import JOURNAL_FILE, Journal, RunStarted
+from run_benchmarks.state.vouching import is_own
+
+SHOWN_CHARACTERS = 200
+NOT_OWN = "nothing shows that you began this run on this head node"
+OWN = "See docs/security.md, Received results"
 
 
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
@@ -83,24 +88,46 @@ def started_with(folder: Path) -> RunStarted:
 def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None) -> Settings:
     """The settings of a run from the files that its journal names, with the changes of its command line.
 
+    These files are Python: they are executed, and the changes applied, only for a run that this user began on this head
+    node. For any other one the user names the files.
+
     Args:
         cluster_conf, test_conf: files that the user names instead.
 
     Raises:
         JournalError: the run has no journal.
-        ConfigError: a file is missing, or has mistakes.
+        ConfigError: a file is missing, is not to be trusted, or has mistakes.
     """
     started = started_with(folder)
-    files, problems = [], []
-    for option, given, recorded in (
+    trusted, problems = is_own(folder, started), []
+    files = (
         ("--cluster-conf", cluster_conf, started.cluster_conf),
         ("--test-conf", test_conf, started.test_conf),
-    ):
-        file = given or Path(recorded)
-        if given is None and not file.is_file():
-            allowed = f"the run was begun with {file}, which is no longer there; name the file with {option}"
-            problems.append(Problem(str(folder / JOURNAL_FILE), "", ABSENT, allowed))
-        files.append(file)
+    )
+    journal = str(folder / JOURNAL_FILE)
+    for option, given, recorded in files:
+        if given is None and (allowed := _why_not(recorded, option, trusted)):
+            problems.append(Problem(journal, "", ABSENT, allowed))
+    if not trusted and started.changes is not None and started.changes.sets:
+        allowed = f"{NOT_OWN}, so what it sets is not applied: write it in the file. {OWN}"
+        problems.append(Problem(journal, "changes", _short(" ".join(started.changes.sets)), allowed))
     if problems:
         raise ConfigError(problems)
-    return checked_settings(files[0], files[1], started.changes)
+    cluster, test = (given or Path(recorded) for _, given, recorded in files)
+    return checked_settings(cluster, test, started.changes)
+
+
+def _why_not(recorded: str, option: str, trusted: bool) -> str:
+    """Why a file that a journal names is not used, in words; "" if it is."""
+    if not trusted:
+        return (
+            f"{NOT_OWN}, so the file that it names ({_short(recorded)}) is not executed: name your own file with "
+            f"{option}. {OWN}"
+        )
+    if not Path(recorded).is_file():
+        return f"the run was begun with {recorded}, which is no longer there; name the file with {option}"
+    return ""
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")

@@ -10,6 +10,7 @@ from pathlib import Path
 from run_benchmarks.commands.detaching import go_to_the_background
 from run_benchmarks.commands.diagnose import Ladder, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
+from run_benchmarks.commands.run_reference import NOT_OWN
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import (
     BANNER,
@@ -28,6 +29,7 @@ from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session.collection import Collection, is_owing
 from run_benchmarks.session.learning import baseline_in_use, is_baseline_of
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
 from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_of, result_root
@@ -36,8 +38,9 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, JournalState, RunStarted
 from run_benchmarks.state.run_lock import controlling, is_controlled
+from run_benchmarks.state.vouching import is_own
 
 UMASK = 0o027  # results are for the user and the group
 
@@ -56,6 +59,15 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
         return EXIT_USAGE
     prepared, folder = named
     return _control(prepared, folder, detach=detach, learn=learn)
+
+
+def _kept_target(folder: Path, started: RunStarted) -> BaselineTarget | None:
+    """Where the run's start asked to save a baseline; None, after a message, if somebody else's journal asks for it."""
+    target = started.save_baseline
+    if target is None or is_own(folder, started):
+        return target
+    complain(f"warning: no baseline is saved to {target.file}: {NOT_OWN}")
+    return None
 
 
 def _refused(learn: BaselineTarget | None, run: str = "") -> bool:
@@ -87,8 +99,38 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     Raises:
         JournalError: it has no journal, a controller works on it, or config files changed since the run started.
     """
-    os.umask(UMASK)
     past = Journal(folder).read()
+    prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
+    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
+
+
+def collect(settings: Settings, folder: Path) -> int:
+    """Collect what the run in `folder`, whose controller has ended, still has on its hosts alone.
+
+    Returns:
+        0 if everything is on the head node then, else 1.
+
+    Raises:
+        JournalError: as `resume`.
+    """
+    past = Journal(folder).read()
+    prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
+    if not is_owing(past):
+        say(f"{folder.name}: nothing is to be collected")
+        return EXIT_PASS
+    if _refused(learn, folder.name):
+        return EXIT_USAGE
+    _control(prepared, folder, detach=False, learn=learn, kind=Collection)
+    return EXIT_FAIL if is_owing(Journal(folder).read()) else EXIT_PASS
+
+
+def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedRun:
+    """The run in `folder` as it was begun.
+
+    Raises:
+        JournalError: see `resume`.
+    """
+    os.umask(UMASK)
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
     narrowed = selected(settings, past.started.hosts)
@@ -105,8 +147,7 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
             f"{folder}: cannot be resumed: it began with {past.started.baseline or 'no BASELINE'}; "
             f"{settings.test_file} now has {now or 'none'}. Bring it back to that state, or start a new run"
         )
-    learn = past.started.save_baseline
-    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
+    return prepared
 
 
 def diagnose(settings: Settings) -> int:
@@ -153,7 +194,14 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
-def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: BaselineTarget | None = None) -> int:
+def _control(
+    prepared: PreparedRun,
+    folder: Path,
+    *,
+    detach: bool,
+    learn: BaselineTarget | None = None,
+    kind: type[Session] = Session,
+) -> int:
     if detach and not go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
         for word in ("attach", "status", "stop"):
@@ -165,7 +213,7 @@ def _control(prepared: PreparedRun, folder: Path, *, detach: bool, learn: Baseli
     cleanup = own_command("clean", run_word(folder))
     try:
         with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
-            session = Session(prepared, folder, interruption, sys.argv, learn)
+            session = kind(prepared, folder, interruption, sys.argv, learn)
             record = session.run()
         show_run(record, folder)
         if session.not_saved:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 from run_benchmarks.state.run_lock import is_controlled
@@ -38,26 +41,39 @@ def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
         return f"running (process {state.started.pid})"
     if state.run_ended is not None:
-        return f"ended: {state.run_ended.verdict}"
+        return f"ended: {state.run_ended.verdict}{_owed(state)}"
     return KILLED
 
 
+def _owed(state: JournalState) -> str:
+    """What is still on hosts alone, if anything."""
+    hosts = sorted({host for owed in state.owed.values() for host in owed.hosts})
+    if state.open is not None:
+        return f", {state.open.case} round {state.open.round} is open"
+    return f", collection owed by {', '.join(hosts)}" if hosts else ""
+
+
 def ways_on(folders: Iterable[Path]) -> list[str]:
-    """For each run whose controller was killed, the commands that resume it or remove what it left."""
+    """For each run whose controller was killed, or which is not collected, the commands to go on with it."""
     lines = []
     for folder in folders:
         try:
-            is_killed = _word(folder, Journal(folder).read()) == KILLED
+            state = Journal(folder).read()
         except JournalError:
             continue
-        if is_killed:
-            resume, clean = (own_command(word, run_word(folder)) for word in ("resume", "clean"))
+        word = _word(folder, state)
+        collect, resume, clean = (own_command(word, run_word(folder)) for word in ("collect", "resume", "clean"))
+        if word == KILLED:
             lines += [
                 f"{folder.name} was killed. Go on with it:",
                 f"  {resume}",
                 "or remove what it left:",
                 f"  {clean}",
             ]
+        elif state.run_ended is not None and state.open is not None:
+            lines += [f"{folder.name} has an open round. Go on with it:", f"  {resume}"]
+        elif state.run_ended is not None and state.owed:
+            lines += [f"{folder.name} is not collected. Collect it:", f"  {collect}", "or remove it:", f"  {clean}"]
     return lines
 
 
@@ -91,7 +107,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
     """
     log = folder / "run.log"
     try:
-        with log.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_regular(log), encoding="utf-8", errors="replace") as file:
             if from_now:
                 file.seek(0, os.SEEK_END)
             going_on = True
@@ -100,7 +116,7 @@ def follow_log(folder: Path, out: TextIO, *, from_now: bool = False) -> None:
                 if not going_on:
                     time.sleep(FOLLOW_SECONDS)  # a starting controller has its log before its lock
                     going_on = is_controlled(folder)
-                out.write(file.read())
+                out.write(printable(file.read()))  # the log may be somebody else's
                 out.flush()
                 time.sleep(FOLLOW_SECONDS)
     except OSError as error:

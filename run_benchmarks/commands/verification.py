@@ -6,68 +6,60 @@ verdicts of the records must follow from them; all rounds must be of one code an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from protocol.case_file import CASE_FILE
-from protocol.perflog import Event
+from common.reading import read_bounded
+from run_benchmarks.commands.round_verification import Findings, check_round
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.drain import drain_list
-from run_benchmarks.results.judge import files_read
 from run_benchmarks.results.metrics import Spread, combine
-from run_benchmarks.results.rank_logs import RankLog, read_rank_log
-from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, Verdict, worst
+from run_benchmarks.results.records import (
+    MAX_RECORD_BYTES,
+    CaseRecord,
+    RecordT,
+    RoundRecord,
+    RunRecord,
+    load_record,
+    worst,
+)
 from run_benchmarks.results.seal import (
     MANIFEST_FILE,
     ROUND_FILE,
     SEAL_FILE,
+    SIGNATURE_FILE,
     Seal,
     all_files,
-    config_digest,
     node_folder,
     sha256,
     unlisted_files,
 )
+from run_benchmarks.results.signature import SignatureError, signer_of
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 from run_benchmarks.state.exit_codes import EXIT_PASS, exit_code
+from run_benchmarks.state.journal import JOURNAL_FILE, Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 
 RUN_FILE = "run.json"
-RecordT = TypeVar("RecordT", bound=BaseModel)
+SHOWN_CHARACTERS = 200
 
 
 class NoRunError(ClusterDynoError):
     """There is no run to verify; the message names the folder."""
 
 
-@dataclass(kw_only=True)
-class Findings:
-    """Results of a verification.
-
-    `problems`: differences from the run's results, by file; `files`: number of unchanged files; `seal`: sha256 of
-    seal.json.
-    """
-
-    problems: list[str] = field(default_factory=list)
-    files: int = 0
-    seal: str | None = None
-
-    def add(self, name: str, problem: str) -> None:
-        """Add a problem of a file."""
-        line = f"{name}: {problem}"
-        self.problems.append("".join(letter if letter.isprintable() else "?" for letter in line))
-
-
-def verify(folder: Path) -> Findings:
+def verify(folder: Path, signers: Path | None = None) -> Findings:
     """Verify all files of a run's folder.
+
+    Args:
+        signers: the file of those who may have signed its seal; None: a signature may be anybody's, or missing.
 
     Raises:
         NoRunError: the folder holds no run.
@@ -75,7 +67,7 @@ def verify(folder: Path) -> Findings:
     if not (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).is_file():
         raise NoRunError(f"{folder}: no run.json and no seal.json: not the folder of a completed run")
     findings = Findings()
-    known = _check_seal(folder, findings)
+    known = _check_seal(folder, signers, findings)
     run = _read(folder, RUN_FILE, RunRecord, findings)
     rounds: dict[str, RoundRecord] = {}
     for path in sorted(folder.glob(f"*/round*/{ROUND_FILE}")):
@@ -91,14 +83,22 @@ def verify(folder: Path) -> Findings:
         findings.add(name, "added: no seal lists a name that is not UTF-8")
     findings.files = len(known)
     if run is not None:
-        _check_code(folder, run, findings)
-        _check_cases(run, rounds, findings)
+        _checked(findings, MANIFEST_FILE, lambda: _check_code(folder, run, findings))
+        _checked(findings, JOURNAL_FILE, lambda: _check_journal(folder, run, rounds, findings))
+        _checked(findings, RUN_FILE, lambda: _check_cases(run, rounds, findings))
         for name, record in rounds.items():
-            _check_round(folder, run, name, record, findings)
+            _checked(findings, name, partial(check_round, folder, run, name, record, findings))
     return findings
 
 
-def report(folder: Path, say: Callable[[str], object]) -> bool:
+def _checked(findings: Findings, name: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - a record of somebody else may hold anything
+        findings.add(name, f"changed: cannot be checked: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}")
+
+
+def report(folder: Path, say: Callable[[str], object], signers: Path | None = None) -> bool:
     """Verify a folder and print the findings; returns whether there are any.
 
     Raises:
@@ -106,22 +106,29 @@ def report(folder: Path, say: Callable[[str], object]) -> bool:
     """
     if is_controlled(folder):
         raise NoRunError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
-    findings = verify(folder)
+    findings = verify(folder, signers)
     for problem in findings.problems:
         say(problem)
     if findings.problems:
         say(f"{folder.name}: CHANGED since its run: {len(findings.problems)} finding(s)")
     else:
         say(f"{folder.name}: intact: {findings.files} files, their records and verdicts; seal {findings.seal}")
+        say(f"{folder.name}: {findings.signer or 'not signed'}")
     return bool(findings.problems)
 
 
-def _check_seal(folder: Path, findings: Findings) -> set[str]:
-    """Compare the files that seal.json names; returns their names."""
+def _check_seal(folder: Path, signers: Path | None, findings: Findings) -> set[str]:
+    """Compare the files that seal.json names, and check its signature; returns their names."""
     seal = _read(folder, SEAL_FILE, Seal, findings)
+    try:
+        findings.signer = signer_of(folder, signers) if seal is not None else ""
+    except SignatureError as error:
+        findings.add(SIGNATURE_FILE, str(error))
     if seal is None:
         return {RUN_FILE, MANIFEST_FILE}
     findings.seal = sha256(folder / SEAL_FILE)
+    if folder.resolve().name != seal.run_id:
+        findings.add(SEAL_FILE, f"of {seal.run_id}: the folder has another name")
     for name, digest in seal.files.items():
         _compare(folder, name, digest, findings)
     return set(seal.files)
@@ -154,7 +161,7 @@ def _compare(folder: Path, name: str, digest: str, findings: Findings) -> None:
 
 def _read(folder: Path, name: str, record: type[RecordT], findings: Findings) -> RecordT | None:
     try:
-        return record.model_validate_json((folder / name).read_bytes())
+        return load_record(folder / name, record)
     except FileNotFoundError:
         findings.add(name, "missing")
     except (OSError, ValidationError) as error:
@@ -164,7 +171,7 @@ def _read(folder: Path, name: str, record: type[RecordT], findings: Findings) ->
 
 def _check_code(folder: Path, run: RunRecord, findings: Findings) -> None:
     try:
-        digest = manifest_digest((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        digest = manifest_digest(read_bounded(folder / MANIFEST_FILE, MAX_RECORD_BYTES).decode("utf-8"))
     except (OSError, ValueError):
         findings.add(MANIFEST_FILE, "missing")
         return
@@ -172,15 +179,36 @@ def _check_code(folder: Path, run: RunRecord, findings: Findings) -> None:
         findings.add(MANIFEST_FILE, f"lists the code {digest}, run.json is of {run.code_digest}")
 
 
+def _check_journal(folder: Path, run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
+    """Check that run.json has the run and the cases that began, and the rounds the verdicts that they ended with."""
+    try:
+        past = Journal(folder).read()
+    except JournalError as error:
+        findings.add(JOURNAL_FILE, f"cannot be read: {error}")
+        return
+    names = {case.name for case in run.cases}
+    planned = past.started.rounds
+    if (past.started.run_id, set(planned)) != (run.run_id, names):
+        began = f"{past.started.run_id} with {', '.join(planned)}"
+        findings.add(RUN_FILE, f"is {run.run_id} with {', '.join(sorted(names))}, the journal began {began}")
+    for case in run.cases:
+        if case.verdict.is_measured and len(case.rounds) != planned.get(case.name):
+            findings.add(RUN_FILE, f"case {case.name}: {len(case.rounds)} of {planned.get(case.name)} planned rounds")
+        for record in _counting(case, rounds):
+            ended = past.ended.get((case.name, record.round))
+            if ended is None or (ended.attempt, ended.verdict) != (record.attempt, record.verdict):
+                now = f"verdict {record.verdict} in attempt {record.attempt}"
+                then = "none" if ended is None else f"{ended.verdict} in attempt {ended.attempt}"
+                findings.add(RUN_FILE, f"case {case.name}: round {record.round}: {now}, in the journal {then}")
+
+
 def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
     """Check that run.json's cases follow from their rounds, and its verdict from theirs."""
     for case in run.cases:
         last = _counting(case, rounds)
         if [record.verdict for record in last] != case.rounds:
-            found = ", ".join(record.verdict for record in last) or "none"
-            findings.add(
-                RUN_FILE, f"case {case.name}: its rounds are {', '.join(case.rounds) or 'none'}, on disk {found}"
-            )
+            recorded, found = (", ".join(each) or "none" for each in (case.rounds, [record.verdict for record in last]))
+            findings.add(RUN_FILE, f"case {case.name}: its rounds are {recorded}, on disk {found}")
         if worst([case.verdict, *case.rounds]) is not case.verdict:
             findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
         _check_expectations(case, findings)
@@ -229,71 +257,3 @@ def _counting(case: CaseRecord, rounds: dict[str, RoundRecord]) -> list[RoundRec
         if name.startswith(f"{case.folder}/") and record.attempt >= getattr(last.get(record.round), "attempt", 0):
             last[record.round] = record
     return [last[index] for index in sorted(last)]
-
-
-def _check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, findings: Findings) -> None:
-    case = next((case for case in run.cases if case.name == record.case and name.startswith(f"{case.folder}/")), None)
-    if case is None or record.run_id != run.run_id:
-        findings.add(name, f"of case {record.case} of {record.run_id}, which run.json does not have")
-        return
-    codes = {record.code_digest, *(node.code_digest for node in record.nodes)} - {None}
-    if codes - {run.code_digest}:
-        findings.add(name, f"of the code {', '.join(sorted(map(str, codes)))}, run.json is of {run.code_digest}")
-    if record.config_sha256 not in (None, config_digest(case.config)):
-        findings.add(name, "its case had other settings than run.json has")
-    logs = {rank: (node, log) for node in record.nodes for rank, log in _logs(folder, name, node)}
-    for rank, (node, log) in logs.items():
-        _check_config(f"{_base(name, node)}/rank{rank}.out.log", log, case, record.case_sha256, findings)
-    if 0 in logs:
-        finished, steps = logs[0][1].value(Event.FINISHED) or {}, logs[0][1].steps
-        if changed := different(record.metrics, finished):
-            findings.add(name, f"metrics do not follow from the log of rank 0: {changed}")
-        if record.data_files != files_read(logs[0][1]):
-            findings.add(name, "data_files do not follow from the log of rank 0")
-        if record.steps != steps:
-            counts = f"{len(record.steps)}, in the log {len(steps)}"
-            findings.add(name, f"steps do not follow from the log of rank 0 ({counts})")
-    if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
-        findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
-    if record.verdict.is_measured:
-        for problem in _reasons_to_fail(record, {rank: log for rank, (_, log) in logs.items()}):
-            findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
-
-
-def _logs(folder: Path, name: str, node: NodeRecord) -> Iterator[tuple[int, RankLog]]:
-    for rank in node.ranks:
-        if (folder / _base(name, node) / f"rank{rank}.out.log").is_file():
-            yield rank, read_rank_log(folder / _base(name, node), rank, with_steps=rank == 0)
-
-
-def _base(name: str, node: NodeRecord) -> str:
-    return f"{name.removesuffix(ROUND_FILE)}{node_folder(node.host, node.node_rank)}"
-
-
-def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | None, findings: Findings) -> None:
-    """Check that the settings that a rank reports are the case's."""
-    said = log.value(Event.SUBMIT_INFO) or {}
-    submitted = said.get("config")
-    asked = {key: value for key, value in case.config.items() if value is not None}  # None: the rank finds a value
-    if not isinstance(submitted, dict):
-        return
-    if case_sha256 is not None and said.get("case_sha256") != case_sha256:
-        findings.add(name, f"ran another {CASE_FILE} than its round.json has: {str(said.get('case_sha256'))[:64]}")
-    if changed := different({key: value for key, value in submitted.items() if key in asked}, asked):
-        findings.add(name, f"ran with other settings than run.json has: {changed}")
-
-
-def _reasons_to_fail(record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
-    listed = sorted(rank for node in record.nodes for rank in node.ranks)
-    if listed != list(range(record.world_size)):
-        yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
-    for rank in (rank for node in record.nodes for rank in node.ranks):
-        if rank not in logs:
-            yield f"rank {rank} has no log"
-            continue
-        finished = logs[rank].value(Event.FINISHED) or {}
-        if logs[rank].problems:
-            yield f"rank {rank}: {logs[rank].problems[0]}"
-        elif finished.get("correct") == "fail" or finished.get("converged") is False:
-            yield f"rank {rank} says that it failed"
-    yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

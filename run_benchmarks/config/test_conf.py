@@ -19,6 +19,9 @@ TIME_LIMIT = 3600
 # A round is stopped, and the stacks of its ranks are kept, if a rank makes no progress for this many seconds.
 # STALL_LIMIT = 1800
 
+# How often a round is run again that not its workload but the infrastructure broke: a host, its engine.
+# RETRY_LOST = 1
+
 # Limits per node and round: the files that are collected, and the output that its tasks themselves print.
 # MAX_COLLECT_BYTES = "16G"
 # MAX_COLLECT_FILES = 20000

@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ PARAMIKO = logging.getLogger("paramiko")
 PARAMIKO.addHandler(logging.NullHandler())
 FORMAT = "%(asctime)s\t[%(levelname)s]\t[%(filename)s,%(lineno)d]%(message)s"
 PIPED_WIDTH = 140  # of tables in a file or pipe
+LONGEST_WHOLE = 20  # characters: a longer word of a table, a path say, may be broken
 BANNER = (
     "==============================================\n"
     "            Welcome to ClusterDyno!\n"
@@ -116,15 +118,38 @@ def stop_logging() -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, file: TextIO | None = None
 ) -> None:
-    """Print a plain table; cells are text, never markup."""
+    """Print a plain table, or each row as a list where whole words do not fit; cells are harmless text, no markup."""
+    rows = [[*map(printable, row)] for row in rows]
+    console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
+    widths = [
+        max(min(len(word), LONGEST_WHOLE) for cell in (name, *cells) for word in (cell.split() or [""]))
+        for name, *cells in zip(columns, *rows, strict=True)
+    ]
+    if sum(widths) + 3 * (len(widths) - 1) > console.width:
+        with outliving():
+            console.print(_lists(title, columns, rows, console.width), markup=False, soft_wrap=True)
+        return
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*row)
-    console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
     with outliving():
         console.print(table, markup=False)
+
+
+def _lists(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Each row as lines "column: cell" below that of its first column, wrapped between words."""
+    lines = [title] if title else []
+    for row in rows:
+        for index, (column, cell) in enumerate(zip(columns, row, strict=True)):
+            if cell:
+                lead = f"{'  ' * bool(index)}{column}: "
+                text = " ".join(printable(cell).split())
+                lines += textwrap.wrap(
+                    lead + text, width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False
+                )
+    return "\n".join(lines)
 
 
 def _complain_of_a_thread(args: threading.ExceptHookArgs) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,20 +11,23 @@ from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import read_config_file
 from protocol.config_layers import BASE_FILE, base_file
 from protocol.problems import ConfigError, Problem
-from run_benchmarks.flagperf.keys import COMMON, IMPLIED, fate_of
+from run_benchmarks.flagperf.in_code import computed
+from run_benchmarks.flagperf.keys import COMMON, OF_MODEL, fate_of
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
 
-IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
-ADDED_WHY = {"target_loss": "ours; target_embedding_average alone tells little of a model"}
-NEEDED = [key for key, fate in COMMON.items() if fate.to is not None]
+NEEDED = {key for fates in (COMMON, *OF_MODEL.values()) for key, fate in fates.items() if fate.to is not None}
 
 
 @dataclass
 class CaseConfigText:
-    """The translated settings, and the outcome of each key; `problems` if it cannot be translated."""
+    """The translated settings, and the outcome of each key; `problems` if it cannot be translated.
+
+    `raw` has FlagPerf's own keys and values.
+    """
 
     settings: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -35,8 +37,10 @@ class CaseConfigText:
         return "\n".join([*lines, *(f"{key} = {value!r}" for key, value in self.settings.items())]) + "\n"
 
 
-def translate_config(model: str, file: Path, base: Path, config_class: type[CaseConfig]) -> CaseConfigText:
-    """Translate FlagPerf's config `file`, and the benchmark's `base` if there is one, for our `model`."""
+def translate_config(
+    benchmark: str, file: Path, base: Path, config_class: type[CaseConfig], ranks: int
+) -> CaseConfigText:
+    """Translate FlagPerf's config `file`, and the benchmark's `base` if there is one, for our model:framework."""
     found = CaseConfigText()
     for path in (base, file):
         if not path.is_file():
@@ -44,28 +48,33 @@ def translate_config(model: str, file: Path, base: Path, config_class: type[Case
         conf = read_conf(path, NEEDED, found.problems)
         if conf is None:  # of what is missing then, nothing is said
             return found
-        _take(model, conf, config_class, found)
-    for key, value in IMPLIED.get(model, {}).items():
-        if key not in found.settings:
-            found.settings[key] = value
-            found.lines.append(Line(file, key, "added", f"= {value!r}: {ADDED_WHY.get(key, IN_CODE)}"))
-    _adjust(model, found, file)
+        _take(benchmark, conf, config_class, found)
+    for key, its in computed(benchmark, found.raw, ranks).items():
+        if its.wins or key not in found.settings:
+            found.settings[key] = its.value
+            found.lines.append(Line(file, key, "added", f"= {its.value!r}: {its.why}"))
+    _without_effect(found)
     found.settings["data"] = "files"
     _stand_alone(found, file, config_class)
     found.problems += _refused(found, file, config_class)
     return found
 
 
-def _take(model: str, conf: Conf, config_class: type[CaseConfig], found: CaseConfigText) -> None:
+def _take(benchmark: str, conf: Conf, config_class: type[CaseConfig], found: CaseConfigText) -> None:
     for key, value in {**conf.values, **dict.fromkeys(conf.computed)}.items():
-        fate = None if key.startswith("_") else fate_of(model, key)
+        fate = None if key.startswith("_") else fate_of(benchmark, key)
+        if value is not None:
+            found.raw[key] = value
         if fate is None:
             note = "no key of FlagPerf's that is known: it is not translated"
             found.lines.append(Line(conf.path, key, "unknown", note))
         elif fate.to is None:
             found.lines.append(Line(conf.path, key, "meaningless", fate.why))
         elif fate.to not in config_class.model_fields:
+            model = benchmark.partition(":")[0]
             found.lines.append(Line(conf.path, key, "meaningless", f"our {model} has no such setting"))
+        elif fate.derived:
+            found.lines.append(Line(conf.path, key, "renamed", f"{fate.to}: {fate.why}"))
         else:
             _translate(key, value, fate.to, fate.convert, conf.path, found)
 
@@ -89,18 +98,12 @@ def _translate(key: str, value: Any, to: str, convert: Any, path: Path, found: C
     found.lines.append(Line(path, key, outcome, note))  # type: ignore[arg-type]
 
 
-def _adjust(model: str, found: CaseConfigText, file: Path) -> None:
-    """Adjust settings with another unit here, and drop those without effect."""
-    settings = found.settings
-    if "eval_interval_samples" not in settings:
-        settings.pop("eval_start_samples", None)
-    if settings.get("precision", "fp32") != "fp16":
-        settings.pop("init_loss_scale", None)
-    steps, parts = settings.get("max_steps"), settings.get("gradient_accumulation_steps", 1)
-    if model == "bert" and isinstance(steps, int) and isinstance(parts, int) and parts > 1:
-        settings["max_steps"], settings["lr_decay_steps"] = math.ceil(steps / parts), steps
-        note = f"max_steps = {settings['max_steps']}, lr_decay_steps = {steps}: FlagPerf ends by micro-steps"
-        found.lines.append(Line(file, "max_steps", "renamed", note))
+def _without_effect(found: CaseConfigText) -> None:
+    """Drop settings that have no effect beside the others."""
+    if "eval_interval_samples" not in found.settings:
+        found.settings.pop("eval_start_samples", None)
+    if found.settings.get("precision", "fp32") != "fp16":
+        found.settings.pop("init_loss_scale", None)
 
 
 def _stand_alone(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) -> None:

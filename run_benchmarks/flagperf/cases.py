@@ -11,7 +11,7 @@ from protocol.problems import Problem, closest
 from run_benchmarks.flagperf.keys import CASE_KEYS, FRAMEWORKS, MODELS
 from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.settings.case import parse_case_key
-from training.benchmarks.catalog import without_version
+from training.benchmarks.catalog import available, without_version
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class Case:
     framework: str
     config: str
     settings: dict[str, Any]
+
+    @property
+    def ranks(self) -> int:
+        """How many processes it runs on all hosts; 1 where a count is wrong, which the settings' check tells."""
+        counts = (self.settings.get("nnodes", 1), self.settings.get("nproc", 1))
+        return counts[0] * counts[1] if all(isinstance(count, int) and count > 0 for count in counts) else 1
 
 
 def read_cases(values: dict[str, Any], file: Path, lines: list[Line], problems: list[Problem]) -> list[Case]:
@@ -63,8 +69,8 @@ def _case(key: str, fields: dict[str, Any], file: Path, lines: list[Line]) -> Ca
     model, framework = str(fields["model"]), str(fields["framework"])
     package = without_version(framework)
     ours = MODELS.get(model.lower())
-    if ours is None or package not in FRAMEWORKS:
-        what = f"model {model!r}" if ours is None else f"framework {framework!r}"
+    if ours is None or (ours, FRAMEWORKS.get(package)) not in available():
+        what = f"model {model!r}" if ours is None else f"{ours} in framework {framework!r}"
         near = closest(model, MODELS) if ours is None else None
         hint = f"; the nearest is {near!r}" if near else ""
         lines.append(Line(file, key, "left out", f"there is no {what} here{hint}"))

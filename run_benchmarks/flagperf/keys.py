@@ -14,12 +14,14 @@ class Fate:
     """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` gives the
     reason).
 
-    `convert` makes our value from FlagPerf's; None from it drops the key.
+    `convert` makes our value from FlagPerf's; None from it drops the key. The value of a `derived` one depends on other
+    keys and on the number of ranks: `in_code.computed` has it.
     """
 
     to: str | None
     why: str = ""
     convert: Convert | None = None
+    derived: bool = False
 
 
 def kept(*names: str) -> dict[str, Fate]:
@@ -84,8 +86,8 @@ COMMON: dict[str, Fate] = {
     "loss_scale": Fate("init_loss_scale", "the first one; it adapts itself", lambda value: value or None),
     "checkpoint_activations": Fate("activation_checkpointing"),
     "warmup_proportion": Fate("warmup", "", float),
-    "train_data": Fate("train_files"),
-    "eval_data": Fate("eval_files"),
+    "train_data": Fate("train_files", "", lambda value: value or None),
+    "eval_data": Fate("eval_files", "", lambda value: value or None),
     "tokenizer_vocab_model": Fate("vocab_file"),
     "epoch": Fate("max_epochs", "", _positive),
     "epochs": Fate("max_epochs", "", _positive),
@@ -94,7 +96,9 @@ COMMON: dict[str, Fate] = {
     "datafilename": Fate("train_file"),
     "theoryflops": Fate("peak_tflops", "in TFLOPS", lambda value: value / 1e12),
     "flashattn": Fate("attention", "", lambda value: "flash_attention_2" if value else "sdpa"),
-    **meaningless("the case says it", "vendor", "name", "data_dir", "train_dir", "eval_dir", "output_dir", "device"),
+    **meaningless(
+        "the case says it", "vendor", "name", "data_dir", "train_dir", "eval_dir", "output_dir", "device", "use_cuda",
+    ),
     **meaningless("torchrun gives it to each rank", "local_rank", "use_env", "n_device", "n_gpu"),
     **meaningless(
         "the workload chooses the best kernels that work (optimizer_impl, attention)",
@@ -120,7 +124,8 @@ COMMON: dict[str, Fate] = {
         "resume_from_checkpoint", "verify_checkpoint", "init_tf_checkpoint", "checkpoint_num_layers",
     ),
     **meaningless("the evaluation reads its whole set each time", "cache_eval_data", "num_eval_examples"),
-    **meaningless("the step the warm-up begins at is 0", "start_warmup_step", "warmup_steps"),
+    **meaningless("the step the warm-up begins at is 0", "start_warmup_step"),
+    "warmup_steps": Fate("warmup", "divided by the steps of the decline, where it is not 0", derived=True),
     **meaningless("FlagPerf does not read it where it runs", "eval_iter_samples", "train_mlm_accuracy_window_size",
                   "num_epochs_to_generate_seeds_for", "mem_length", "max_memory_length", "attention_scale", "use_xpu",
                   "do_train", "layernorm_epsilon", "tokenizer_path", "tokenizer_vocab_file", "bert_model",
@@ -130,32 +135,33 @@ COMMON: dict[str, Fate] = {
 OF_MODEL: dict[str, dict[str, Fate]] = {
     "cpm": {
         **meaningless("FlagPerf never gives it to the optimizer: Adam's defaults apply", "beta_1", "beta_2", "eps"),
+        **meaningless("FlagPerf does not read it where it runs", "epoch"),
         "lr_decay_style": Fate("lr_schedule", "FlagPerf's formula by its name here", _cpm_schedule),
     },
-    "bert": meaningless("that of files is in data_dir: train_files, eval_file", "train_data", "eval_data"),
-}
-# Values that FlagPerf has in its code or in DeepSpeed's file, not in a config.
-IMPLIED: dict[str, dict[str, Any]] = {
-    "bert": {"optimizer": "lamb", "lr_schedule": "flagperf_bert"},
-    "glm": {"optimizer": "adamw", "lr_schedule": "flagperf_glm"},
-    "cpm": {"optimizer": "adamw", "lr_schedule": "flagperf_cpm", "target_loss": 3.2},
-    "llama": {
-        "optimizer": "adamw", "learning_rate": 1e-5, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-5,
-        "max_grad_norm": 1.0, "precision": "bf16", "strategy": "fsdp", "lr_schedule": "constant", "eval_file": None,
-        "nominal_parameters": 7_000_000_000,
+    "bert": {
+        **meaningless("that of files is in data_dir: train_files, eval_file", "train_data", "eval_data"),
+        "eval_step": Fate("eval_interval_samples", "of steps; FlagPerf's steps are micro-steps", derived=True),
+        "eval_interval_samples": Fate(
+            "eval_interval_samples", "FlagPerf computes it for 0; eval_step counts before it", derived=True
+        ),
+        "eval_iter_start_samples": Fate("eval_start_samples", "and one step more", derived=True),
     },
-}  # fmt: skip
+    "bert:paddle": meaningless(
+        "FlagPerf's code for Paddle does not read it", "init_checkpoint", "fp16", "loss_scale", "checkpoint_activations"
+    ),
+}
 # Names of FlagPerf's models that are ours under another; frameworks lose their version, which our image decides.
 MODELS = {"llama2_7b": "llama", "llama": "llama", "bert": "bert", "glm": "glm", "cpm": "cpm"}
-FRAMEWORKS = {"pytorch": "pytorch", "deepspeed": "pytorch"}
+FRAMEWORKS = {"pytorch": "pytorch", "deepspeed": "pytorch", "paddle": "paddle"}
 CASE_KEYS = ("model", "framework", "config", "repeat", "nnodes", "nproc", "data_dir_host", "data_dir_container")
 # In environment_variables.sh: variables that configure a build of FlagPerf's own kernels, or FlagPerf itself.
 BUILD_VARIABLES = ("NVCC_ARGUMENTS", "CONTAINER_MOUNTS", "PYTORCH_BUILD_VERSION", "CFLAGS", "CXXFLAGS")
 
 
-def fate_of(model: str, key: str) -> Fate | None:
-    """The outcome of a key of a model's config; None if FlagPerf has no such key."""
-    return OF_MODEL.get(model, {}).get(key) or COMMON.get(key)
+def fate_of(benchmark: str, key: str) -> Fate | None:
+    """The outcome of a key of a config of our model:framework; None if FlagPerf has no such key."""
+    model = benchmark.partition(":")[0]
+    return OF_MODEL.get(benchmark, {}).get(key) or OF_MODEL.get(model, {}).get(key) or COMMON.get(key)
 
 
 def markdown_table() -> str:

@@ -34,5 +34,5 @@ def read_variables(path: Path) -> tuple[dict[str, str], list[Line]]:
             except ValueError as error:
                 lines.append(Line(path, name, "by hand", f"{where}: {error}"))
                 continue
-            lines.append(Line(path, name, "kept", "in environment_variables.env"))
+            lines.append(Line(path, name, "kept", "in <config>_flagperf.env"))
     return variables, lines

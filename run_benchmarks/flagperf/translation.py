@@ -19,7 +19,7 @@ from run_benchmarks.flagperf.shell_file import read_variables
 from run_benchmarks.settings.container_options import parse_container_options
 from run_benchmarks.settings.settings import load_settings
 from training.benchmarks.catalog import benchmark
-from vendors.case_files import CaseFileError, case_environment, requirement_names
+from vendors.case_files import REQUIREMENTS
 
 CONFIG = Path("run_benchmarks") / "config"
 CLUSTER_FILE, TEST_FILE = CONFIG / "flagperf_cluster_conf.py", CONFIG / "flagperf_test_conf.py"
@@ -129,38 +129,45 @@ def _case_files(
             continue
         model, framework = case.settings["model"], case.settings["framework"]
         base = training / "benchmarks" / case.model / case.framework / "config" / "_base.py"
-        found = translate_config(model, file, base, benchmark(model, framework).config_class)
+        config_class = benchmark(model, framework).config_class
+        found = translate_config(f"{model}:{framework}", file, base, config_class, case.ranks)
         done.lines += found.lines
         done.problems += found.problems
         ours = Path("vendors") / vendor / f"{model}-{framework}"
-        name = f"{case.config}_flagperf"
-        done.files[ours / "config" / f"{name}.py"] = found.text(str(file.relative_to(training)))
+        text = found.text(str(file.relative_to(training)))
+        name = _config_name(case, ours, text, done)
+        done.files[ours / "config" / f"{name}.py"] = text
         definitions[case.name] = {**case.settings, "config": name}
-        _beside(theirs, ours, done)
+        _variables(theirs, ours / "config" / f"{name}.env", done)
+        _requirements(theirs, ours, done)
     return definitions
 
 
-def _beside(theirs: Path, ours: Path, done: Translation) -> None:
-    """Translate environment_variables.sh and requirements.txt, the latter in either of FlagPerf's places."""
+def _config_name(case: Case, ours: Path, text: str, done: Translation) -> str:
+    """A name for the translated config: another one where the number of ranks makes another config of the same file."""
+    name = f"{case.config}_flagperf"
+    same = done.files.get(ours / "config" / f"{name}.py", text) == text
+    return name if same else f"{case.config}_{case.ranks}_ranks_flagperf"
+
+
+def _variables(theirs: Path, ours: Path, done: Translation) -> None:
+    """Translate environment_variables.sh for one config."""
     script = theirs / "environment_variables.sh"
-    if script.is_file():
-        variables, lines = read_variables(script)
-        done.lines += lines
-        if variables:
-            there = case_environment(vendors.case_dir(ours.parts[1], *ours.parts[2].split("-", 1)))
-            text = "".join(f"{name}={value}\n" for name, value in (there | variables).items())
-            done.files[ours / "config" / "environment_variables.env"] = text
-    for file in (theirs / "requirements.txt", theirs.parent / "requirements.txt"):
-        if not file.is_file():
-            continue
-        try:
-            names = [name for _, name in requirement_names(file)]
-        except CaseFileError as error:
-            done.problems.append(Problem(str(file), f"line {error.line}", ABSENT, str(error).partition(": ")[2]))
-            continue
-        done.lines += [Line(file, name, "kept", "in requirements.txt, beside config/") for name in names]
-        if names:
-            done.files[ours / "requirements.txt"] = file.read_text(encoding="utf-8")
+    if not script.is_file():
+        return
+    variables, lines = read_variables(script)
+    done.lines += lines
+    if variables:
+        done.files[ours] = "".join(f"{name}={value}\n" for name, value in variables.items())
+
+
+def _requirements(theirs: Path, ours: Path, done: Translation) -> None:
+    """Tell of each package of requirements.txt, in either of FlagPerf's places, that ours are named elsewhere."""
+    why = f"for FlagPerf's code; the packages of ours are in its image, and in {ours / REQUIREMENTS} if there is one"
+    for file in (theirs / REQUIREMENTS, theirs.parent / REQUIREMENTS):
+        for raw in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else ():
+            if package := raw.partition("#")[0].strip():
+                done.lines.append(Line(file, package, "meaningless", why))
 
 
 def _check(cluster_file: Path, test_file: Path, done: Translation) -> None:

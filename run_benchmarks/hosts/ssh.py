@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,11 +28,11 @@ from run_benchmarks.errors import (
     LinkLostError,
     LoginShellError,
     NotBegunError,
+    shown,
 )
 from run_benchmarks.hosts.base import (
     CANCELLED,
     DOCKER_SECONDS,
-    POLL_SECONDS,
     CancelledError,
     Capture,
     Completed,
@@ -53,7 +52,7 @@ from run_benchmarks.hosts.login_shell import (
 )
 from run_benchmarks.hosts.ssh_links import Links
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
-from run_benchmarks.hosts.ssh_streams import drain, feed, find_group
+from run_benchmarks.hosts.ssh_streams import drain, feed, find_group, killed_or_lost
 from run_benchmarks.hosts.ways import Ways
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is for a user's own login and for killing
@@ -229,20 +228,20 @@ class SshHost:
                 try:
                     exit_code = drain(channel, begun.add, err.add, started + deadline, cancel)
                 except CancelledError:
-                    self._kill_group(channel, err, CANCEL_SECONDS)
+                    self._cancel(channel, err, is_sending=stdin is not None)
                     exit_code, check = CANCELLED, False
                 except TimeoutError:
                     self._kill_group(channel, err, KILL_SECONDS)
                     raise
                 if exit_code == -1:
-                    exit_code = self._killed_or_lost(channel)
+                    exit_code = killed_or_lost(channel)
         except TimeoutError as error:
             if is_open and not begun.seen:
                 late = began_late(deadline, begun.noise, err.text())
                 raise NotBegunError(self.name, argv, deadline, late) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
-            trouble = f"while `{shlex.join(argv)[:200]}` ran: {error or 'end of file'}"
+            trouble = f"while `{shown(argv)}` ran: {error or 'end of file'}"
             raise LinkLostError(self.name, trouble, err.text()) from error
         self._noise = self._noise or begun.noise
         if not begun.seen and exit_code != CANCELLED:
@@ -258,6 +257,14 @@ class SshHost:
             raise CommandError(self.name, argv, exit_code, completed.stderr or completed.stdout)
         return completed
 
+    def _cancel(self, channel: paramiko.Channel, err: MarkedStderr, *, is_sending: bool) -> None:
+        """Kill a command. Nothing passes what is still being sent to it: that needs a new connection."""
+        if is_sending:
+            self._links.close(at_once=True)
+            with contextlib.suppress(HostError):
+                self.connect()
+        self._kill_group(channel, err, CANCEL_SECONDS)
+
     def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr, seconds: float) -> None:
         """Kill the group of a command within `seconds`, or not at all: the host then does it by its own clock."""
         limit = time.monotonic() + seconds
@@ -271,15 +278,6 @@ class SshHost:
             ) as killer,
         ):
             drain(killer, lambda _: None, lambda _: None, limit)
-
-    def _killed_or_lost(self, channel: paramiko.Channel) -> int:
-        """Explain a missing exit status: the group was killed with its shell (CANCELLED, as after SIGKILL), or the link
-        broke.
-        """
-        time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it reports the loss
-        if channel.eof_received and channel.get_transport().is_active():
-            return CANCELLED
-        raise EOFError("the connection broke")
 
     def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""

@@ -7,7 +7,10 @@ API) blocks no other. If no connection can be opened either, a session waits for
 
 from __future__ import annotations
 
+import contextlib
 import math
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -82,12 +85,16 @@ class Links:
             self.refusal = ""
         return transport
 
-    def close(self) -> None:
-        """Close all connections."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Close all connections; `at_once`: what was to be sent on them is dropped, where the kernel holds it."""
         with self._changed:
             links, self._links = self._links, []
             self._changed.notify_all()
         for link in links:
+            wire = link.transport.sock
+            if at_once and isinstance(wire, socket.socket):  # a way through a jump host is none
+                with contextlib.suppress(OSError):
+                    wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             link.transport.close()
 
     def session(self, command: str, until: float) -> SshSession:

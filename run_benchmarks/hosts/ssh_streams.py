@@ -11,7 +11,7 @@ from typing import IO
 
 import paramiko
 
-from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError
+from run_benchmarks.hosts.base import CANCELLED, POLL_SECONDS, CancelledError
 from run_benchmarks.hosts.login_shell import MarkedStderr
 
 CHUNK = 1 << 18
@@ -86,3 +86,16 @@ def drain(
             while channel.recv_stderr_ready():
                 on_stderr(channel.recv_stderr(CHUNK))
             return int(channel.exit_status)
+
+
+def killed_or_lost(channel: paramiko.Channel) -> int:
+    """Explain a missing exit status: the group was killed with its shell (CANCELLED, as after SIGKILL), or the link
+    broke.
+
+    Raises:
+        EOFError: the link broke.
+    """
+    time.sleep(POLL_SECONDS)  # paramiko closes the channels of a lost link before it reports the loss
+    if channel.eof_received and channel.get_transport().is_active():
+        return CANCELLED
+    raise EOFError("the connection broke")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,17 +57,26 @@ class Pulled:
             the
         part that is kept.
         incomplete: a file was cut or left out, and is complete on its host only.
+        cut: names of the files of which a limit left the beginning only, or nothing.
     """
 
     files: dict[str, str]
     incomplete: bool
+    cut: frozenset[str] = frozenset()
 
 
-def push(host: Host, archive: IO[bytes], destination: str, *, deadline: float) -> None:
+def push(
+    host: Host, archive: IO[bytes], destination: str, *, deadline: float, cancel: threading.Event | None = None
+) -> None:
     """Unpack a tar stream as the folder `destination` of the host, within `deadline` seconds; an existing folder is
     kept.
+
+    Raises:
+        HostError: it did not get there; also where `cancel` was set meanwhile.
     """
-    host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline)
+    host.run(["sh", "-c", PUSH, "sh", destination], stdin=archive, deadline=deadline, cancel=cancel)
+    if cancel is not None and cancel.is_set():
+        raise HostError(host.name, f"the copy to {destination} was given up")
 
 
 def pull(
@@ -137,9 +147,10 @@ def _settle(
         complaints.insert(0, f"the transfer broke: {broken}")
     if wrong or torn or exit_code != 0:
         reason = tail("\n".join(complaints)) or f"exit code {exit_code}"
-        raise CollectError(host, f"{source}: {reason}", files=sound | kept_cut, missing=wrong + beyond) from broken
+        missing = wrong + beyond
+        raise CollectError(host, f"{source}: {reason}", files=sound | kept_cut, missing=missing, cut=cut) from broken
     incomplete = bool(cut or beyond or expected.keys() & {as_listed(name) for name in left_out})
-    return Pulled(files=sound | kept_cut, incomplete=incomplete)
+    return Pulled(files=sound | kept_cut, incomplete=incomplete, cut=frozenset(cut).union(beyond))
 
 
 def _tell_left_out(

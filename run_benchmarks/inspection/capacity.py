@@ -21,6 +21,7 @@ CODE_BYTES = 64 << 20
 LOG_BYTES, RANK_LOG_BYTES, MAX_LOG_BYTES = 256 << 20, 16 << 20, 4 << 30
 UNKNOWN_IMAGE_BYTES = 4 << 30
 IMAGE_FACTOR = 1.5  # an engine holds a layer twice while it unpacks it
+SHOWN_CHARACTERS = 32
 SHOWN_PROCESSES = 3
 
 
@@ -46,7 +47,8 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
     found = facts.accelerator_processes
     if not found:
         return
-    words = "; ".join(found[:SHOWN_PROCESSES]) + ("; ..." if len(found) > SHOWN_PROCESSES else "")
+    more = f" and {len(found) - SHOWN_PROCESSES} more" if len(found) > SHOWN_PROCESSES else ""
+    words = "; ".join(map(_pid_and_program, found[:SHOWN_PROCESSES])) + more
     report.add(
         "accelerator processes",
         f"{len(found)} at work: {words}",
@@ -54,6 +56,13 @@ def check_strangers(report: HostReport, facts: HostFacts, *, allowed: bool) -> N
         "end them, use another host, or set ALLOW_BUSY_DEVICES = True",
         "warning" if allowed else "failure",
     )
+
+
+def _pid_and_program(line: str) -> str:
+    """`4711 python3` of a driver's line `4711, /usr/bin/python3 x.py --token ..., 890 MiB`: no arguments."""
+    pid, _, rest = line.partition(",")
+    program = (rest.split() or ["?"])[0].rstrip(",").rpartition("/")[2]
+    return f"{pid.strip()[:SHOWN_CHARACTERS]} {program[:SHOWN_CHARACTERS]}"
 
 
 def check_sizes(report: HostReport, facts: HostFacts, cases: Iterable[CasePlan]) -> None:

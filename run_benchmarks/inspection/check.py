@@ -151,7 +151,8 @@ def _check_clock(report: HostReport) -> None:
 def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
-    needed = max((case.nproc for case in cases), default=0)
+    # Ranks of gloo compute on the CPU, whatever devices their vendor has.
+    needed = max((case.nproc for case in cases if case.backend != "gloo"), default=0)
     if vendor.device_files and len(facts.devices) < needed:
         globs = ", ".join(vendor.device_files)
         found = f"{len(facts.devices)} ({', '.join(facts.devices) or 'none'})"

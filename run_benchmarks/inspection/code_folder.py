@@ -8,6 +8,7 @@ the old folder mounted keeps it. Replaced folders are removed a week later.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Sequence
 
 from run_benchmarks.hosts.base import Host
@@ -15,7 +16,6 @@ from run_benchmarks.hosts.transfer import push
 from run_benchmarks.plan.code_bundle import HASH_LENGTH, CodeBundle
 
 NAMED, LISTED = 5, 2000
-ADDED = "added: "
 CHECK_SECONDS = 60.0
 # Shell function: the listing of a folder in the form of CodeBundle.manifest. Entries that are neither file nor folder,
 # or too large to be code, are listed without a hash, so that they never match.
@@ -64,14 +64,16 @@ def compare(host: Host, code: CodeBundle, path: str) -> list[str]:
     return differences(code, host.run(argv, deadline=CHECK_SECONDS).stdout.splitlines())
 
 
-def bring(host: Host, code: CodeBundle, path: str, *, deadline: float) -> None:
+def bring(host: Host, code: CodeBundle, path: str, *, deadline: float, cancel: threading.Event | None = None) -> None:
     """Copy the code to a host where it is missing or differs, within `deadline` seconds; matching code is not touched.
+
+    Setting `cancel` ends the copy at once.
 
     Raises:
         HostError: the host does not answer, or the code cannot be written.
     """
     fresh = f"{path}.{secrets.token_hex(4)}"
-    push(host, code.open(), fresh, deadline=deadline)
+    push(host, code.open(), fresh, deadline=deadline, cancel=cancel)
     host.run(["sh", "-c", SWITCH, "sh", path, code.digest, fresh], deadline=deadline)
 
 
@@ -81,7 +83,7 @@ def differences(code: CodeBundle, listing: Sequence[str]) -> list[str]:
         return []
     expected, found = _by_name(code.manifest.splitlines()), _by_name(listing)
     changed = [f"changed: {name}" for name in expected if name in found and found[name] != expected[name]]
-    added = [f"{ADDED}{name}" for name in found if name not in expected]
+    added = [f"added: {name}" for name in found if name not in expected]
     complete = len(listing) < LISTED
     missing = [f"missing: {name}" for name in expected if name not in found] if complete else []
     return [*changed, *added, *missing] or ["the differences cannot be determined"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.facts_script import SCRIPT
 
 SECONDS = 20.0
+CLOCK_TOLERANCE = 0.05  # seconds by which a clock that NTP slews may run ahead meanwhile
+MAX_PROCESSORS = 1 << 16
 INFINIBAND = "/dev/infiniband"
 NO_MAC = "00:00:00:00:00:00"  # of the loopback interface
 
@@ -135,16 +138,15 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     folders, lines = many("writable"), many("space")[1:]
     told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
     spaces = {folder: space for folder, line in told if (space := _space(line)) is not None}
-    # NTP's offset and delay from four time stamps (RFC 5905, section 8), in seconds.
-    first, last = (int(reading) / 1e9 for reading in many("clock_ns"))
+    offset, error = _clock(many("clock_ns"), asked, answered)
     return HostFacts(
         kernel=one["kernel"],
         hostname=one["hostname"],
         user=one["user"],
         uid=int(one["uid"]),
         gid=int(one["gid"]),
-        clock_offset=((first - asked) + (last - answered)) / 2,
-        clock_error=((answered - asked) - (last - first)) / 2,
+        clock_offset=offset,
+        clock_error=error,
         writable=frozenset(many("writable")),
         unwritable=table("unwritable"),
         free={folder: size for folder, (size, _) in spaces.items()},
@@ -170,7 +172,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
             + [int(line.split()[3].rpartition(":")[2]) for line in many("listener") if line]
         ),
         checked_s=answered,
-        load=float(one["load"]) if "load" in one else None,
+        load=_load(one["load"]) if "load" in one else None,
         cores=processors(one.get("online", "")),
         ipmi_devices=tuple(many("ipmi")),
         power_groups=tuple(sorted(set(many("power_group")) - {one["gid"]})),
@@ -182,6 +184,26 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
             macs=frozenset(mac for mac in many("mac") if mac and mac != NO_MAC),
         ),
     )
+
+
+def _clock(readings: Sequence[str], asked: float, answered: float) -> tuple[float, float]:
+    """NTP's offset and half its delay from four time stamps (RFC 5905, section 8), in seconds.
+
+    Raises:
+        ValueError: the readings do not lie within the round trip, so that the host would choose its own error.
+    """
+    first, last = (int(reading) / 1e9 for reading in readings)
+    away, there = answered - asked, last - first
+    if not 0 <= there <= away + CLOCK_TOLERANCE:
+        raise ValueError(f"its clock moved by {there:.3f} s in a round trip of {away:.3f} s")
+    return ((first - asked) + (last - answered)) / 2, max(0.0, away - there) / 2
+
+
+def _load(text: str) -> float:
+    load = float(text)
+    if not (math.isfinite(load) and load >= 0):
+        raise ValueError(f"load {text[:40]}")
+    return load
 
 
 def read_space(text: str) -> tuple[int, str] | None:
@@ -198,7 +220,10 @@ def _space(line: str) -> tuple[int, str] | None:
 def processors(ranges: str) -> int:
     """Number of processors in a list of the kernel such as `0-3,8`, at least 1."""
     pairs = (word.split("-") for word in ranges.strip().split(",") if word)
-    return max(1, sum(int(pair[-1]) - int(pair[0]) + 1 for pair in pairs))
+    count = max(1, sum(int(pair[-1]) - int(pair[0]) + 1 for pair in pairs))
+    if count > MAX_PROCESSORS:
+        raise ValueError(f"{count} processors")
+    return count
 
 
 def _device_free(line: str) -> int:

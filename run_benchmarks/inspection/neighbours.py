@@ -1,10 +1,14 @@
 """Looks for other users' distributed jobs on a host, before a round's tasks start and after they ended.
 
-None of ours runs at these moments, so every job belongs to somebody else: no process has to be attributed.
+None of ours runs at these moments, so every job belongs to somebody else: no process has to be attributed. A command
+line may hold secrets: of a process its number, its user and the launcher's name are all that leaves the host.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from run_benchmarks.hosts.base import Host
@@ -13,10 +17,14 @@ from run_benchmarks.plan.plan import Plan
 from run_benchmarks.runtimes.base import Runtime
 
 SECONDS = 10.0
-SHOWN_CHARACTERS = 300
+SHOWN = 5  # of each kind; the others are counted
+SHOWN_CHARACTERS = 200
 TIME_DIGITS = 12  # of epoch seconds
+PROCESS = re.compile(r"process (\d{1,9}) (\d{1,9}) ([a-z._]{1,64}) (\S.{0,63})")
+CLAIM = re.compile(r"claim ([\w.-]{1,100}) (\d{1,5})", re.ASCII)
 # Arguments: our run, the folder of claims for users without a home, the host time (s) from which claims count. Brackets
-# keep the pattern from matching this script's own command line. One grep reads all command lines.
+# keep the pattern from matching this script's own command line. One grep reads all command lines. Of each user's
+# processes of one launcher it prints their number and the first.
 SCRIPT = (
     HOME_CLAIMS
     + r"""
@@ -27,11 +35,12 @@ for claim in "$claims/$(uname -n)"-*; do
   [ "$(stat -c %Y "$claim")" -lt "$3" ] || echo "claim $run ${claim##*-}"
 done
 pattern='torch[r]un|torch[.]distributed[.](run|launch)|benchmarks[.]driver[.]launch'
-grep -alE "$pattern" /proc/[0-9]*/cmdline 2>/dev/null | head -n 20 |
-while IFS=/ read -r _ _ pid _; do
-  user=$(stat -c %U "/proc/$pid" 2>/dev/null) || continue
-  echo "process $pid $user $(tr '\0\n' '  ' < "/proc/$pid/cmdline" | cut -c 1-400)"
-done
+jobs=$(grep -aoHE "$pattern" /proc/[0-9]*/cmdline 2>/dev/null | awk -F'[/:]' '!seen[$3]++ {print $3, $5}')
+owners=$(printf '%s\n' "$jobs" | sed -n 's#^\([0-9]\{1,\}\) .*#/proc/\1#p' | xargs stat -c '%n %U' 2>/dev/null)
+printf '%s\n' "$owners" "$jobs" | awk '
+  sub("^/proc/", "") {pid = $1; sub("^[0-9]+ ", ""); user[pid] = $0; next}
+  $1 in user {key = $2 " " user[$1]; count[key]++; if (!(key in first)) first[key] = $1}
+  END {for (key in count) print "process", count[key], first[key], key}'
 """
 )
 
@@ -55,13 +64,33 @@ def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -
     words = ["sh", "-c", SCRIPT, "sh", plan.key, plan.ports_dir_host, since]
     lines = host.run(words, deadline=SECONDS, check=False).stdout.splitlines()
     times = [line[4:] for line in lines if line.startswith("now ") and line[4:].isdecimal()]
-    processes = [line.split(" ", 3)[1:] for line in lines if line.startswith("process ") and line.count(" ") >= 3]
-    claims = [line.split()[1:3] for line in lines if line.startswith("claim ") and len(line.split()) == 3]
+    claims = [found for line in lines if (found := CLAIM.fullmatch(line))]
     return HostActivity(
         host_s=int(times[0][:TIME_DIGITS]) if times else 0,
         running=(
-            *runtime.running_of_others(host, plan.key),
-            *(f"process {pid} of {user}: {words[:SHOWN_CHARACTERS]}" for pid, user, words in processes),
+            *_few(runtime.running_of_others(host, plan.key), "containers"),
+            *_few(list(_processes(lines)), "kinds of processes"),
         ),
-        begun=tuple(f"run {run} claimed master port {port}" for run, port in claims),
+        begun=_few([f"run {found[1]} claimed master port {found[2]}" for found in claims], "claims of master ports"),
     )
+
+
+def _few(words: Sequence[str], kind: str) -> tuple[str, ...]:
+    """The first SHOWN of them, and the number of the others."""
+    shown = (each if len(each) <= SHOWN_CHARACTERS else f"{each[:SHOWN_CHARACTERS]}..." for each in words[:SHOWN])
+    return (*shown, *([f"{len(words) - SHOWN} more {kind}"] if len(words) > SHOWN else []))
+
+
+def _processes(lines: Iterable[str]) -> Iterator[str]:
+    """A sentence for each user and program: "root: 17 processes, such as 4711 torchrun"."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    for line in lines:
+        if found := PROCESS.fullmatch(line):
+            count, pid, program, user = found.groups()
+            counts[user, program] += int(count)
+            first.setdefault((user, program), pid)
+    for (user, program), count in counts.most_common():
+        pid = first[user, program]
+        some = f"process {pid}" if count == 1 else f"{count} processes, such as {pid}"
+        yield f"{user}: {some} {program}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from protocol.case_config import load_case_config, override_problems
+from protocol.case_config import CaseConfig, LoadedConfig, load_case_config, override_problems
 from protocol.config_file import OVERRIDE
 from protocol.problems import ConfigError, Problem
 from run_benchmarks.plan.references import expectation_problems
@@ -14,7 +14,9 @@ from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.catalog import Benchmark, UnknownBenchmarkError, benchmark
-from vendors import available, case_dir
+from vendors import Vendor, available, case_dir
+
+EVERY_VENDORS_BACKEND = "gloo"
 
 
 def host_problems(name: str, case: CaseSettings, settings: Settings) -> list[Problem]:
@@ -40,6 +42,24 @@ def unknown_benchmark(
 ) -> Problem:
     """The mistake of a case that names a benchmark which does not exist."""
     return Problem(settings.source(name), f"{name}.model:framework", f"{model}:{framework}", str(error))
+
+
+def problems_of_config(
+    name: str, case: CaseSettings, loaded: LoadedConfig[CaseConfig], vendor: Vendor, settings: Settings
+) -> list[Problem]:
+    """Why a case with these settings, valid in themselves, would fail on the hosts: its ranks, backend or data."""
+    config, problems = loaded.config, []
+    if (reason := config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
+        ranks = f"{case.nnodes} x {case.nproc}"
+        problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, reason))
+    if config.backend not in (None, vendor.backend, EVERY_VENDORS_BACKEND):
+        allowed = ", ".join(map(repr, dict.fromkeys((vendor.backend, EVERY_VENDORS_BACKEND))))
+        allowed = f"vendor {vendor.name} has no such backend; allowed: {allowed}"
+        problems.append(placed(Problem(loaded.origins["backend"], "backend", config.backend, allowed), name, settings))
+    if (reason := config.data_refusal(has_folder=case.data_dir_host is not None)) is not None:
+        key = f"{name}.data_dir_host"
+        problems.append(Problem(settings.source(key), key, case.data_dir_host, reason))
+    return problems
 
 
 def problems_of_overrides(

@@ -18,6 +18,7 @@ from run_benchmarks.plan.mistakes import (
     host_problems,
     placed,
     problems_of_broken,
+    problems_of_config,
     problems_of_expect,
     problems_of_overrides,
     unknown_benchmark,
@@ -202,12 +203,10 @@ def _case(
     loaded = attempt("config", case.config, lambda: origin.settings(name, config_file, found.config_class, load))
     if loaded is None and not config_file.is_file():
         problems += problems_of_overrides(name, found, case.overrides, settings)
-    environment = attempt("config", case.config, lambda: case_environment(directory))
+    environment = attempt("config", case.config, lambda: case_environment(directory, case.config))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
-    if loaded is not None and (refusal := loaded.config.refusal(nnodes=case.nnodes, nproc=case.nproc)) is not None:
-        ranks = f"{case.nnodes} x {case.nproc}"
-        problems.append(Problem(settings.source(name), f"{name}.nnodes x nproc", ranks, refusal))
     if loaded is not None:
+        problems += problems_of_config(name, case, loaded, vendor, settings)
         problems += expectation_problems(name, case.limits(), found, loaded.config, settings.source(f"{name}.expect"))
     else:
         problems += problems_of_expect(name, case, found, config_file, settings)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.incoming.text import printable
@@ -22,7 +23,12 @@ UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], 
 
 def _harmless(value: object) -> object:
     """Text without anything that a browser, or a terminal that shows the page's source, would interpret."""
-    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return value if hasattr(value, "__html__") else printable(str(value))
+
+
+def _drawn(svg: str) -> Markup:
+    """A picture of ours, whose texts may be a host's."""
+    return Markup(printable(svg))
 
 
 @functools.cache
@@ -36,6 +42,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["drawn"] = _drawn
     environment.filters["show"] = show
     environment.filters["show_spread"] = show_spread
     environment.filters["with_units"] = with_units

@@ -1,22 +1,27 @@
 """Names the rank that broke or stalled a round from all evidence of its ranks, or the reason why none can be named.
 
 A rank that reports a lost peer, or a wait for others that timed out, is a witness and not a cause. Causes are a rank
-that failed by itself, one that exited with code 0 but without FINISHED, and a node that failed as a whole; the first of
-them by the head node's clock counts. Without a cause, results.standstill looks for a rank that hangs.
+that failed by itself, one that exited with code 0 but without FINISHED, and a node that failed as a whole
+(results.broken_nodes); the first of them by the head node's clock counts, and nodes that broke later are named after
+it. Without a cause, results.standstill looks for a rank that hangs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from protocol.circumstance import CircumstanceKind
 from protocol.node_record import NodeExit, RankFailure
+from protocol.perflog import Event
 from protocol.rank_states import RankState
 from run_benchmarks.errors import tail
+from run_benchmarks.results.broken_nodes import BrokenNode, broken_node, failure_of, in_order
+from run_benchmarks.results.first_failure import FirstFailure
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.partial import has_finished
 from run_benchmarks.results.rank_logs import RankLog
-from run_benchmarks.results.records import FirstFailure
 from run_benchmarks.results.standstill import Standing, find_standing
 
 # Largest delay of a rank that exited with 0 behind a peer's failure that it may still have caused: the clocks of two
@@ -30,12 +35,16 @@ NAMED = 4  # ranks in one sentence
 class _Cause:
     """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
     time.
+
+    `node`: it is of a node as a whole. `in_communication`: another failure may have caused it.
     """
 
     at: float
     failure: FirstFailure
     left_early: bool = False
     was_seen: bool = True
+    node: BrokenNode | None = None
+    in_communication: bool = False
 
 
 def first_failure(
@@ -48,7 +57,8 @@ def first_failure(
     witnesses = _witnesses(outcomes)
     told = [f"{_place(host, failure.rank)}: {_last_line(failure.message)}" for _, host, failure in witnesses]
     if causes:
-        failure = _first(causes).failure
+        first = _first(causes)
+        failure = first.failure if first.node is None else _of_nodes(first.node, causes)
         return failure.model_copy(update={"evidence": [*failure.evidence, *told][:EVIDENCE_LINES]})
     if not (timed_out or witnesses):
         return None
@@ -68,7 +78,16 @@ def first_failure(
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause:
-    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ."""
+    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ.
+
+    A failure in communication is an effect of any other until then, and of one whose time is unknown.
+    """
+    certain = [cause.at for cause in causes if not cause.in_communication]
+    causes = [
+        cause
+        for cause in causes
+        if not cause.in_communication or all(cause.at + SLACK_SECONDS < at < math.inf for at in certain)
+    ]
     others = [cause for cause in causes if not cause.left_early]
     left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
     if left is None or not others:
@@ -76,6 +95,13 @@ def _first(causes: Sequence[_Cause]) -> _Cause:
     first = min(others, key=lambda cause: cause.at)
     exact = left.was_seen and left.failure.host == first.failure.host
     return left if left.at - (0.0 if exact else SLACK_SECONDS) <= first.at else first
+
+
+def _of_nodes(first: BrokenNode, causes: Sequence[_Cause]) -> FirstFailure:
+    """The failure of the node that broke first, which the round is over with, and of all that broke after it."""
+    nodes = in_order([cause.node for cause in causes if cause.node is not None])
+    first = nodes[0] if first.is_silent else first
+    return failure_of(first, [node for node in nodes if node is not first])
 
 
 def describe(failure: FirstFailure) -> str:
@@ -96,36 +122,30 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
     record = outcome.exit_record()
     failures = record.failures if record else []
     offset = outcome.clock_offset
-    own = [failure for failure in failures if not (failure.stopped or failure.lost_peer or failure.waited)]
+    own = [failure for failure in failures if not failure.is_effect]
     for failure in own:
-        yield _Cause(at=failure.time_ms / 1000 - offset, failure=_of_rank(outcome, failure, logs))
+        at, in_communication = failure.time_ms / 1000 - offset, failure.in_communication
+        yield _Cause(at=at, failure=_of_rank(outcome, failure, logs), in_communication=in_communication)
     left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
     yield from left
-    if own or left or outcome.stopped:
+    if any(not failure.in_communication for failure in own) or left or outcome.stopped:
         return
     # Ranks that lost a peer do not report on their own node: its engine may have crashed, its host be unreachable.
     if outcome.error is None and any(not failure.stopped for failure in failures):
         return
-    if outcome.error or outcome.exit_code not in (0, None):
-        message = outcome.error or (record.error if record and record.error else "the task failed before its ranks ran")
-        failure_of_node = FirstFailure(
-            host=outcome.node.host,
-            rank=None,
-            exit_code=outcome.exit_code,
-            signal=None,
-            message=message,
-            log_tail=tail(outcome.output),
-        )
-        yield _Cause(at=record.finished_ms / 1000 - offset if record else float("inf"), failure=failure_of_node)
+    broken = broken_node(outcome, began=any(_began(logs[rank]) for rank in outcome.node.ranks if rank in logs))
+    if broken is not None:
+        yield _Cause(at=broken.at, failure=failure_of(broken, ()), node=broken)
 
 
 def _of_rank(outcome: NodeOutcome, failure: RankFailure, logs: Mapping[int, RankLog]) -> FirstFailure:
+    full = outcome.circumstance(CircumstanceKind.DISK)
     return FirstFailure(
         host=outcome.node.host,
         rank=failure.rank,
         exit_code=failure.exit_code,
         signal=failure.signal,
-        message=failure.message,
+        message=failure.message if full is None else f"{failure.message}; {full}",
         log_tail=_tail(logs, failure.rank) or tail(outcome.output),
     )
 
@@ -136,7 +156,7 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
     for state in node.ranks if node else []:
         log = logs.get(state.rank)
         zero = _left_with_zero(state) or _reaped_with_zero(state, outcome.exit_record())
-        if log is None or state.rank in failed or not zero or not _began(log) or has_finished(log):
+        if log is None or state.rank in failed or not zero or not _began(log) or _may_have_finished(log, state):
             continue
         moment = state.left_us or state.ended_us or 0
         last = _last_event(log)
@@ -153,6 +173,13 @@ def _left_early(outcome: NodeOutcome, logs: Mapping[int, RankLog], failed: set[i
         )
         at = moment / 1e6 - outcome.clock_offset
         yield _Cause(at=at, failure=failure, left_early=True, was_seen=state.left_us is not None)
+
+
+def _may_have_finished(log: RankLog, state: RankState) -> bool:
+    """Whether it logged FINISHED; of a log that was cut, unless the rank itself reported another last event."""
+    if has_finished(log) or not log.is_cut:
+        return has_finished(log)
+    return state.left_us is None or state.last_event == Event.FINISHED
 
 
 def _left_with_zero(state: RankState) -> bool:
@@ -205,7 +232,8 @@ def _nobody_before(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog])
 def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> list[Standing]:
     found = []
     for outcome in outcomes:
-        node = outcome.node_ranks()
+        look = outcome.look
+        node = look.ranks if look else outcome.node_ranks()
         states = {state.rank: state for state in node.ranks} if node else {}
         for rank in outcome.node.ranks:
             log = logs.get(rank)
@@ -218,6 +246,7 @@ def _standings(outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog]) -> 
                     clock_offset=outcome.clock_offset,
                     has_finished=log is not None and has_finished(log),
                     last_event="no PerfLog event" if log is None else _last_event(log),
+                    unrenewed_seconds=look.silent_seconds if look else 0.0,
                 )
             )
     return found

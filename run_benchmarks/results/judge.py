@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,10 @@ from protocol.case_file import CASE_FILE
 from protocol.perflog import Event
 from run_benchmarks.errors import tail
 from run_benchmarks.results.blame import describe, first_failure
+from run_benchmarks.results.derivation import Derivation, derive
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.partial import PartialRecord, partial_of
+from run_benchmarks.results.outcomes import CaseLike
+from run_benchmarks.results.partial import PartialRecord, has_finished, partial_of
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import DataFile, FirstFailure, Verdict
 
@@ -59,13 +61,18 @@ class Judgement:
 
 
 def judge(
-    outcomes: Sequence[NodeOutcome], *, ended_early: tuple[Verdict, str] | None, case_sha256: str | None = None
+    outcomes: Sequence[NodeOutcome],
+    *,
+    ended_early: tuple[Verdict, str] | None,
+    case_sha256: str | None = None,
+    case: CaseLike | None = None,
 ) -> Judgement:
     """Judge a round.
 
     Args:
         ended_early: verdict and reason if the controller itself ended the round (time limit, interruption).
         case_sha256: of the plan's case.json, which every rank has to name; None: it is not compared.
+        case: whose benchmark derives FINISHED from the log; None: nothing is derived.
     """
     logs_of = {outcome.node.host: outcome.rank_logs() for outcome in outcomes}
     logs = {log.rank: log for found in logs_of.values() for log in found}
@@ -74,13 +81,16 @@ def judge(
     steps = rank0.steps if rank0 else []
     timed_out = ended_early is not None and ended_early[0] is Verdict.TIMEOUT
     failure = first_failure(outcomes, logs, timed_out=timed_out)
+    derived = Derivation()
+    if case is not None and ended_early is None and failure is None:
+        derived = derive(case, logs, is_whole=not any(o.incomplete for o in outcomes if 0 in o.node.ranks))
     if ended_early is not None:
         verdict, reason = ended_early
         if timed_out and failure is not None:
             reason = f"{reason}; {describe(failure)}"
     elif failure is not None:
         verdict, reason = Verdict.FAIL, describe(failure)
-    elif (failure := _wrong_content(outcomes, logs_of, case_sha256)) is not None:
+    elif (failure := _wrong_content(outcomes, logs_of, case_sha256, derived)) is not None:
         verdict, reason = Verdict.FAIL, failure.message
     else:
         verdict, reason = Verdict.PASS, "all ranks finished"
@@ -91,7 +101,7 @@ def judge(
         metrics=metrics,
         steps=steps,
         data_files=files_read(rank0),
-        warnings=[*without, *(sentence for _, log in sorted(logs.items()) for sentence in _left_out(log))],
+        warnings=[*without, *derived.unchecked, *_left_out(logs)],
         phases_ms={host: phase for host, found in logs_of.items() if (phase := phase_ms(found)) is not None},
         devices=_devices(logs.values()),
         partial=partial_of(rank0, verdict),
@@ -131,25 +141,34 @@ def bounded_metrics(found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     ]
 
 
-def _left_out(log: RankLog) -> list[str]:
-    torn = [] if log.torn is None else [f"the last line is cut off: {log.torn[:TORN_CHARACTERS]!r}"]
-    return [f"rank {log.rank}: PerfLog: {sentence}" for sentence in (*log.cut, *torn)]
+def _left_out(logs: Mapping[int, RankLog]) -> Iterator[str]:
+    for rank, log in sorted(logs.items()):
+        torn = [] if log.torn is None else [f"the last line is cut off: {log.torn[:TORN_CHARACTERS]!r}"]
+        yield from (f"rank {rank}: PerfLog: {sentence}" for sentence in (*log.cut, *torn))
 
 
 def _wrong_content(
-    outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]], case_sha256: str | None
+    outcomes: Sequence[NodeOutcome],
+    logs_of: Mapping[str, Sequence[RankLog]],
+    case_sha256: str | None,
+    derived: Derivation,
 ) -> FirstFailure | None:
     """The failure of a round whose tasks all ended with 0: an incomplete log, a violated rule, other settings than the
-    plan's, or a missing success.
+    plan's, a missing success, or a result that its log contradicts.
     """
     for outcome in outcomes:
         if missing := outcome.missing():
             host = outcome.node.host
             return _no_exit(host, None, f"{host}: not collected: {', '.join(missing)}", tail(outcome.output))
     for log, host in sorted(((log, host) for host, logs in logs_of.items() for log in logs), key=lambda it: it[0].rank):
-        what = f"PerfLog: {log.problems[0]}" if log.problems else _other_case(log, case_sha256) or _says_it_failed(log)
+        wrong = f"PerfLog: {log.problems[0]}" if log.problems else None
+        what = wrong or _other_case(log, case_sha256) or _says_it_failed(log) or _says_nothing(log)
         if what is not None:
             return _no_exit(host, log.rank, f"rank {log.rank}: {what}", log.tail)
+        if log.rank == 0 and derived.contradictions and not log.is_cut:
+            first, *more = derived.contradictions
+            message = f"rank 0: FINISHED contradicts its log: {first}" + (f" (and {len(more)} more)" if more else "")
+            return _no_exit(host, 0, message, log.tail).model_copy(update={"evidence": [*derived.contradictions]})
     return None
 
 
@@ -160,6 +179,13 @@ def _says_it_failed(log: RankLog) -> str | None:
     if finished.get("correct") == "fail":
         return "received data is wrong"
     return "the target was not reached" if finished.get("converged") is False else None
+
+
+def _says_nothing(log: RankLog) -> str | None:
+    """Why it is unknown whether the rank finished, where its log was cut."""
+    if not log.is_cut or has_finished(log):
+        return None
+    return "whether it finished is unknown: of its log, longer than MAX_COLLECT_BYTES, beginning and end were collected"
 
 
 def _other_case(log: RankLog, case_sha256: str | None) -> str | None:

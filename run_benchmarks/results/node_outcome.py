@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
 from protocol import safe_json
+from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from protocol.rank_states import NodeRanks
 from run_benchmarks.plan.plan import NodePlan
@@ -19,7 +20,12 @@ from run_benchmarks.results.records import CollectedFile
 
 @dataclass(kw_only=True)
 class NodeOutcome:
-    """One node after a round. `exit_code` is the task's own; None if it never ran or was lost (`error` says why)."""
+    """One node after a round. `exit_code` is the task's own; None if it never ran or was lost (`error` says why).
+
+    `silent_ms`: when its end was noticed, or first no answer came, epoch ms of the head node; `heard_ms`, of a host or
+    task that fell silent: when it last answered; `lost`: the host itself fell silent. `circumstances` explain what
+    broke, the strongest first; `look` shows its ranks when the controller ended the round.
+    """
 
     node: NodePlan
     folder: Path
@@ -29,8 +35,23 @@ class NodeOutcome:
     files: dict[str, CollectedFile] = field(default_factory=dict)
     left_behind: tuple[str, ...] = ()
     incomplete: bool = False
+    cut: frozenset[str] = frozenset()  # names of logs of which beginning and end were collected
     clock_offset: float = 0.0
     stopped: bool = False
+    lost: bool = False
+    heard_ms: int | None = None
+    silent_ms: int | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+    look: NodeLook | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the infrastructure broke this part of the round, not its workload."""
+        return self.lost or any(each.kind.is_infrastructure for each in self.circumstances)
+
+    def circumstance(self, kind: CircumstanceKind) -> str | None:
+        """The words on that kind of circumstance; None without one."""
+        return next((each.words for each in self.circumstances if each.kind is kind), None)
 
     def exit_record(self) -> NodeExit | None:
         """node_exit.json, if it exists and is complete."""
@@ -48,7 +69,10 @@ class NodeOutcome:
 
     def rank_logs(self) -> list[RankLog]:
         """The logs of this node's ranks, with steps for rank 0 only."""
-        return [read_rank_log(self.folder, rank, with_steps=rank == 0) for rank in self.node.ranks]
+        return [
+            read_rank_log(self.folder, rank, with_steps=rank == 0, is_cut=rank_log_name(rank) in self.cut)
+            for rank in self.node.ranks
+        ]
 
     def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
         """The monitor's figures, with those of the measured work if its times (epoch ms) are given; None if there are

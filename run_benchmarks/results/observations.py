@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, MAX_OBSERVATIONS, PartFinding
-from run_benchmarks.results.records import Remark
+from run_benchmarks.results.remarks import Remark
 from run_benchmarks.results.sights import PortLink, Sight
 
 # A finding of more hosts is about a group, whose peers are unknown.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from protocol.default_outcome import DefaultOutcome
+from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import FindingOutcome, PartFinding
 from protocol.masking import mask_config
 from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Outcome, Paragraph, declared
@@ -45,6 +46,9 @@ class NodeLike(Protocol):
 
     @property
     def host(self) -> str: ...
+
+    @property
+    def monitor(self) -> dict[str, Any] | None: ...
 
 
 class RoundLike(Protocol):
@@ -86,7 +90,27 @@ def measured_round(record: RoundLike) -> MeasuredRound:
     """The round in the form that an outcome takes."""
     hosts = {node.node_rank: node.host for node in record.nodes}
     partial = "" if record.partial is None else str(record.partial)
-    return MeasuredRound(number=record.round, metrics=record.metrics, steps=record.steps, hosts=hosts, partial=partial)
+    return MeasuredRound(
+        number=record.round,
+        metrics=record.metrics,
+        steps=record.steps,
+        hosts=hosts,
+        partial=partial,
+        joules=joules_of(record.nodes),
+    )
+
+
+def joules_of(nodes: Sequence[NodeLike]) -> dict[str, float]:
+    """The joules of the measured work on all nodes by power meter, of the meters that each of them has."""
+    of_nodes = []
+    for node in nodes:
+        phase = (node.monitor or {}).get("phase")
+        meters = phase.get("power") if isinstance(phase, dict) else None
+        found = meters.items() if isinstance(meters, dict) else ()
+        joules = {meter: power.get("joules") for meter, power in found if isinstance(power, dict)}
+        of_nodes.append({meter: value for meter, value in joules.items() if is_measured(value) and value > 0})
+    common = set.intersection(*map(set, of_nodes)) if of_nodes else set()
+    return {meter: math.fsum(each[meter] for each in of_nodes) for meter in sorted(common)}
 
 
 def device_of(rounds: Sequence[RoundLike]) -> str:

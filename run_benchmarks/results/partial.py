@@ -26,7 +26,7 @@ def partial_of(rank0: RankLog | None, verdict: Verdict) -> PartialRecord | None:
     """The part that was measured; None for a round that measured everything, or nothing."""
     if rank0 is None or not rank0.steps or verdict.is_measured:
         return None
-    if has_finished(rank0):
+    if has_finished(rank0) or rank0.is_cut:
         return None
     last = rank0.steps[-1].get("step")
     total = (rank0.value(Event.TRAIN_START) or {}).get("total_steps")

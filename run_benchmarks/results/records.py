@@ -6,40 +6,30 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from common.reading import read_bounded
 from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
+from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
+from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
 from run_benchmarks.results.verdict import worst as worst
 from run_benchmarks.settings.changes import Changes
 
 SCHEMA_VERSION = 3
+MAX_RECORD_BYTES = 512 << 20  # above what a round may hold (rank_logs.MAX_STEP_MEMORY)
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class FirstFailure(_Record):
-    """Where a round failed first, or stalled. `rank` is None if a node failed before or beside its ranks.
-
-    Both `host` and `rank` are None if they cannot be determined; `message` says why. `evidence` supports the statement.
-    """
-
-    host: str | None
-    rank: int | None
-    exit_code: int | None
-    signal: str | None
-    message: str
-    log_tail: str
-    evidence: list[str] = []
 
 
 class CollectedFile(_Record):
@@ -60,7 +50,7 @@ class NodeRecord(_Record):
     """One host's part of a round: what was started, how it ended, what was collected (by path).
 
     `missing`: required files that did not arrive, and others that exist only on its host; `incomplete`: not everything
-    could be collected. `code_digest`: of its code before and after the round; None if it could not be asked.
+    could be collected; `cut`: logs without their middle. `code_digest`: before and after the round; None if unknown.
     """
 
     host: str
@@ -77,36 +67,16 @@ class NodeRecord(_Record):
     files: dict[str, CollectedFile]
     missing: list[str]
     incomplete: bool = False
+    cut: list[str] = []
     monitor: dict[str, Any] | None
-
-
-class Remark(_Record):
-    """One disturbance of a round, certain or possible; times are the head node's epoch ms, None if unknown."""
-
-    kind: str
-    host: str | None
-    detail: str
-    from_ms: int | None = None
-    to_ms: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.host}: {self.kind}: {self.detail}" if self.host else f"{self.kind}: {self.detail}"
-
-
-class Integrity(_Record):
-    """The disturbances of a round. `unwatched`: what could not be observed, and why."""
-
-    remarks: list[Remark] = []
-    unwatched: list[str] = []
 
 
 class RoundRecord(_Record):
     """One round of a case. `attempt` counts from 1; a second one was a retry, or made by `resume`.
 
-    `integrity` is None in records of versions that did not look. `code_digest`, `config_sha256` (of the case's settings
-    as in run.json) and `case_sha256` (of the case.json that its ranks read) identify what it ran, `devices` the types
-    of device: each rank's, once, `data_files` the files that were read, by their path in the data folder, `findings`
-    the bad parts of the cluster that it found (DEGRADED), `partial` what metrics and steps are of after an early end.
+    `code_digest`, `config_sha256` (of the case's settings as in run.json) and `case_sha256` (of the case.json that its
+    ranks read) identify what it ran, `devices` each rank's type of device, once, `data_files` the files that were read,
+    `findings` the bad parts of the cluster (DEGRADED), `partial` what metrics and steps are of after an early end.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -136,23 +106,41 @@ class RoundRecord(_Record):
     integrity: Integrity | None = None
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the infrastructure lost the round: the same workload may pass in another attempt."""
+        return self.verdict.is_failure and self.first_failure is not None and self.first_failure.lost
+
+    @property
     def remarks(self) -> list[Remark]:
         """What disturbed the round."""
         return self.integrity.remarks if self.integrity else []
 
     @property
+    def told_remarks(self) -> list[Remark]:
+        """What disturbed the round in the form for people, a line for each host and kind."""
+        return in_lines(self.remarks)
+
+    @property
     def verdict_text(self) -> str:
         """The verdict for people: "pass, with 2 remarks"."""
-        return with_remarks(self.verdict, len(self.remarks))
+        return with_remarks(self.verdict, len(self.told_remarks))
 
 
 class EarlierAttempt(_Record):
-    """An attempt at a round that another one followed; `verdict` is None if it left no record."""
+    """An attempt at a round that another one followed; `verdict` is None if it left no record.
+
+    `lost`: the infrastructure lost it (RETRY_LOST).
+    """
 
     round: int
     attempt: int
     verdict: Verdict | None
     reason: str
+    lost: bool = False
+
+    def __str__(self) -> str:
+        how = "lost" if self.lost else self.verdict or "broken off"
+        return f"attempt {self.attempt}: {how}: {self.reason}"
 
 
 class CaseRecord(_Record):
@@ -232,10 +220,8 @@ class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
 
     `drain`: hosts to take out of service by the findings of the rounds. `fail_on`: the kinds and severities of findings
-    that make the run fail.
-
-    `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`. `changes`: what its command
-    line changed in the two files.
+    that make the run fail. `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`.
+    `changes`: what its command line changed in the two files.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -263,9 +249,19 @@ class RunRecord(_Record):
 def read_round(folder: Path) -> RoundRecord | None:
     """The record of the attempt at a round in `folder`; None if there is no valid one."""
     try:
-        return RoundRecord.model_validate_json((folder / RECORD_FILE).read_bytes())
+        return load_record(folder / RECORD_FILE, RoundRecord)
     except (OSError, ValidationError):
         return None
+
+
+def load_record(path: Path, record: type[RecordT]) -> RecordT:
+    """The record in a file, which may come from anybody.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than MAX_RECORD_BYTES.
+        pydantic.ValidationError: it is no such record.
+    """
+    return record.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
 
 
 def write_record(path: Path, record: BaseModel) -> None:
@@ -288,11 +284,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file of these pieces atomically (mode 0640)."""
+    """Write a file of these pieces atomically (mode 0640): after a power loss it is the old one or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
         Path(name).chmod(0o640)
         Path(name).replace(path)
     except BaseException:

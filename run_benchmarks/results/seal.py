@@ -6,23 +6,23 @@ from its hosts; code.manifest names the code, and its own hash is the code's dig
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from run_benchmarks.results.records import RECORD_FILE, write_record
+from common.reading import open_regular, read_bounded
+from run_benchmarks.results.records import MAX_RECORD_BYTES, RECORD_FILE, write_record
 
 SEAL_FILE, MANIFEST_FILE = "seal.json", "code.manifest"
 SCHEMA_VERSION = 1
 # The logs grow after the seal; the lock is empty.
-UNSEALED = frozenset({SEAL_FILE, "run.log", "console.log", "run.lock"})
+SIGNATURE_FILE = "seal.json.sig"
+UNSEALED = frozenset({SEAL_FILE, SIGNATURE_FILE, "run.log", "console.log", "run.lock"})
 ROUND_FILE = RECORD_FILE
 
 
@@ -78,7 +78,7 @@ def vouched_files(folder: Path) -> Iterator[str]:
     """The files whose hashes are in a round.json; none of one that cannot be read."""
     for path in folder.glob(f"*/round*/{ROUND_FILE}"):
         try:
-            nodes = json.loads(path.read_bytes())["nodes"]
+            nodes = json.loads(read_bounded(path, MAX_RECORD_BYTES))["nodes"]
             names = [
                 f"{node_folder(node['host'], node['node_rank'])}/{name}" for node in nodes for name in node["files"]
             ]
@@ -103,7 +103,5 @@ def sha256(path: Path) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # opening a FIFO would block
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,11 @@ SILENT_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One rank at the end of a round: its launcher's state of it (None: no contact, or no record) at `written_ms`."""
+    """One rank at the end of a round: its launcher's state of it (None: no contact, or no record) at `written_ms`.
+
+    `unrenewed_seconds`: for so long, at least, its launcher had not written when the controller decided to end the
+    round.
+    """
 
     host: str
     rank: int
@@ -22,6 +26,7 @@ class Standing:
     clock_offset: float
     has_finished: bool
     last_event: str
+    unrenewed_seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -34,7 +39,12 @@ class Standing:
 
     def is_still(self) -> bool:
         """Whether it had made no progress for a while when its launcher last looked, or when it was ended."""
-        return self.state is None or self._as_of_ms() - self.state.moved_ms > STILL_SECONDS * 1000
+        still_ms = 0.0 if self.state is None else self._as_of_ms() - self.state.moved_ms
+        return self.state is None or self.is_frozen() or still_ms > STILL_SECONDS * 1000
+
+    def is_frozen(self) -> bool:
+        """Whether its launcher, too, had stopped working, so that what is known of the rank is of before."""
+        return self.unrenewed_seconds > SILENT_SECONDS
 
     def is_silent(self) -> bool:
         """Whether its reporting thread had stopped."""
@@ -63,6 +73,7 @@ class Standing:
         parts += [f"in flight: {', '.join(self.state.in_flight)}"] if self.state.in_flight else []
         parts += [f"{count} collectives of group {group}" for group, count in self.state.collectives.items()][:4]
         parts.append(f"no progress for {(self._as_of_ms() - self.state.moved_ms) / 1000:.1f} s")
+        parts += [f"its launcher silent for {self.unrenewed_seconds:.1f} s since"] if self.is_frozen() else []
         return f"{self.name}: {', '.join(parts)}, {self.last_event}"
 
 
@@ -102,6 +113,12 @@ def _is_stopped(rank: Standing) -> bool:
 
 def _stopped(there: Sequence[Standing]) -> list[Standing]:
     return [rank for rank in there if _is_stopped(rank)]
+
+
+def _frozen(there: Sequence[Standing]) -> list[Standing]:
+    """Ranks whose launchers no longer work, while others do: what was last known of them is of no use."""
+    found = [rank for rank in there if rank.is_frozen()]
+    return found if len(found) < len(there) else []
 
 
 def _unheard(there: Sequence[Standing]) -> list[Standing]:
@@ -158,11 +175,13 @@ def _fewest_events(there: Sequence[Standing]) -> list[Standing]:
 
 
 _Rule = Callable[[Sequence[Standing]], list[Standing]]
-_RULES: tuple[_Rule, ...] = (_stopped, _unheard, _behind, _elsewhere, _silent, _alone, _fewest_events)
+_RULES: tuple[_Rule, ...] = (_stopped, _frozen, _unheard, _behind, _elsewhere, _silent, _alone, _fewest_events)
 
 
 def _why(rule: _Rule, rank: Standing, there: Sequence[Standing]) -> str:
     """The difference of this rank from the others, by the rule that found it."""
+    if rule is _frozen:
+        return f"its launcher no longer reports, for {rank.unrenewed_seconds:.1f} s: its whole node stands still"
     if rule is _stopped and rank.state is not None:
         return f"its process is stopped (state {rank.state.state})"
     if rule is _unheard:

@@ -21,7 +21,9 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     for case in record.cases:
         passed = sum(verdict.is_measured for verdict in case.rounds)
         again = sum(attempt > 1 for attempt in case.attempts)
-        rounds = f"{passed}/{len(case.rounds)}" + (f" ({again} retried)" if again else "")
+        lost = sum(earlier.lost for earlier in case.earlier_attempts)
+        how = f" ({again} retried{f', {lost} lost' * (lost > 0)})" if again else ""
+        rounds = f"{passed}/{len(case.rounds)}{how}"
         head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
         metrics = [
             (name, f"{show_spread(value, case.spread.get(name))}{unit}") for name, value, unit in with_units(case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from protocol.masking import mask_argv, mask_environment, mask_output, secret_values
 from run_benchmarks.console.console import LOG
@@ -14,10 +15,13 @@ from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.transfer import pull
 from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.node_outcome import NodeOutcome
+from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import CollectedFile, write_text
+from run_benchmarks.rounds.log_ends import bring_ends
 from run_benchmarks.rounds.masked_files import mask_files
 
 COLLECT_SECONDS = 600.0
+LAUNCH_LOG, OUTPUT = "start_{}_task.log", "output:"
 
 
 def collect_node(
@@ -41,7 +45,7 @@ def collect_node(
     """
     secrets = secret_values(node.workload.environment, node.workload.argv, config)
     outcome.output = mask_output(outcome.output, secrets)
-    launch_log = f"start_{framework}_task.log"
+    launch_log = LAUNCH_LOG.format(framework)
     write_text(outcome.folder / launch_log, _launch_log(node, outcome, master_port))
     outcome.incomplete = True
     files: dict[str, str] = {}
@@ -56,8 +60,13 @@ def collect_node(
             warn=warn,
         )
         files, outcome.incomplete = pulled.files, pulled.incomplete
+        outcome.cut = pulled.cut.intersection(map(rank_log_name, node.ranks))
+        for name in sorted(outcome.cut):
+            files[name] = bring_ends(host, node.log_dir_host, outcome.folder / name)
+            warn(f"{node.host}: of {name}, too long for MAX_COLLECT_BYTES, beginning and end are kept")
     except CollectError as error:
-        files, outcome.left_behind = error.files, error.missing
+        files, outcome.left_behind = files | error.files, error.missing
+        outcome.cut |= error.cut
         raise
     finally:
         masked = mask_files(outcome.folder, secrets)
@@ -83,7 +92,14 @@ def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
         f"monitor argv: {shlex.join(mask_argv(node.monitor.argv))}",
         f"exit code: {'none' if outcome.exit_code is None else outcome.exit_code}",
         *([f"error: {outcome.error}"] if outcome.error else []),
-        "output:",
+        OUTPUT,
         outcome.output.rstrip(),
     ]
     return "\n".join(lines) + "\n"
+
+
+def recorded_output(folder: Path) -> str:
+    """The output of a node's task, as its launch log has it; "" without one."""
+    for path in folder.glob(LAUNCH_LOG.format("*")):
+        return path.read_text(encoding="utf-8", errors="replace").partition(f"\n{OUTPUT}\n")[2]
+    return ""

@@ -17,6 +17,8 @@ from run_benchmarks.state.journal import NodeEnd
 
 Left = dict[str, list[RunningTask]]  # by host: tasks that may still run there
 STAGING = ".incoming-*"  # partial archives in the round's folder, left by a killed controller
+SUPERVISE = "supervise: "  # how a line of a task's supervisor begins in its output
+KEPT = ("exit_code", "error", "stopped", "lost", "heard_ms", "silent_ms", "circumstances", "look")  # of an outcome
 Item = tuple[RunningNode, str, RunningTask]
 
 
@@ -31,6 +33,7 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
         output = task.output(STOP_GRACE_SECONDS)
         if what == "workload":
             node.outcome.output = output
+            node.warnings += [f"{node.plan.host}: {line}" for line in output.splitlines() if line.startswith(SUPERVISE)]
             if LEFT_OUT.search(output):
                 node.warnings.append(f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out")
         elif output.strip():
@@ -43,16 +46,23 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
     for node in nodes.values():
         if node.silent:
             node.warnings.append(f"{node.plan.host}: its tasks are not removed: their runtime does not answer")
-        if node.lost or node.silent:
-            left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
+    _leave_silent(nodes, left)
     return left
 
 
 def remove_tasks(nodes: Mapping[str, RunningNode], left: Left) -> None:
     """Remove all tasks except those in `left`, to which tasks that cannot be removed are added."""
+    _leave_silent(nodes, left)
     for (node, what, task), error in _failed(nodes, left, lambda item: item[2].remove()):
         LOG.warning("%s %s: not removed: %s", node.plan.host, what, error)
         left.setdefault(node.plan.host, []).append(task)
+
+
+def _leave_silent(nodes: Mapping[str, RunningNode], left: Left) -> None:
+    """Add all tasks of hosts that are lost, or whose runtime does not answer."""
+    for node in nodes.values():
+        if node.lost or node.silent:
+            left[node.plan.host] = [task for task in (node.workload, node.monitor) if task is not None]
 
 
 def _failed(
@@ -65,18 +75,14 @@ def _failed(
         for what, task in (("workload", node.workload), ("monitor", node.monitor))
         if task is not None and not node.lost and not node.silent and task not in left.get(node.plan.host, [])
     }
-    return [(items[key], error) for key, error in for_each(items, action).failed.items()]
+    result = for_each(items, lambda item: item[0].persist(lambda _: action(item)))
+    return [(items[key], error) for key, error in result.failed.items()]
 
 
 def ends_of(nodes: Mapping[str, RunningNode]) -> dict[str, NodeEnd]:
     """The end of each node's workload, for the journal."""
     return {
-        host: NodeEnd(
-            exit_code=node.outcome.exit_code,
-            error=node.outcome.error,
-            stopped=node.outcome.stopped,
-            warnings=list(node.warnings),
-        )
+        host: NodeEnd(warnings=list(node.warnings), **{name: getattr(node.outcome, name) for name in KEPT})
         for host, node in nodes.items()
     }
 
@@ -87,8 +93,9 @@ def restore(nodes: Mapping[str, RunningNode], ends: Mapping[str, NodeEnd]) -> No
         if host in nodes:
             node = nodes[host]
             node.done = True
-            node.outcome.exit_code, node.outcome.error = end.exit_code, end.error
-            node.outcome.stopped, node.warnings = end.stopped, list(end.warnings)
+            node.warnings = list(end.warnings)
+            for name in KEPT:
+                setattr(node.outcome, name, getattr(end, name))
 
 
 def remove_staging(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from monitors.disturbances import Disturbances, process_seconds, read_disturbances
 from protocol import safe_json
@@ -13,12 +14,14 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import SHARED_KERNEL, share_a_kernel
 from run_benchmarks.inspection.neighbours import HostActivity, look
 from run_benchmarks.plan.plan import Plan
-from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.state.context import RunningNode
 
+MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
+OTHER_RUNS = "other runs"  # begins what could not be seen of them
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
 LOAD_IS_OF = 300.0  # seconds for which the load from the check is valid for a round
@@ -40,7 +43,7 @@ class Neighbourhood:
         """Look at every host; a host that does not answer is reported elsewhere."""
         result = for_each(nodes, lambda node: look(node.host, self._plan, self._runtime), reads_hosts=True)
         self._before, self._before_ms = result.succeeded, _now_ms()
-        self.unseen += [f"other runs before the start: {error}" for error in result.failed.values()]
+        self.unseen += [f"{OTHER_RUNS} before the start: {error}" for error in result.failed.values()]
 
     def look_after(self, nodes: Mapping[str, RunningNode], left: Iterable[str]) -> None:
         """Look at every reachable host on which nothing of the round may still run (`left`)."""
@@ -50,7 +53,9 @@ class Neighbourhood:
             there, lambda node: look(node.host, self._plan, self._runtime, since[node.plan.host]), reads_hosts=True
         )
         self._after, self._after_ms = result.succeeded, _now_ms()
-        self.unseen += [f"other runs after the end: {name}: not looked at" for name in nodes if name not in self._after]
+        self.unseen += [
+            f"{OTHER_RUNS} after the end: {name}: not looked at" for name in nodes if name not in self._after
+        ]
 
     def remarks(self) -> Iterator[Remark]:
         """Every other run that was seen, once per host, with its time."""
@@ -78,12 +83,22 @@ def integrity(
             for first, last, detail in node.outages
         ]
         try:
-            found = read_disturbances(node.outcome.folder / "monitor.jsonl", load=safe_json.load)
+            found = read_disturbances(node.outcome.folder / MONITOR_FILE, load=safe_json.load)
             seen = [*_of_monitor(node, found), *_foreign_load(node, found, nodes, reports)]
             remarks += _bounded(host, seen, found.left_out)
         except Exception as error:  # noqa: BLE001 - a host may send anything
             unwatched.append(f"{host}: load, clock and throttling: no monitor record ({type(error).__name__})")
     return Integrity(remarks=remarks, unwatched=unwatched)
+
+
+def dead_monitor(node: RunningNode, summary: Mapping[str, Any] | None) -> Remark | None:
+    """A monitor that ended without the record that it writes at its end, by the figures of what it left."""
+    if summary is None or summary["complete"] or node.lost or node.silent or MONITOR_FILE in node.outcome.left_behind:
+        return None
+    last = summary["ended_ms"]
+    moment = None if last is None else last - round(node.outcome.clock_offset * 1000)
+    detail = "its monitor died before the round ended: nothing was sampled from then on"
+    return Remark(kind="monitor", host=node.plan.host, detail=detail, from_ms=moment)
 
 
 def _bounded(host: str, remarks: list[Remark], left_out: int) -> list[Remark]:

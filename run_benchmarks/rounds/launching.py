@@ -10,7 +10,15 @@ from run_benchmarks.state.context import RunContext, RunningNode
 
 
 def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> None:
-    """Start the monitor of a node and make its workload's task, which is not started yet."""
+    """Start the monitor of a node and make its workload's task, which is not started yet.
+
+    May be called again after a link broke: what the earlier call made is removed first.
+    """
+    if node.monitor is not None and node.workload is not None:
+        node.monitor.remove()
+        node.workload.remove()
+    node.monitor = context.runtime.attach(node.host, node.plan, node.plan.monitor)
+    node.workload = context.runtime.attach(node.host, node.plan, node.plan.workload)
     bound = bind(node, context, plan, master_port)
     facts = context.reports[node.plan.host].facts
     assert facts is not None
@@ -18,6 +26,15 @@ def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master
     node.monitor = context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
     node.monitor.start()
     node.workload = context.runtime.create(node.host, node.plan, node.plan.workload, bound)
+
+
+def start_workload(node: RunningNode) -> None:
+    """Start a node's workload; does nothing if an earlier call, whose answer was lost, has started it."""
+    assert node.workload is not None
+    if node.is_asked and node.workload.exists():
+        return
+    node.is_asked = True
+    node.workload.start()
 
 
 def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> Bound:

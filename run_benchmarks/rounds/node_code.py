@@ -12,18 +12,19 @@ def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> No
     node.host.connect()
     if found := code_folder.compare(node.host, code, path):
         node.warnings.append(code_folder.in_words(node.plan.host, found))
-        code_folder.bring(node.host, code, path, deadline=seconds)
+        code_folder.bring(node.host, code, path, deadline=seconds, cancel=context.interruption.signalled)
 
 
 def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: bool) -> None:
-    """Fail a round whose code was edited while it ran: it measured something else. Additional files cause a warning."""
+    """Fail a round whose code was edited while it ran: it measured something else.
+
+    An additional file counts, too: Python imports it in place of a module of the standard library.
+    """
     found = code_folder.compare(node.host, context.code, context.plan.code_dir_host)
     facts = context.reports[node.plan.host].facts
     if is_resumed and facts is not None:
         found = found or code_folder.differences(context.code, facts.code_listing)
     node.code_digest = None if found else context.code.digest
-    if any(not difference.startswith(code_folder.ADDED) for difference in found):
+    if found:
         problem = f"its code was changed during the round: {code_folder.few(found)}"
         node.outcome.error = node.outcome.error or problem
-    elif found:
-        node.warnings.append(f"{node.plan.host}: files came into its code during the round: {code_folder.few(found)}")

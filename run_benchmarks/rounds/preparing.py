@@ -6,6 +6,7 @@ import io
 
 from protocol.arguments import CACHE_ENV
 from protocol.case_file import CASE_FILE, CaseFile
+from run_benchmarks.inspection.boot import BOOT, boot_in
 from run_benchmarks.inspection.master_port import CLAIM, claim_arguments, claimed_port
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.state.context import RunningNode
@@ -32,6 +33,7 @@ if [ "$2" = 1 ]; then
 fi
 shift 5
 """
+    + BOOT
     + CLAIM
     + """
 [ "$#" -eq 0 ] || claim_port "$@"
@@ -42,8 +44,8 @@ shift 5
 def prepare_node(
     node: RunningNode, plan: Plan, *, case: CaseFile, port_from: int | None, deadline: float
 ) -> int | None:
-    """Make a node's folder and write its case.json where it differs, within `deadline` seconds; with `port_from`, claim
-    and return the first free port from it on.
+    """Make a node's folder, write its case.json where it differs, and note its boot, within `deadline` seconds; with
+    `port_from`, claim and return the first free port from it on.
 
     Raises:
         TaskError: PORTS_TRIED ports in a row are taken.
@@ -56,6 +58,7 @@ def prepare_node(
         words += claim_arguments(plan, port_from)
     argv, text = ["sh", "-c", SCRIPT, "sh", *words], io.BytesIO(case.text.encode())
     answer = node.host.run(argv, stdin=text, deadline=deadline).stdout.splitlines()
+    node.boot_id = boot_in(answer)
     if "case replaced" in answer:
         node.warnings.append(f"{node.plan.host}: its {CASE_FILE} differed from that of this run and was replaced")
     if "caches not cleared" in answer:

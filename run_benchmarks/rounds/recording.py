@@ -24,7 +24,9 @@ from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
-from run_benchmarks.rounds.integrity import Neighbourhood, integrity
+from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
+from run_benchmarks.rounds.owed import with_recorded
+from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
 
 MAX_REASON_CHARACTERS = 1000
@@ -32,7 +34,9 @@ MAX_REASON_CHARACTERS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class RoundFacts:
-    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round."""
+    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round; `recorded`:
+    its record so far, if this is a later collection.
+    """
 
     index: int
     attempt: int
@@ -41,6 +45,7 @@ class RoundFacts:
     master_port: int | None
     ended_early: tuple[Verdict, str] | None
     neighbourhood: Neighbourhood | None = None
+    recorded: RoundRecord | None = None
 
 
 def write_round(
@@ -52,8 +57,9 @@ def write_round(
         OSError: the file cannot be written.
     """
     try:
-        record = round_record(context, case, nodes, facts)
-        text = record_text(record)
+        with time_budget(budget_of(nodes)):
+            record = round_record(context, case, nodes, facts)
+            text = record_text(record)
     except Exception as error:  # noqa: BLE001 - whatever a host sent is this round's verdict and not the run's end
         LOG.debug("round %d of %s cannot be judged", facts.index, case.name, exc_info=True)
         record = unjudged_record(context, case, nodes, facts, error)
@@ -64,7 +70,9 @@ def write_round(
 
 def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
     """Judge the collected files of a round and make its record."""
-    judgement = judge([node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256)
+    judgement = judge(
+        [node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256, case=case
+    )
     reason = judgement.reason
     if facts.attempt > 1 and judgement.verdict is Verdict.PASS:
         reason += f", in attempt {facts.attempt}"
@@ -83,10 +91,14 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         nodes=[_node_record(node, context, facts, judgement.phases_ms.get(node.plan.host)) for node in nodes],
         integrity=integrity(nodes, context.reports, neighbourhood, facts.started_ms),
     )
+    if facts.recorded is not None:
+        record = with_recorded(record, facts.recorded)
     seen, sights = [], []
     for node, part in zip(nodes, record.nodes, strict=True):
         info = read_sys_info(node.outcome.folder)
         seen += host_findings(part.host, info, part.monitor)
+        if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
+            record.integrity.remarks.append(remark)
         sights.append(sight_of(part.host, info, part.monitor))
     return with_findings(case, record, seen, sights)
 
@@ -152,15 +164,21 @@ def _known_before(context: RunContext, case: CasePlan, facts: RoundFacts) -> dic
 
 def _can_be_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
     try:
-        found = judge([node.outcome], ended_early=facts.ended_early)
-        safe_json.plain([found.metrics, found.steps])
-        texts = [found.reason, *found.warnings, *node.warnings]
-        "".join(texts).encode("utf-8")
-        if found.first_failure is not None:
-            found.first_failure.model_dump_json()
-        _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
+        with time_budget(budget_of([node])):
+            return _is_judged(node, context, facts)
     except Exception:  # noqa: BLE001 - any failure is the answer
         return False
+
+
+def _is_judged(node: RunningNode, context: RunContext, facts: RoundFacts) -> bool:
+    """True, or whatever error the node's files cause."""
+    found = judge([node.outcome], ended_early=facts.ended_early)
+    safe_json.plain([found.metrics, found.steps])
+    texts = [found.reason, *found.warnings, *node.warnings]
+    "".join(texts).encode("utf-8")
+    if found.first_failure is not None:
+        found.first_failure.model_dump_json()
+    _node_record(node, context, facts, found.phases_ms.get(node.plan.host)).model_dump_json()
     return True
 
 
@@ -192,6 +210,7 @@ def _own_part(node: RunningNode, context: RunContext, master_port: int | None) -
         files=node.outcome.files,
         missing=[],
         incomplete=node.outcome.incomplete,
+        cut=sorted(node.outcome.cut),
         monitor=None,
     )
 

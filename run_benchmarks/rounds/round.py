@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from run_benchmarks.errors import HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
+from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.boot import boot_of
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round
@@ -15,8 +16,9 @@ from run_benchmarks.results.seal import node_folder
 from run_benchmarks.rounds.collect import collect_node
 from run_benchmarks.rounds.ending import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.rounds.integrity import Neighbourhood
-from run_benchmarks.rounds.launching import create_tasks
+from run_benchmarks.rounds.launching import create_tasks, start_workload
 from run_benchmarks.rounds.node_code import note_changed_code, put_code_right
+from run_benchmarks.rounds.owed import is_owed
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stack_file import write_stacks
@@ -60,11 +62,17 @@ class RoundRunner:
         facts = self._context.reports[node.host].facts
         offset = facts.clock_offset if facts else 0.0
         outcome = NodeOutcome(node=node, folder=folder, clock_offset=offset)
-        return RunningNode(plan=node, host=self._context.hosts[node.host], outcome=outcome)
+        host = self._context.hosts[node.host]
+        return RunningNode(plan=node, host=host, outcome=outcome, patience=self._context.patience)
 
     def lost_hosts(self) -> dict[str, str]:
         """Hosts that became unreachable, with the error."""
         return {name: node.outcome.error or "out of reach" for name, node in self._nodes.items() if node.lost}
+
+    @property
+    def owed(self) -> list[str]:
+        """Hosts whose files could not be collected, and still can be; none of a round that never began."""
+        return [host for host, node in self._nodes.items() if node.is_owed and self._begun]
 
     def run(self) -> RoundRecord:
         """Run the round and write round.json; fails only for defects and an unwritable result folder."""
@@ -81,11 +89,7 @@ class RoundRunner:
         except RunTimeLimitError as error:
             self._ended_early = (Verdict.TIMEOUT, str(error))
         except HostError as error:
-            node = self._nodes[error.host]
-            node.outcome.error = str(error)
-            node.lost = not node.answers()
-            if self._context.interruption.time_is_up():
-                self._ended_early = (Verdict.TIMEOUT, self._context.interruption.time_limit_reason)
+            self._fail(error)
         return self._end()
 
     def resume(self, started: RoundStarted, collecting: RoundCollecting | None = None) -> RoundRecord:
@@ -101,8 +105,8 @@ class RoundRunner:
             return self._resume_collection(collecting)
         try:
             with self._phase("attach"):
-                if not self._attach():
-                    self._ended_early = (Verdict.ABORTED, TASKS_GONE)
+                if reason := self._attach(started.boot_ids):
+                    self._ended_early = (Verdict.ABORTED, reason)
                     return self._end()
             with self._phase("run"):
                 elapsed = time.time() - started.time_ms / 1000
@@ -113,14 +117,27 @@ class RoundRunner:
         except RunTimeLimitError as error:
             self._ended_early = (Verdict.TIMEOUT, str(error))
         except HostError as error:
-            self._nodes[error.host].outcome.error = str(error)
+            self._fail(error)
         return self._end()
+
+    def _fail(self, error: HostError) -> None:
+        """End the round for a host's error, or for what kept the controller from waiting longer for that host."""
+        node, interruption = self._nodes[error.host], self._context.interruption
+        node.outcome.error = str(error)
+        if not node.lost:
+            node.silent = node.answers() and isinstance(error, EngineSilentError)
+        node.outcome.lost = node.lost
+        if interruption.is_set():
+            self._ended_early = (Verdict.ABORTED, interruption.reason)
+        elif interruption.time_is_up():
+            self._ended_early = (Verdict.TIMEOUT, interruption.time_limit_reason)
 
     def _resume_collection(self, collecting: RoundCollecting) -> RoundRecord:
         restore(self._nodes, collecting.nodes)
         self._ended_early, self._phases = collecting.early_end, dict(collecting.phase_seconds)
         with self._phase("attach"):
-            for host, error in for_each(self._nodes, self._attach_node, reads_hosts=True).failed.items():
+            attached = for_each(self._nodes, lambda node: node.persist(self._attach_node), reads_hosts=True)
+            for host, error in attached.failed.items():
                 node = self._nodes[host]
                 node.silent = node.answers()
                 node.outcome.error = node.outcome.error or str(error)
@@ -135,15 +152,23 @@ class RoundRunner:
         for node in self._nodes.values():
             node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
-    def _attach(self) -> bool:
-        """Find the tasks by their names; returns whether every node's workload was started and exists."""
-        return all(for_each(self._nodes, self._attach_node, reads_hosts=True).raise_first().values())
+    def _attach(self, boot_ids: Mapping[str, str]) -> str:
+        """Find the tasks by their names; returns why the round cannot go on, "" if every node's workload was started
+        and exists.
+        """
+        found = for_each(self._nodes, lambda node: node.persist(self._attach_node), reads_hosts=True).raise_first()
+        rebooted = [host for host, node in self._nodes.items() if node.boot_id != boot_ids.get(host, node.boot_id)]
+        if rebooted:
+            were = "was" if len(rebooted) == 1 else "were"
+            return f"{', '.join(rebooted)} {were} restarted while the round ran; it is run again"
+        return "" if all(found.values()) else TASKS_GONE
 
     def _attach_node(self, node: RunningNode) -> bool:
-        node.host.connect()
         runtime = self._context.runtime
         node.monitor = runtime.attach(node.host, node.plan, node.plan.monitor)
         node.workload = runtime.attach(node.host, node.plan, node.plan.workload)
+        node.host.connect()
+        node.boot_id = boot_of(node.host)
         return node.workload.exists()
 
     def _end(self) -> RoundRecord:
@@ -154,7 +179,11 @@ class RoundRunner:
             self.left = end_tasks(self._nodes)
         with self._phase("collect"):
             self._neighbourhood.look_after(self._nodes, self.left)
-            self._collect()
+            self._collect(self._nodes)
+        return self._record()
+
+    def _record(self, recorded: RoundRecord | None = None) -> RoundRecord:
+        """Judge and record the round, whose record so far is `recorded`, and remove its tasks."""
         if self._ended_early is not None and self._ended_early[0] is Verdict.TIMEOUT:
             write_stacks(self.folder, self._nodes.values())
         facts = RoundFacts(
@@ -165,6 +194,7 @@ class RoundRunner:
             master_port=self._master_port,
             ended_early=self._ended_early,
             neighbourhood=self._neighbourhood,
+            recorded=recorded,
         )
         nodes = list(self._nodes.values())
         record = write_round(self.folder / RECORD_FILE, self._context, self._case, nodes, facts)
@@ -196,8 +226,13 @@ class RoundRunner:
             self._phases[name] = round(time.monotonic() - started, 3)
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
-        """Run an action on every node in parallel; the first error in node order is raised after all have ended."""
-        for_each(self._nodes, action, reads_hosts=True).raise_first()
+        """Run an action on every node in parallel, across outages; after all have ended a signal, or the first error in
+        node order, is raised.
+        """
+        done = for_each(self._nodes, lambda node: node.persist(action), reads_hosts=True)
+        if self._context.interruption.is_set():
+            self._context.interruption.check()
+        done.raise_first()
 
     def _prepare(self) -> None:
         seconds, case = self._context.interruption.seconds_left(PREPARE_SECONDS), self._case.case_file
@@ -219,6 +254,7 @@ class RoundRunner:
             attempt=self._plan.attempt,
             master_port=self._master_port,
             hosts=hosts,
+            boot_ids={host: node.boot_id for host, node in self._nodes.items() if node.boot_id},
         )
         self._started_ms = started.time_ms
         self._note(started)
@@ -230,15 +266,19 @@ class RoundRunner:
         assert port is not None
         self._each(lambda node: create_tasks(node, self._context, self._plan, port))
         self._context.interruption.check()
-        self._each(lambda node: node.workload.start() if node.workload else None)
+        self._each(start_workload)
 
-    def _collect(self) -> None:
+    def _collect(self, nodes: Mapping[str, RunningNode]) -> None:
         port = self._master_port or self._plan.port_from
 
         def collect(node: RunningNode) -> None:
             if node.lost:
                 node.outcome.incomplete = True
                 raise LinkLostError(node.plan.host, "out of reach")
+            node.persist(bring)
+
+        def bring(node: RunningNode) -> None:
+            said: list[str] = []
             collect_node(
                 node.host,
                 node.plan,
@@ -247,11 +287,14 @@ class RoundRunner:
                 port,
                 config=self._case.config,
                 limits=self._context.collect_limits,
-                warn=node.warnings.append,
+                warn=said.append,
             )
+            node.warnings += said
+            node.is_owed = False
             note_changed_code(node, self._context, is_resumed=self._resumed)
 
-        for host, error in for_each(self._nodes, collect, reads_hosts=True).failed.items():
-            node = self._nodes[host]
+        for host, error in for_each(nodes, collect, reads_hosts=True).failed.items():
+            node = nodes[host]
+            node.is_owed = is_owed(error)
             node.outcome.error = node.outcome.error or f"not collected: {error}"
             node.warnings.append(f"{host}: not collected ({error}): {', '.join(node.outcome.missing()) or 'a part'}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from protocol import safe_json
+from protocol.circumstance import NodeLook
 from protocol.rank_states import RANK_STATES_FILE, NodeRanks, RankState
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.fleet import for_each
@@ -48,9 +49,12 @@ class RankSnapshot:
 
     @property
     def is_free_to_step(self) -> bool:
-        """Whether it works and waits for no peer: only the rank itself prevents its progress."""
+        """Whether it works and waits for no peer: only the rank itself prevents its progress.
+
+        So does one of which its launcher reports nothing: a rank announces itself before it waits for anybody.
+        """
         waits = self.state is not None and self.state.waits_in is not None and self.silent_seconds < SILENT_SECONDS
-        return self.state is not None and self.state.is_training and not waits
+        return self.state is None or (self.state.is_training and not waits)
 
     def progress(self) -> tuple[object, ...]:
         """Values that change while the rank progresses: its counts; in training, if it is free to step, not its
@@ -64,20 +68,22 @@ class RankSnapshot:
 class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
-    A host that cannot be asked counts as progress: its loss is detected elsewhere.
+    A host that cannot be asked counts as progress: its loss is detected elsewhere. `now`: the clock, in seconds.
     """
 
-    def __init__(self, nodes: Collection[RunningNode], limit: float) -> None:
+    def __init__(self, nodes: Collection[RunningNode], limit: float, now: Callable[[], float] = time.monotonic) -> None:
         self._nodes = {node.plan.host: node for node in nodes}
         self._limit = limit
         self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-        now = time.monotonic()
+        self._now = now
         self._looks = {
             (node.plan.host, rank): RankSnapshot(log_bytes=None, state=None)
             for node in nodes
             for rank in node.plan.ranks
         }
-        self._moved_at = dict.fromkeys(self._looks, now)
+        self._moved_at = dict.fromkeys(self._looks, now())
+        self._records: dict[str, NodeRanks] = {}
+        self._renewed_at = dict.fromkeys(self._nodes, now())
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stall", daemon=True)
@@ -95,15 +101,29 @@ class StallWatch:
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
-            since = {key: time.monotonic() - self._moved_at[key] for key in running}
+            now = self._now()
+            since = {key: now - self._moved_at[key] for key in running}
             still = {key for key, seconds in since.items() if seconds > self._limit}
             alone = [key for key in still if self._looks[key].is_free_to_step]
+        limit = f"its stall limit is {self._limit:g} s"
         if running and running == still:
-            return f"no rank made progress for {self._limit:g} s, its stall limit"
+            return f"no rank made progress for {min(since.values()):.1f} s, {limit}"
         if alone:
             host, rank = max(alone, key=since.__getitem__)
-            return f"rank {rank} on {host} made no progress for {self._limit:g} s, its stall limit, while others did"
+            return f"rank {rank} on {host} made no progress for {since[host, rank]:.1f} s, {limit}, while others did"
         return None
+
+    def look_once_more(self) -> None:
+        """Look at the nodes that have not ended, and keep what they show now as their outcome's `look`."""
+        self._end.set()
+        self._thread.join(HEARTBEAT_SECONDS)
+        running = {host: node for host, node in self._nodes.items() if not node.done}
+        asked = for_each(running, self._look, reads_hosts=True)
+        for host, node in running.items():
+            ranks = self._records.get(host)
+            if host in asked.succeeded and ranks is not None:
+                silent = self._now() - self._renewed_at[host]
+                node.outcome.look = NodeLook(ranks=ranks, silent_seconds=silent)
 
     def _watch(self) -> None:
         while not self._end.wait(self._poll):
@@ -118,28 +138,37 @@ class StallWatch:
             key = node.plan.host, rank
             look = self._looks[key] if looks is None else looks[rank]
             if looks is None or look.progress() != self._looks[key].progress():
-                self._moved_at[key] = time.monotonic()
+                self._moved_at[key] = self._now()
             self._looks[key] = look
 
     def _look(self, node: RunningNode) -> dict[int, RankSnapshot]:
         if node.lost:
             raise HostError(node.plan.host, "out of reach")
         found = node.host.run(["sh", "-c", LOOK, "sh", node.plan.log_dir_host], deadline=HEARTBEAT_SECONDS).stdout
+        host, record, known = node.plan.host, _record_in(found), self._records.get(node.plan.host)
+        if record is not None and (known is None or record.written_ms != known.written_ms):
+            self._records[host], self._renewed_at[host] = record, self._now()
         return parse_looks(found, node.plan.ranks)
+
+
+def _record_in(text: str) -> NodeRanks | None:
+    """The launcher's record of its ranks in the output of LOOK; None if it is missing or unreadable."""
+    _, _, states = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
+    with contextlib.suppress(ValidationError, safe_json.UnsafeJsonError):
+        return NodeRanks.from_text(states.strip())
+    return None
 
 
 def parse_looks(text: str, ranks: Collection[int]) -> dict[int, RankSnapshot]:
     """The output of LOOK by rank; unreadable parts count as missing."""
-    sizes_text, _, states_text = text.partition("\n\n") if not text.startswith("\n") else ("", "", text)
+    sizes_text = "" if text.startswith("\n") else text.partition("\n\n")[0]
     sizes = {name: size for size, _, name in (line.partition(" ") for line in sizes_text.splitlines())}
-    states, written_ms = {}, 0
-    with contextlib.suppress(ValidationError, safe_json.UnsafeJsonError):
-        node = NodeRanks.from_text(states_text.strip())
-        states, written_ms = {state.rank: state for state in node.ranks}, node.written_ms
+    record = _record_in(text)
+    states = {state.rank: state for state in record.ranks} if record else {}
     found = {}
     for rank in ranks:
         size, state = sizes.get(rank_log_name(rank), ""), states.get(rank)
-        silent = 0.0 if state is None else (written_ms - state.told_ms) / 1000
+        silent = 0.0 if state is None or record is None else (record.written_ms - state.told_ms) / 1000
         bytes_ = int(size) if size.isdecimal() and len(size) <= SIZE_DIGITS else None
         found[rank] = RankSnapshot(log_bytes=bytes_, state=state, silent_seconds=silent)
     return found

@@ -6,62 +6,73 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
-from pydantic import ValidationError
-
-from protocol import safe_json
-from protocol.node_record import NODE_EXIT_FILE, NodeExit
+from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
-from run_benchmarks.errors import ClusterDynoError, HostError, LinkLostError, TaskError
+from run_benchmarks.errors import ClusterDynoError, HostError, HostKeyError, LinkLostError, TaskError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.post_mortem import examine, recorded_end
 from run_benchmarks.rounds.stall import StallWatch
-from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, answers
+from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, refusal
+from run_benchmarks.state.own_clock import OwnClock
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
-NODE_EXIT_BYTES = 1 << 20
 STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 
 
 class Watch:
     """Watches the running workloads of one round; use once.
 
-    `elapsed` is how many seconds the round has already run (for a resumed one).
+    `elapsed` is how many seconds the round has already run (for a resumed one). Limits count while the controller runs.
     """
 
     def __init__(
         self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, RunningNode], elapsed: float = 0.0
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
-        self._deadline = time.monotonic() + case.time_limit - elapsed
+        self._clock = OwnClock()
+        self._deadline = self._clock.now() + case.time_limit - elapsed
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
 
     def run(self) -> tuple[Verdict, str] | None:
         """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
+        with self._clock:
+            early_end = self._run()
+        if slept := self._clock.slept:
+            first = next(iter(self._nodes.values()))
+            first.warnings.append(f"the controller itself was suspended for {slept:.0f} s, which no limit counts")
+        return early_end
+
+    def _run(self) -> tuple[Verdict, str] | None:
         threads = [
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
         ]
-        with StallWatch(self._nodes.values(), self._case.stall_limit) as stall, self._follow() as progress:
+        stalls = StallWatch(self._nodes.values(), self._case.stall_limit, self._clock.now)
+        with stalls as stall, self._follow() as progress:
             for thread in threads:
                 thread.start()
             early_end = self._until_the_end(progress, stall)
+            if _broke(self._nodes.values(), early_end):
+                stall.look_once_more()
+                examine(self._nodes)
         if early_end is not None and early_end[0] is Verdict.TIMEOUT:
             self._take_stacks()
         stop_workloads(self._nodes)
-        for node, thread in zip(self._nodes.values(), threads, strict=True):
-            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS if not node.lost else 0.0)
-            node.done = not thread.is_alive()
         self._over.set()
+        for node, thread in zip(self._nodes.values(), threads, strict=True):
+            thread.join(STOP_GRACE_SECONDS + WAIT_SECONDS)
+            node.done = not thread.is_alive()
         return early_end
 
     def _until_the_end(self, progress: LiveProgress, stall: StallWatch) -> tuple[Verdict, str] | None:
@@ -71,10 +82,10 @@ class Watch:
                 node = self._ended.get(timeout=0.1)
                 node.done = True
                 if node.outcome.exit_code != 0 and stop_at is None:
-                    stop_at = time.monotonic() + PEER_GRACE_SECONDS
+                    stop_at = self._clock.now() + PEER_GRACE_SECONDS
             progress.tick()
             early_end = self._early_end(stall)
-            if early_end is not None or (stop_at is not None and time.monotonic() >= stop_at):
+            if early_end is not None or (stop_at is not None and self._clock.now() >= stop_at):
                 return early_end
         return None
 
@@ -83,7 +94,7 @@ class Watch:
             return Verdict.ABORTED, self._context.interruption.reason
         if self._context.interruption.time_is_up():
             return Verdict.TIMEOUT, self._context.interruption.time_limit_reason
-        if time.monotonic() >= self._deadline:
+        if self._clock.now() >= self._deadline:
             return Verdict.TIMEOUT, f"did not end within its time limit of {self._case.time_limit:g} s"
         stalled = stall.stalled()
         return None if stalled is None else (Verdict.TIMEOUT, stalled)
@@ -92,68 +103,83 @@ class Watch:
         try:
             node.outcome.exit_code = self._exit_code(node)
         except LinkLostError as error:
-            node.lost = True
+            node.lost = node.outcome.lost = True
             node.outcome.error = str(error)
         except ClusterDynoError as error:
             node.outcome.error = str(error)
         except Exception as error:  # noqa: BLE001 - whatever its runtime answers is this round's verdict
             node.outcome.error = f"{node.plan.host}: cannot be waited for: {type(error).__name__}: {error}"
         finally:
+            node.outcome.silent_ms = node.outcome.silent_ms or _now_ms()
             self._ended.put(node)
 
     def _exit_code(self, node: RunningNode) -> int:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
-        If the host answers but its runtime does not, the launch's own record of its end counts.
+        If the host answers but its runtime does not, the launch's own record of its end counts. After a time in which
+        the controller itself was suspended, everything is asked again, and the link limit begins anew.
 
         Raises:
-            LinkLostError: the host did not answer for that long.
+            LinkLostError: the host did not answer for that long, or shows a key that is not its own.
             TaskError: the host answers but its runtime does not; its files can still be collected.
         """
-        assert node.workload is not None
         limit = self._context.link_limit
-        last_heard, complained = time.monotonic(), False
+        last_heard, complained = self._clock.now(), False
         out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
         while True:
-            trouble = f"{node.plan.host}: does not answer"
-            answered = False
-            try:
-                code = node.workload.wait(RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
-                if code is not None:
-                    node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                    return code
-                answered = True
-            except TaskError:
-                raise
-            except HostError as error:
-                trouble = str(error)
-            alive = answers(node.host, min(HEARTBEAT_SECONDS, limit / 4))
-            if alive and answered:
+            slept = self._clock.slept
+            code, trouble = self._asked(node, RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
+            if code is not None:
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                return code
+            refused = refusal(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+            alive = refused is None
+            if alive and not trouble:
                 if complained:
                     node.outages.append((out_ms, _now_ms(), first_trouble))
-                last_heard, last_heard_ms, complained = time.monotonic(), _now_ms(), False
+                last_heard, last_heard_ms, complained = self._clock.now(), _now_ms(), False
+                node.outcome.heard_ms = node.outcome.silent_ms = None
                 continue
-            code = recorded_exit_code(node) if alive and complained else None
-            if code is not None:
+            trouble = trouble or f"{node.plan.host}: does not answer"
+            if self._clock.slept != slept:
+                LOG.warning("%s: asked again, since the controller itself was suspended", node.plan.host)
+                last_heard, last_heard_ms = self._clock.now(), _now_ms()
+                node.outcome.heard_ms = node.outcome.silent_ms = None
+                continue
+            end = recorded_end(node) if alive and complained else None
+            if end is not None:
                 node.silent = True
-                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {code}")
-                return code
-            if time.monotonic() - last_heard > limit or self._over.is_set():
-                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                self._give_up(node, alive, trouble)
+                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {end.exit_code}")
+                return end.exit_code
             if not complained:
                 out_ms, first_trouble = last_heard_ms, trouble
+                node.outcome.heard_ms, node.outcome.silent_ms = last_heard_ms, _now_ms()
+            silence = self._clock.now() - last_heard
+            if silence > limit or self._over.is_set() or isinstance(refused, HostKeyError):
+                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
+                _give_up(node, refused, silence, first_trouble)
+            if not complained:
                 LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
             complained = True
             time.sleep(RECONNECT_SECONDS)
 
-    def _give_up(self, node: RunningNode, alive: bool, trouble: str) -> NoReturn:
-        limit = self._context.link_limit
-        if alive:
-            node.silent = True
-            raise TaskError(node.plan.host, f"its task does not answer for {limit:g} s ({trouble})")
-        raise LinkLostError(node.plan.host, f"out of reach for {limit:g} s ({trouble})")
+    def _asked(self, node: RunningNode, seconds: float) -> tuple[int | None, str]:
+        """The exit code of a node's task, None if it has none within `seconds`, and why it did not answer, if so.
+
+        Raises:
+            TaskError: its runtime does not answer, and the controller was not suspended meanwhile.
+        """
+        assert node.workload is not None
+        slept = self._clock.slept
+        try:
+            return node.workload.wait(seconds), ""
+        except TaskError:
+            if self._clock.slept == slept:
+                raise
+            return None, f"{node.plan.host}: does not answer"
+        except HostError as error:
+            return None, str(error)
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[LiveProgress]:
@@ -196,18 +222,27 @@ class Watch:
             time.sleep(STACKS_SECONDS)
 
 
-def recorded_exit_code(node: RunningNode) -> int | None:
-    """The exit code in the launch's record on that node, None without a readable record."""
-    path = f"{node.plan.log_dir_host}/{NODE_EXIT_FILE}"
-    try:
-        found = node.host.run(["head", "-c", str(NODE_EXIT_BYTES), path], deadline=HEARTBEAT_SECONDS)
-        return NodeExit.model_validate(safe_json.load(found.stdout)).exit_code
-    except (HostError, ValidationError, safe_json.UnsafeJsonError):
-        return None
+def _give_up(node: RunningNode, refused: HostError | None, silence: float, trouble: str) -> NoReturn:
+    """End the wait for a node after so many seconds without an answer. `refused`: why its host does not let us in."""
+    host = node.plan.host
+    why = trouble.removeprefix(f"{host}: ")
+    if refused is None:
+        node.silent = True
+        raise TaskError(host, f"its task does not answer for {silence:.0f} s ({why})")
+    if isinstance(refused, HostKeyError):
+        raise LinkLostError(host, refused.detail)
+    raise LinkLostError(host, f"out of reach for {silence:.0f} s ({why}; connecting again: {refused.detail})")
+
+
+def _broke(nodes: Iterable[RunningNode], early_end: tuple[Verdict, str] | None) -> bool:
+    """Whether a round has ended badly by itself: it makes no progress, or a node of it failed."""
+    if early_end is not None:
+        return early_end[0] is Verdict.TIMEOUT
+    return any(node.done and node.outcome.exit_code != 0 for node in nodes)
 
 
 def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
-    """Stop what still runs. A host that does not answer is skipped: nothing could be done there in time."""
+    """Stop what still runs, across outages; a host that stays silent is skipped."""
     running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
 
     def stop(node: RunningNode) -> None:
@@ -217,7 +252,7 @@ def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
         node.outcome.stopped = node.outcome.error is None
         node.workload.stop(STOP_GRACE_SECONDS)
 
-    result = for_each(running, stop, reads_hosts=True)
+    result = for_each(running, lambda node: node.persist(stop), reads_hosts=True)
     for host, error in result.failed.items():
         nodes[host].warnings.append(f"{host}: could not be stopped: {error}")
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
+from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.settings.container_options import Volume
@@ -56,6 +57,9 @@ class RunningTask(Protocol):
 
     def wait(self, seconds: float) -> int | None:
         """Its exit code (0..255), or None if it still runs after `seconds`."""
+
+    def trouble(self) -> Circumstance | None:
+        """What ended it, or keeps it from going on, if that was neither its workload nor `stop`; None if not known."""
 
     def stop(self, grace: float) -> None:
         """Ask it to end, and kill it with all its processes after `grace` seconds; does nothing if it has ended."""

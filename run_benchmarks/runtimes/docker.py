@@ -10,25 +10,23 @@ from typing import Any
 import docker
 import docker.errors
 import docker.types
-import requests
 
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
-from run_benchmarks.errors import LinkLostError, TaskError
+from protocol.circumstance import Circumstance
+from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
-from run_benchmarks.runtimes import docker_images, docker_inspection
+from run_benchmarks.runtimes import container_trouble, docker_images, docker_inspection
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 from run_benchmarks.runtimes.container_output import read_output
-from run_benchmarks.runtimes.docker_calls import ValueT, call
+from run_benchmarks.runtimes.docker_calls import ValueT, ask, call
 from run_benchmarks.settings.container_options import ContainerOptions
 
 # Independent of the engine's default: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
 LIMIT_REFUSED = ("rlimit", "operation not permitted")
-ANSWER_SECONDS = 5.0  # for an engine to report the state of a container
 MAX_EXIT_CODE = 2**31
-ANSWER_CHARACTERS = 500  # of an engine's error message
 
 
 class DockerRuntime:
@@ -110,7 +108,8 @@ class _Container:
         self._output_bytes = output_bytes
 
     def create(self) -> None:
-        """Create the container."""
+        """Create the container, on an engine that answers: creating one may take it DOCKER_SECONDS."""
+        self._call(f"before creating container {self._task.name}", lambda: ask(self._host.docker(), "version"))
         self._create(self._node.options)
 
     def _create(self, options: ContainerOptions) -> None:
@@ -173,24 +172,25 @@ class _Container:
                 f"waiting for container {self._task.name}",
                 lambda: exit_code(client.wait(self._task.name, timeout=round(seconds))["StatusCode"]),
             )
-        except LinkLostError as error:
-            if _timed_out(error):
-                return self._exit_code_now()
-            raise
+        except EngineSilentError:
+            return self._exit_code_now()
 
     def _exit_code_now(self) -> int | None:
         """The exit code, None where it runs: a frozen engine is as silent as one whose container goes on."""
         name, client = self._task.name, self._host.docker()
-        url = f"{client.base_url}/v{client.api_version}/containers/{name}/json"
 
         def inspect() -> int | None:
-            response = client.get(url, timeout=ANSWER_SECONDS)
-            if response.status_code != requests.codes.ok:
-                raise docker.errors.APIError(response.text[:ANSWER_CHARACTERS], response)
-            state = response.json()["State"]
+            state = container_trouble.state_of(client, name)
+            if state is None:
+                raise docker.errors.NotFound("it does not exist any more")
             return exit_code(state["ExitCode"]) if state["Status"] in ("exited", "dead") else None
 
         return self._call(f"asking for container {name}", inspect)
+
+    def trouble(self) -> Circumstance | None:
+        """See RunningTask.trouble."""
+        name, client = self._task.name, self._host.docker()
+        return self._call(f"asking for container {name}", lambda: container_trouble.trouble(client, name))
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""
@@ -218,11 +218,6 @@ class _Container:
         name, client = self._task.name, self._host.docker()
         with _ignore_gone():
             self._call(f"removing container {name}", lambda: client.remove_container(name, force=True, v=True))
-
-
-def _timed_out(error: LinkLostError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, requests.Timeout) or "timed out" in str(cause).lower()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import LABEL, CasePlan
 from run_benchmarks.runtimes.base import HostView, Readiness
-from run_benchmarks.runtimes.docker_calls import NO_ANSWER, call
+from run_benchmarks.runtimes.docker_calls import NO_ANSWER, ask, call
 
 MIN_DOCKER = (20, 10)
 CONTAINERD_ROOT = "/var/lib/containerd"
@@ -64,7 +65,7 @@ def running_of_others(host: Host, key: str) -> tuple[str, ...]:
         TaskError: its answer cannot be read.
     """
     try:
-        found = host.docker().containers(filters={"label": f"{LABEL}.run"})
+        found = ask(host.docker(), "containers/json", filters=json.dumps({"label": [f"{LABEL}.run"]}))
     except (ClusterDynoError, *NO_ANSWER):
         return ()
 

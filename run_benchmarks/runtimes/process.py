@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
 from protocol import safe_json
+from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
@@ -54,6 +55,26 @@ else
 fi
 [ "$6" = output ] || { cd / && rm -rf "$1"; }
 """
+# Prints what is known of a task that broke: its supervisor gone or stopped (state T), its command stopped or, as the
+# kernel's log says, ended for lack of memory.
+TROUBLE = r"""
+cd "$1" 2>/dev/null || exit 0
+value() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" supervisor.json; }
+state() {
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return
+  set -- "$2" ${stat##*) }
+  if [ "${21}" = "$1" ]; then echo "$2"; fi
+}
+supervisor=$(value pid); command=$(value command)
+if [ ! -e exit.json ]; then
+  case $(state "$supervisor" "$(value start_ticks)") in
+    ''|Z) echo "gone $supervisor" ;;
+    T|t) echo "stopped supervisor $supervisor" ;;
+  esac
+  case $(state "$command" "$(value command_ticks)") in T|t) echo "stopped launcher $command" ;; esac
+elif [ -n "$command" ] && dmesg 2>/dev/null | grep -q "Killed process $command "; then echo "memory $command"; fi
+"""
+TROUBLE_CHARACTERS = 100
 REMOVE_GRACE = 5.0
 TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
 # Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours, and
@@ -203,6 +224,21 @@ class _Tree:
         if not isinstance(code, int):
             raise TaskError(self._host.name, f"task {self._task.name} ended without an exit code")
         return code
+
+    def trouble(self) -> Circumstance | None:
+        """See RunningTask.trouble."""
+        found = self._host.run(["sh", "-c", TROUBLE, "sh", self._state], deadline=START_SECONDS).stdout
+        what, *words = (found.splitlines() or ["nothing"])[0][:TROUBLE_CHARACTERS].split()
+        if what == "gone":
+            return Circumstance(kind=CircumstanceKind.TASK, words=f"its supervisor (process {words[0]}) was killed")
+        if what == "stopped":
+            return Circumstance(
+                kind=CircumstanceKind.PAUSED, words=f"its {words[0]} (process {words[1]}) is stopped (SIGSTOP)"
+            )
+        if what == "memory":
+            words_ = f"the kernel ended its launcher (process {words[0]}) for lack of memory"
+            return Circumstance(kind=CircumstanceKind.MEMORY, words=words_)
+        return None
 
     def stop(self, grace: float) -> None:
         """See RunningTask.stop."""

@@ -1,72 +1,93 @@
-"""Removes a run's folders from the hosts once everything in them was collected; each host removes only its own."""
+"""Removes from the hosts what is on the head node: for each attempt at a round and each host, on its record's evidence.
+
+The evidence is a round.json that can be read, that says of the host's part that everything was collected, and whose
+files are on this disk. Everything else stays: an attempt without a record, a file that is missing here, other tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import FleetResult, for_each
-from run_benchmarks.plan.plan import Plan
-from run_benchmarks.results.records import NodeRecord
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.results.records import RECORD_FILE, CollectedFile, read_round
+from run_benchmarks.results.seal import node_folder
 
 SECONDS = 60.0
-# Arguments: the run's folder, the host's name in the plan. A shared home holds all hosts' folders: the others must
-# not remove what could not be collected from a lost host. The last host removes empty folders.
+# Arguments: the run's folder, the host's name in the plan. Input: the folders to remove, relative to the first, a line
+# each. Prints the host's own folders that remain: a shared home holds the other hosts' folders, too.
 # The settings of the cases are always removed: no rank reads them any more, and they may hold secrets.
-# "empty" as the third argument leaves folders with files and prints them.
 SCRIPT = r"""
-[ -d "$1" ] || exit 0
-if [ "$3" = empty ]; then
-    for folder in "$1"/*/*/"$2"_noderank[0-9]*; do
-        [ -e "$folder" ] && find "$folder" ! -type d -exec sh -c 'echo "$1"' sh "$folder" \; -quit
+cd "$1" 2>/dev/null || exit 0
+while IFS= read -r folder; do
+    rm -rf "./$folder" || exit
+    for task in "./$folder".workload "./$folder".monitor; do
+        [ ! -e "$task/exit.json" ] || rm -rf "$task" || exit
     done
-else
-    rm -rf "$1"/*/*/"$2"_noderank[0-9]* || exit
-fi
-rm -f "$1"/*/*.json || exit
+done
+rm -f ./*/*.json || exit
 find "$1" -depth -type d -exec rmdir {} \; 2>/dev/null
-true
+for folder in ./*/*/"$2"_noderank[0-9]*; do
+    [ ! -e "$folder" ] || echo "${folder#./}"
+done
 """
 
 
-def remove_folders(hosts: Mapping[str, Host], root: str) -> FleetResult[None]:
-    """Remove these hosts' own folders below a run's folder, and that folder once it is empty."""
+def remove_collected(hosts: Mapping[str, Host], root: str, result_dir: Path, ways: str) -> None:
+    """Remove from `root`, the run's folder on these hosts, what `collected_folders` names; log where others remain.
 
-    def remove(host: Host) -> None:
-        host.run(["sh", "-c", SCRIPT, "sh", root, host.name, "all"], deadline=SECONDS)
-
-    return for_each(hosts, remove)
-
-
-def remove_collected(hosts: Mapping[str, Host], plan: Plan, nodes: Iterable[NodeRecord], clean: str) -> None:
-    """Remove the run's folders from the hosts whose files were all collected; log where they remain.
-
-    `nodes`: the nodes of all attempts at all rounds; `clean`: the command that removes the rest.
+    `ways`: the commands that fetch or remove the rest, for the message.
     """
-    nodes = list(nodes)
-    missed = {node.host for node in nodes if node.incomplete}
-    # Tasks that were never started leave no files, and nothing to collect.
-    without = {node.host for node in nodes if not node.files} - missed
-    left = missed | _not_empty({name: hosts[name] for name in sorted(without & hosts.keys())}, plan.log_root_host)
-    for name in sorted(left & hosts.keys()):
-        LOG.warning(
-            "%s: not everything could be collected; the rest stays in %s until `%s`",
-            name,
-            plan.log_root_host,
-            clean,
-        )
-    done = {name: host for name, host in hosts.items() if name not in missed | without}
-    for error in remove_folders(done, plan.log_root_host).failed.values():
-        LOG.warning("%s", error)
+    collected = collected_folders(result_dir)
+
+    def remove(host: Host) -> list[str]:
+        lines = "".join(f"{folder}\n" for folder in collected.get(host.name, ()))
+        argv = ["sh", "-c", SCRIPT, "sh", root, host.name]
+        return host.run(argv, stdin=io.BytesIO(lines.encode()), deadline=SECONDS).stdout.splitlines()
+
+    result = for_each(hosts, remove, reads_hosts=True)
+    for name, left in result.succeeded.items():
+        if left:
+            LOG.warning("%s: not everything was collected; the rest stays in %s until %s", name, root, ways)
+    for error in result.failed.values():
+        LOG.warning("%s; what is left there stays in %s until %s", error, root, ways)
 
 
-def _not_empty(hosts: Mapping[str, Host], root: str) -> set[str]:
-    """Remove these hosts' own folders that hold no file; returns the hosts on which others remain, or that failed."""
+def collected_folders(result_dir: Path) -> dict[str, list[str]]:
+    """By host, the folders of its nodes whose files are all here, by their records; relative to the run's folder."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(result_dir.glob(f"*/round*/{RECORD_FILE}")):
+        record = read_round(path.parent)
+        for node in record.nodes if record is not None else ():
+            folder = path.parent / node_folder(node.host, node.node_rank)
+            if node.files and not node.incomplete and _are_here(folder, node.files, result_dir):
+                found.setdefault(node.host, []).append(folder.relative_to(result_dir).as_posix())
+    return found
 
-    def remove(host: Host) -> bool:
-        argv = ["sh", "-c", SCRIPT, "sh", root, host.name, "empty"]
-        return host.run(argv, deadline=SECONDS).stdout != ""
 
-    result = for_each(hosts, remove)
-    return {name for name, some in result.succeeded.items() if some} | set(result.failed)
+def _are_here(folder: Path, files: Mapping[str, CollectedFile], result_dir: Path) -> bool:
+    """Whether these files of a node have the recorded sizes, and outlast a power loss together with their folders."""
+    try:
+        for name, file in files.items():
+            if _kept_bytes(folder / name) != file.size:
+                return False
+        for parent in {parent for name in files for parent in (folder / name).parents}:
+            if parent.is_relative_to(result_dir):
+                _kept_bytes(parent)
+    except OSError:
+        return False
+    return True
+
+
+def _kept_bytes(path: Path) -> int:
+    """The size of a file or folder, which is on the disk after this call."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

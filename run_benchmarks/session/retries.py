@@ -7,16 +7,24 @@ from pathlib import Path
 
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.records import EarlierAttempt, RoundRecord, Verdict, read_round
+from run_benchmarks.state.journal import JournalState
 
 
 def may_retry(verdict: Verdict, failures: int, retries: int) -> bool:
     """Whether a round is run again after an attempt with this verdict.
 
     Args:
-        failures: attempts at the round that failed, this one included, earlier controllers' too.
+        failures: attempts at the round that count as failed, this one included, earlier controllers' too.
         retries: how often the case wants a failed round to be run again.
     """
     return verdict.is_failure and failures <= retries
+
+
+def failures_that_count(past: JournalState, case: str, index: int, retry_lost: int) -> int:
+    """The attempts at a round that failed by its journal; of those that the infrastructure lost, the ones beyond
+    RETRY_LOST.
+    """
+    return past.failures[case, index] + max(0, past.losses[case, index] - retry_lost)
 
 
 def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[EarlierAttempt]:
@@ -26,7 +34,8 @@ def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[E
         for attempt in range(1, record.attempt):
             old = read_round(case_folder / round_folder(record.round, attempt))
             verdict, reason = (old.verdict, old.reason) if old else (None, "it left no record")
-            found.append(EarlierAttempt(round=record.round, attempt=attempt, verdict=verdict, reason=reason))
+            lost = old is not None and old.is_lost
+            found.append(EarlierAttempt(round=record.round, attempt=attempt, verdict=verdict, reason=reason, lost=lost))
     return found
 
 
@@ -37,8 +46,6 @@ def passed_late(rounds: Sequence[RoundRecord], earlier: Sequence[EarlierAttempt]
         return "all rounds passed"
     parts = []
     for record in late:
-        before = [
-            f"attempt {e.attempt}: {e.verdict or 'broken off'}: {e.reason}" for e in earlier if e.round == record.round
-        ]
+        before = [str(each) for each in earlier if each.round == record.round]
         parts.append(f"round {record.round} in attempt {record.attempt} ({'; '.join(before)})")
     return f"all rounds passed, {', '.join(parts)}"

@@ -9,12 +9,15 @@ import secrets
 import time
 from pathlib import Path
 
+from common.reading import read_bounded
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
+from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.settings.settings import Settings
 
 RUN_ID = re.compile(r"run[0-9]{14}")
 OWNER_FILE = ".owner"
-OWNER_BYTES = 4
+OWNER_BYTES, MAX_OWNER_BYTES = 4, 64
+OWNER = re.compile(rf"[0-9a-f]{{{2 * OWNER_BYTES}}}")
 FOLDER_MODE = 0o750
 
 
@@ -45,6 +48,7 @@ def owner_of(root: Path) -> str:
 
     Raises:
         OSError: the file cannot be read or written.
+        ConfigError: it holds no token.
     """
     path = root / OWNER_FILE
     with contextlib.suppress(FileExistsError):
@@ -54,7 +58,10 @@ def owner_of(root: Path) -> str:
             os.link(temporary, path)  # unlike a rename, fails where another controller was first
         finally:
             temporary.unlink()
-    return path.read_text(encoding="ascii").strip()
+    token = read_bounded(path, MAX_OWNER_BYTES).decode("ascii", "replace").strip()
+    if not OWNER.fullmatch(token):  # it becomes part of names on the hosts
+        raise ConfigError([Problem(str(path), "", token, "8 hexadecimal digits, as a controller writes them")])
+    return token
 
 
 def result_root(settings: Settings) -> Path:

@@ -150,7 +150,7 @@ class RunRecorder:
             baseline=held.baseline,
             sentences=[*said.sentences, *not_yet_said(said.sentences, rounds)],
             warnings=[*said.warnings, *held.warnings],
-            remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.remarks],
+            remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.told_remarks],
         )
 
     def learned(self) -> list[CaseBaseline]:

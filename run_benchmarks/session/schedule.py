@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from container.engine_images import ImageIdentity
 from run_benchmarks.console.console import LOG
@@ -15,14 +12,16 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.plan.plan import CasePlan, Plan, round_folder
+from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
 from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.rounds.owed_round import OwedRound
 from run_benchmarks.rounds.round import RoundRunner
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
+from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
-from run_benchmarks.session.retries import may_retry
+from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -33,7 +32,7 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class RoundScheduler:
-    """Runs the rounds of a run one by one. `past` is the content of the run's journal when this controller started.
+    """Runs the rounds of a run one by one. `past` is what an earlier controller left, by the run's journal.
 
     `left_out` has the hosts that failed the check, and why: no round runs there.
     """
@@ -52,9 +51,10 @@ class RoundScheduler:
     ) -> None:
         self._prepared, self._hosts, self._reports = prepared, hosts, reports
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self._past, self._left_out = past, dict(left_out or {})
+        self.past, self._left_out = past, dict(left_out or {})
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
+        self._unswept = set(prepared.plan.hosts) if past.attempts else set[str]()
         self.images: dict[str, ImageIdentity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         self._runtime = prepared.runtime()
@@ -73,57 +73,86 @@ class RoundScheduler:
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
         """The attempts at the round as they end; the last one counts.
 
-        First an attempt that a killed controller left running, else a new one; then the case's retries, except those
-        that an earlier controller has already made.
+        First a new one, then the case's retries, except those that an earlier controller has already made.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
-        attempt = self._past.attempts.get((case.name, index), 0)
-        record, tries = self._take_over(case, index), self._past.failures[case.name, index]
-        if record is not None:
-            tries += record.verdict.is_failure
-            yield record
+        attempt = self.past.attempts.get((case.name, index), 0)
+        record: RoundRecord | None = None
         while (
             record is None
             or record.verdict is Verdict.ABORTED
-            or (may_retry(record.verdict, tries, case.retries) and not self._interruption.time_is_up())
+            or (
+                may_retry(record.verdict, self._failures(case, index), case.retries)
+                and not self._interruption.time_is_up()
+            )
         ):
             self._interruption.check()
-            attempt, tries = attempt + 1, tries + 1
+            attempt += 1
             record = self._attempt(case, index, attempt)
             yield record
 
-    def _take_over(self, case: CasePlan, index: int) -> RoundRecord | None:
-        """Finish a round that a killed controller left running, ABORTED if its tasks are gone; None without such a
-        round.
+    def _failures(self, case: CasePlan, index: int) -> int:
+        retry_lost = self._prepared.settings.test.RETRY_LOST
+        return failures_that_count(self.past, case.name, index, retry_lost)
+
+    def take_over(self) -> RoundRecord | None:
+        """Finish the round that an earlier controller left open, before any other: its ranks may still run.
+
+        It is ABORTED if its tasks are gone; None without such a round.
         """
-        started = self._past.open
-        if started is None or (started.case, started.round) != (case.name, index):
+        started, collecting = self.past.open, self.past.collecting
+        if started is None:
             return None
-        collecting = self._past.collecting
-        self._past.open = self._past.collecting = None
         plan = self._prepared.plan_for(tuple(started.hosts))
-        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", case.name, index, started.attempt)
-        round_ = self._round(plan, case.name, index, started.attempt)
+        name, index, attempt = started.case, started.round, started.attempt
+        LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", name, index, attempt)
+        round_ = RoundRunner(*self._parts(plan, name, index, attempt), note=self._journal.append)
         if collecting is not None:
             LOG.info("Its workloads had ended: what they left is collected")
         record = round_.resume(started, collecting)
         self._note(round_, record)
         return record
 
+    def still_runs(self) -> str:
+        """Why the open round cannot be collected yet; "" if it can be, or if there is none."""
+        started, collecting = self.past.open, self.past.collecting
+        if started is None or collecting is not None:
+            return ""
+        plan = self._prepared.plan_for(tuple(started.hosts))
+        parts = self._parts(plan, started.case, started.round, started.attempt)
+        return OwedRound(*parts, note=self._journal.append).still_runs()
+
+    def collect_owed(self) -> Iterator[RoundRecord]:
+        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
+        self.past = self._journal.read()
+        owing = {host for owed in self.past.owed.values() for host in owed.hosts}
+        asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
+        there = [host for host, answered in asked.items() if answered]
+        for owed in list(self.past.owed.values()):
+            name, index, attempt = owed.started.case, owed.started.round, owed.started.attempt
+            plan = self._prepared.plan_for(tuple(owed.started.hosts))
+            round_ = OwedRound(*self._parts(plan, name, index, attempt), note=self._journal.append)
+            record = round_.collect_owed(owed, there)
+            if record is not None:
+                LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", name, index, attempt)
+                self._note(round_, record)
+                yield record
+
     def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
         self._place(case)
         name = case.name
         again = f" (attempt {attempt})" if attempt > 1 else ""
         LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
-        round_ = self._round(self._plan, name, index, attempt)
+        round_ = RoundRunner(*self._parts(self._plan, name, index, attempt), note=self._journal.append)
         record = round_.run()
         self._note(round_, record)
         return record
 
-    def _round(self, plan: Plan, name: str, index: int, attempt: int) -> RoundRunner:
+    def _parts(self, plan: Plan, name: str, index: int, attempt: int) -> tuple[RunContext, CasePlan, RoundPlan]:
+        """What a runner of this attempt is made of."""
         test = self._prepared.settings.test
         context = RunContext(
             plan=plan,
@@ -137,7 +166,7 @@ class RoundScheduler:
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
         )
         case = next(case for case in plan.cases if case.name == name)
-        return RoundRunner(context, case, self._prepared.attempt(plan, name, index, attempt), note=self._journal.append)
+        return context, case, self._prepared.attempt(plan, name, index, attempt)
 
     def _note(self, round_: RoundRunner, record: RoundRecord) -> None:
         self._journal.append(
@@ -147,8 +176,11 @@ class RoundScheduler:
                 attempt=record.attempt,
                 verdict=record.verdict,
                 reason=record.reason,
+                owed=list(round_.owed),
+                lost=record.is_lost,
             )
         )
+        self.past = self._journal.read()
         self._lost |= round_.lost_hosts()
         for host, tasks in round_.left.items():
             self._left.setdefault(host, []).extend(tasks)
@@ -167,6 +199,7 @@ class RoundScheduler:
         for name in [name for name, answered in asked.succeeded.items() if answered]:
             LOG.info("%s answers again", name)
             del self._lost[name]
+        self._end_earlier()
         barred = {
             name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
         }
@@ -182,6 +215,19 @@ class RoundScheduler:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._prepared.plan_for(left)
             self.provide_images()
+
+    def _end_earlier(self) -> None:
+        """End what still runs of this run where an earlier controller had tasks, before the first round there.
+
+        A host that was out of reach when its round was given up may still run it.
+        """
+        there = {name: self._hosts[name] for name in self._unswept - self._left_out.keys() - self._lost.keys()}
+        ended = for_each(there, lambda host: self._runtime.clean(host, self._prepared.plan), reads_hosts=True)
+        self._unswept -= ended.succeeded.keys()
+        for name, tasks in ended.succeeded.items():
+            if tasks:
+                LOG.warning("%s: ended what was left there of an earlier round: %s", name, ", ".join(tasks))
+        self._lost |= {name: str(error) for name, error in ended.failed.items()}
 
     def _usable(self, unusable: Container[str]) -> tuple[str, ...]:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
@@ -204,68 +250,3 @@ class RoundScheduler:
         for name in [name for name, answered in ended.succeeded.items() if answered]:
             LOG.info("%s: what was left there of an earlier round is removed", name)
             del self._left[name]
-
-
-def recorded_rounds(past: JournalState, case: CasePlan, result_dir: Path) -> list[RoundRecord]:
-    """The records of the case's rounds that an earlier controller completed, up to the first without one."""
-    records: list[RoundRecord] = []
-    for plan in case.rounds:
-        record = _recorded_round(past, case, plan.index, result_dir)
-        if record is None:
-            break
-        LOG.info("-== Testcase %s Round %d: %s, as recorded ==-", case.name, plan.index, record.verdict)
-        records.append(record)
-    return records
-
-
-def recorded_attempts(result_dir: Path) -> Iterator[RoundRecord]:
-    """The records of every attempt at every round of a run, including earlier controllers'; unreadable ones are
-    skipped.
-    """
-    for path in sorted(result_dir.glob("*/round*/round.json")):
-        with contextlib.suppress(OSError, ValidationError):
-            yield RoundRecord.model_validate_json(path.read_bytes())
-
-
-def settled(past: JournalState, case: CasePlan, records: Sequence[RoundRecord]) -> int:
-    """Number of recorded rounds that are not run again: those before one that failed with retries of the case left."""
-    for number, record in enumerate(records):
-        if may_retry(record.verdict, past.failures[case.name, record.round], case.retries):
-            return number
-    return len(records)
-
-
-def _recorded_round(past: JournalState, case: CasePlan, index: int, result_dir: Path) -> RoundRecord | None:
-    """The record of a round that an earlier controller completed; None without a valid one."""
-    ended = past.ended.get((case.name, index))
-    if ended is None or ended.verdict is Verdict.ABORTED:
-        return None
-    path = result_dir / case.folder / round_folder(index, ended.attempt) / "round.json"
-    try:
-        return RoundRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        LOG.warning("%s cannot be read (%s): the round is run again", path, error)
-        return None
-
-
-def log_round(record: RoundRecord) -> None:
-    """Log how a round ended, with the end of the log that shows why."""
-    for warning in record.warnings:
-        LOG.warning("%s", warning)
-    if record.verdict.is_measured:
-        again = f" in attempt {record.attempt}" if record.attempt > 1 else ""
-        also = again + record.verdict_text.removeprefix(record.verdict)
-        mark = "SUCCESS" if record.verdict is Verdict.PASS else "DEGRADED"
-        LOG.info("-== Testcase %s Round %d finished%s ==-......[%s]", record.case, record.round, also, mark)
-        for finding in record.findings:
-            LOG.warning("Finding (%s, %s): %s", finding.severity, finding.kind, finding.words)
-        for remark in record.remarks:
-            LOG.warning("%s", remark)
-        return
-    LOG.error(
-        "-== Testcase %s Round %d: %s: %s ==-......[FAILED]", record.case, record.round, record.verdict, record.reason
-    )
-    if record.partial is not None:
-        LOG.warning("Partial result: %s were measured, and are in its round.json", record.partial)
-    if record.first_failure is not None and record.first_failure.log_tail:
-        LOG.error("end of the log:\n%s", record.first_failure.log_tail)

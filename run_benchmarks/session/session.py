@@ -12,32 +12,31 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
-from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import (
-    CaseRecord,
+    RoundRecord,
     RunRecord,
     write_record,
     write_text,
 )
-from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, write_seal
+from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, SIGNATURE_FILE, write_seal
+from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.session.learning import baseline_in_use, save_baseline
 from run_benchmarks.session.leftovers import remove_collected
+from run_benchmarks.session.log_lines import log_findings, log_standards
 from run_benchmarks.session.preparation import PreparedRun, connected
+from run_benchmarks.session.recorded import put, recorded_rounds, rounds_to_run
 from run_benchmarks.session.run_record import RunRecorder, RunState
-from run_benchmarks.session.schedule import (
-    RoundScheduler,
-    TooFewHostsError,
-    recorded_attempts,
-    recorded_rounds,
-    settled,
-)
+from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
+from run_benchmarks.state.context import patience
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, RunEnded, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RunEnded, RunStarted
+from run_benchmarks.state.vouching import signed
 
 PUSH_SECONDS = 120.0
 
@@ -54,7 +53,7 @@ class Session:
         learn: BaselineTarget | None = None,
     ) -> None:
         self._journal, self._learn = Journal(result_dir), learn
-        self.not_saved = ""  # why the baseline of --save-baseline was not saved
+        self.not_saved = ""  # why the baseline of --save-baseline was not saved, or the seal not signed
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption = result_dir, interruption
         self._state = RunState(
@@ -65,9 +64,8 @@ class Session:
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""
         self._journal.append(self._started())
-        (self._result_dir / SEAL_FILE).unlink(
-            missing_ok=True
-        )  # written by an earlier controller; this one writes its own
+        for name in (SEAL_FILE, SIGNATURE_FILE):  # of an earlier controller; this one writes its own
+            (self._result_dir / name).unlink(missing_ok=True)
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._record_settings()
         self._begin()
@@ -86,18 +84,23 @@ class Session:
                 )
                 LOG.error("%s", self._state.problem)
             finally:
-                self._collect_leftovers(hosts)
-        record = self._finish()
+                self._remove_collected(hosts)
+        record = self._recorder.record()
+        self._finish(record)
+        self._close(record)
+        return record
+
+    def _close(self, record: RunRecord) -> None:
         if self._learn is not None:  # before the journal ends: a resume saves it if this controller is killed meanwhile
             self.not_saved = save_baseline(self._recorder, record, self._learn.file)
         self._journal.append(RunEnded(verdict=record.verdict, exit_code=self.exit_code(record)))
         seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
-        return record
+        self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)
 
     def _started(self) -> RunStarted:
         settings = self._prepared.settings
-        return RunStarted(
+        started = RunStarted(
             run_id=self._plan.run_id,
             pid=os.getpid(),
             plan_digest=self._prepared.digest(),
@@ -111,6 +114,7 @@ class Session:
             save_baseline=self._learn,
             baseline=baseline_in_use(settings.test),
         )
+        return signed(started)
 
     def _record_settings(self) -> None:
         """Save each case's settings, without secrets; a resumed run keeps those of its first start."""
@@ -178,7 +182,35 @@ class Session:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        schedule = RoundScheduler(
+        schedule = self._schedule(hosts)
+        schedule.provide_images()
+        self._state.images = schedule.images
+        self._interruption.check()
+        LOG.info("2.1 Prepare code and images......[SUCCESS]")
+        self._limit_time()
+        if (taken := schedule.take_over()) is not None:
+            self._keep(taken)
+            self._interruption.check()
+        self._collect_owed(schedule)
+        for case in plan.cases:
+            LOG.info(
+                "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
+            )
+            rounds = self._state.rounds[case.name]
+            for round_plan in rounds_to_run(schedule.past, case, rounds, self._prepared.settings.test.RETRY_LOST):
+                try:
+                    for record in schedule.attempts(case, round_plan.index):
+                        self._keep(record)
+                except TooFewHostsError as error:
+                    self._state.skipped[case.name] = str(error)
+                    LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
+                    break
+                self._interruption.check()
+
+        self._collect_owed(schedule)
+
+    def _schedule(self, hosts: Mapping[str, Host]) -> RoundScheduler:
+        return RoundScheduler(
             self._prepared,
             hosts,
             self._state.reports,
@@ -188,27 +220,18 @@ class Session:
             past=self._past,
             left_out=self._state.left_out,
         )
-        schedule.provide_images()
-        self._state.images = schedule.images
-        self._interruption.check()
-        LOG.info("2.1 Prepare code and images......[SUCCESS]")
-        self._limit_time()
-        for case in plan.cases:
-            LOG.info(
-                "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
-            )
-            rounds = self._state.rounds[case.name]
-            for round_plan in case.rounds[settled(self._past, case, rounds) :]:
-                ended = round_plan.index - 1
-                try:
-                    for record in schedule.attempts(case, round_plan.index):
-                        rounds[ended:] = [record]
-                        write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
-                except TooFewHostsError as error:
-                    self._state.skipped[case.name] = str(error)
-                    LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
-                    break
-                self._interruption.check()
+
+    def _collect_owed(self, schedule: RoundScheduler) -> None:
+        for record in schedule.collect_owed():
+            self._keep(record)
+        collect = own_command("collect", run_word(self._result_dir))
+        for owed in schedule.past.owed.values():
+            names, where = ", ".join(owed.hosts), f"round {owed.started.round} of {owed.started.case}"
+            LOG.warning("%s: the files of %s are still to be collected: `%s`", names, where, collect)
+
+    def _keep(self, record: RoundRecord) -> None:
+        put(self._state.rounds[record.case], record)
+        write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {
@@ -228,46 +251,41 @@ class Session:
         }
         for name, found in self._state.code_differences.items():
             LOG.warning("%s", in_words(name, found))
-        seconds = self._interruption.seconds_left(PUSH_SECONDS)
-        for_each(
-            lacking,
-            lambda host: bring(host, self._prepared.code, self._plan.code_dir_host, deadline=seconds),
-        ).raise_first()
+        seconds, cancel = self._interruption.seconds_left(PUSH_SECONDS), self._interruption.signalled
+        code, path = self._prepared.code, self._plan.code_dir_host
+        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
 
-    def _collect_leftovers(self, hosts: Mapping[str, Host]) -> None:
-        nodes = [node for record in recorded_attempts(self._result_dir) for node in record.nodes]
+        def push(host: Host) -> None:
+            across_outages(host, lambda: bring(host, code, path, deadline=seconds, cancel=cancel), waiting)
+
+        brought = for_each(lacking, push)
+        self._interruption.check()
+        brought.raise_first()
+
+    def _remove_collected(self, hosts: Mapping[str, Host]) -> None:
+        """Remove from the hosts what is here; nothing while a round is open, whose ranks may still run."""
+        resume, clean = (f"`{own_command(word, run_word(self._result_dir))}`" for word in ("resume", "clean"))
+        try:
+            unfinished = self._journal.read().open
+        except JournalError as error:
+            LOG.warning("Nothing is removed from the hosts: %s", error)
+            return
+        if unfinished is not None:
+            where = f"round {unfinished.round} of {unfinished.case}"
+            LOG.warning("Nothing is removed from the hosts: %s is open; %s goes on with it", where, resume)
+            return
         touched = {
             name: host for name, host in hosts.items() if self._state.reports and self._state.reports[name].facts
         }
-        remove_collected(touched, self._plan, nodes, own_command("clean", run_word(self._result_dir)))
+        remove_collected(touched, self._plan.log_root_host, self._result_dir, clean)
 
-    def _finish(self) -> RunRecord:
+    def _finish(self, record: RunRecord) -> None:
         LOG.info("======== Step 3: Collect results. ========")
-        record = self._recorder.record()
         for case in record.cases:
             log_standards(case)
         write_record(self._result_dir / "run.json", record)
         write_report(self._result_dir, record, [r for rounds in self._state.rounds.values() for r in rounds])
-        return record
 
     def exit_code(self, record: RunRecord) -> int:
         """The exit code of the command: the run's, or EXIT_FAIL if its baseline was not saved."""
         return record.exit_code or (EXIT_FAIL if self.not_saved else EXIT_PASS)
-
-
-def log_standards(case: CaseRecord) -> None:
-    """Log the limits that a case does not meet, what is worse than the baseline, and what could not be compared."""
-    broken = [each.sentence for each in case.expectations if not each.met]
-    if case.baseline is not None and case.baseline.is_below:
-        broken += case.baseline.sentences
-    for sentence in broken:
-        LOG.error("Testcase %s: %s", case.name, sentence)
-    for warning in case.warnings:
-        LOG.warning("Testcase %s: %s", case.name, warning)
-
-
-def log_findings(reports: Mapping[str, HostReport]) -> None:
-    """Log every finding of the check, failures as errors."""
-    for report in reports.values():
-        for finding in report.findings:
-            (LOG.error if finding.severity == "failure" else LOG.warning)("%s", finding)

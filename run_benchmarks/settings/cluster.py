@@ -28,6 +28,7 @@ USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
 BRACKETED, NAME_AND_PORT = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?"), re.compile(r"([^:]+):(\d{1,5})")
 HOST_FORMS = "host, user@host:port, [IPv6]:port, or {'host': ..., 'user': ..., 'port': ..., 'key': ...}"
 ENTRY_KEYS: dict[str, type] = {"host": str, "user": str, "port": int, "key": str}
+NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)+\.?")  # no host has such a name: resolvers take it for an IPv4 address
 HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -50,7 +51,7 @@ def parse_host(text: str) -> tuple[str, HostAccess]:
     host, port = rest, ""
     if (found := BRACKETED.fullmatch(rest)) or (rest.count(":") == 1 and (found := NAME_AND_PORT.fullmatch(rest))):
         host, port = found[1], found[2] or ""
-    if not is_address(host) and not HOST_NAME.fullmatch(host):
+    if not is_address(host) and (not HOST_NAME.fullmatch(host) or NUMBERS.fullmatch(host)):
         raise ValueError(f"{host!r} is neither a host name nor an IP address ({HOST_FORMS})")
     if at and not re.fullmatch(USER_PATTERN, user):
         raise ValueError(f"{user!r} is no user's name ({HOST_FORMS})")

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from protocol.case_config import type_in_words
 from protocol.problems import ABSENT, Problem, closest
+from protocol.schema_words import type_in_words
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 ITEM_WORDS = {"string": "text", "int": "a whole number", "float": "a number", "bool": "True or False", "dict": "a dict"}

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from protocol.case_config import type_in_words
+from protocol.schema_words import type_in_words
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.run import TestConf
@@ -54,12 +54,15 @@ def table_rows() -> list[tuple[str, ...]]:
     ]
 
 
-def markdown_table() -> str:
-    """The table of docs/file-formats.md; the name of a file is only in its first row."""
-    lines = [_line(COLUMNS), _line(["---"] * len(COLUMNS))]
-    previous = ""
-    for file, key, allowed, default, meaning in table_rows():
-        lines.append(_line(["" if file == previous else file, f"`{key}`", allowed, default, meaning]))
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Settings as docs/file-formats.md has them; the file, if there is that column, is only in its first row."""
+    lines = [_line(columns), _line(["---"] * len(columns))]
+    previous: Sequence[str] = ()
+    for row in rows:
+        *file, key, allowed, default, meaning = row
+        lines.append(
+            _line([*("" if file == previous else name for name in file), f"`{key}`", allowed, default, meaning])
+        )
         previous = file
     return "\n".join(lines) + "\n"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,10 +14,12 @@ from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
     FindingNames,
     HostFolder,
+    ImageName,
     Number,
     Options,
     OutputSize,
     Percent,
+    Retries,
     SampleSeconds,
     Seconds,
     Size,
@@ -80,12 +84,12 @@ class TestConf(BaseModel):
     CLEAR_CACHES: bool = Field(
         False, description="whether to drop the hosts' page cache before each round (needs root)"
     )
-    BASE_IMAGE: str | None = Field(None, description="the image that ours is built on; none: the vendor's")
+    BASE_IMAGE: ImageName | None = Field(None, description="the image that ours is built on; none: the vendor's")
     WHEELHOUSE: Path | None = Field(
         None,
         description="a folder made by `pip download`, for image builds without a package index",
     )
-    IMAGE: str | None = Field(None, description="a finished image, used instead of building one")
+    IMAGE: ImageName | None = Field(None, description="a finished image, used instead of building one")
     IMAGE_OPTIONS: dict[str, str] = Field(
         {}, description="values for the vendor's image template, which override its own"
     )
@@ -101,12 +105,21 @@ class TestConf(BaseModel):
     RUN_TIME_LIMIT: Seconds | None = Field(
         None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
     )
+    RETRY_LOST: Retries = Field(
+        0,
+        description="how often a round that the infrastructure broke is run again, beside a case's `retries` "
+        "([reliability](reliability.md#what-is-done-about-it))",
+    )
     BASELINE: Path | None = Field(
         None,
         description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))",
     )
     BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
 
+    SEAL_KEY: Path | None = Field(
+        None,
+        description="a private SSH key that signs each run's seal ([records](security.md#what-a-number-is-bound-to))",
+    )
     FAIL_ON: FindingNames = Field(
         ("fault",),
         description="severities and kinds of [findings](#findings) that make a degraded run exit with 1; (): none",
@@ -141,6 +154,14 @@ class TestConf(BaseModel):
             except baseline_file.BaselineError as error:
                 raise ValueError(f"a file of `run.py --save-baseline`: {error}") from error
         return path and path.expanduser()
+
+    @field_validator("SEAL_KEY")
+    @classmethod
+    def _seal_key(cls, path: Path | None) -> Path | None:
+        path = path and path.expanduser()
+        if path is not None and not (path.is_file() and os.access(path, os.R_OK) and shutil.which("ssh-keygen")):
+            raise ValueError("a file that can be read: a private key of ssh-keygen, which must be installed here")
+        return path
 
     @field_validator("BASELINE_PERCENT")
     @classmethod

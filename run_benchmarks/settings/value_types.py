@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from container.reference import PATTERN as IMAGE_REFERENCE
 from protocol.finding import KINDS, SEVERITIES
 from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
 
@@ -93,6 +94,7 @@ VariableName = Annotated[
     str,
     *_form(r"[A-Za-z_][A-Za-z0-9_]*|", "the name of an environment variable (letters, digits and '_'), or '' for none"),
 ]
+ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'nvcr.io/nvidia/pytorch:25.05-py3'")]
 WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
 UserName = Annotated[
     str, *_form(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", "a user's name: letters, digits, '_', '-', '.' and '@'")

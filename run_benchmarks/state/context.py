@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from run_benchmarks.errors import HostError
+from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.hosts.outages import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
+from run_benchmarks.hosts.outages import Outage, OutOfReachError, Patience, across_outages
+from run_benchmarks.hosts.outages import answers as answers
+from run_benchmarks.hosts.outages import refusal as refusal
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.code_bundle import CodeBundle
 from run_benchmarks.plan.plan import NodePlan, Plan
@@ -16,7 +21,7 @@ from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.runtimes.base import RunningTask, Runtime
 from run_benchmarks.state.interruption import Interruption
 
-HEARTBEAT_SECONDS = 5.0
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,11 @@ class RunContext:
     link_limit: float
     collect_limits: CollectLimits = field(default_factory=CollectLimits)
 
+    @property
+    def patience(self) -> Patience:
+        """How long an answer of a host is waited for."""
+        return patience(self.link_limit, self.interruption)
+
     def image_id(self, node: NodePlan) -> str | None:
         """The id of a node's image on its host; None without one."""
         report = self.reports.get(node.host)
@@ -46,8 +56,9 @@ class RunContext:
 class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
-    `silent`: the host answers, but its runtime (the Docker engine) does not. `outages`: when it did not answer and came
-    back, from and to in epoch ms, with the error.
+    `silent`: the host answers, but its runtime (the Docker engine) does not. `is_asked`: its workload was asked to
+    start. `boot_id`: of the kernel that the round began on, "" if unknown. `is_owed`: its files were not collected, and
+    still can be. `outages`: when it did not answer and came back, from and to in epoch ms, with the error.
     """
 
     plan: NodePlan
@@ -57,24 +68,31 @@ class RunningNode:
     monitor: RunningTask | None = None
     done: bool = False
     code_digest: str | None = None
+    boot_id: str = ""
     lost: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
-    outages: list[tuple[int, int, str]] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    patience: Patience = field(default_factory=Patience)
+    is_asked: bool = False
+    is_owed: bool = False
 
     def answers(self) -> bool:
         """Whether the host answers now, over this connection or a new one; sets `lost` accordingly."""
         self.lost = not answers(self.host)
         return not self.lost
 
-
-def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
-    """Whether a host answers within `seconds`, or after that over a new connection (with a time-out of its own)."""
-    try:
-        host.run(["true"], deadline=seconds)
-    except HostError:
+    def persist(self, action: Callable[[RunningNode], ValueT]) -> ValueT:
+        """Run an action, again after each outage of its host (see across_outages); sets `lost` where it gives up."""
         try:
-            host.reconnect()
-        except HostError:
-            return False
-    return True
+            return across_outages(self.host, lambda: action(self), self.patience, self.outages.append)
+        except OutOfReachError:
+            self.lost = True
+            raise
+
+
+def patience(link_limit: float, interruption: Interruption) -> Patience:
+    """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end."""
+    return Patience(
+        limit=link_limit, is_over=lambda: interruption.is_set() or interruption.time_is_up(), tell=LOG.warning
+    )

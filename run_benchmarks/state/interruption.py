@@ -28,7 +28,7 @@ class Interruption:
     """
 
     def __init__(self, cleanup_command: str, on_stop: Callable[[str], None] = lambda _reason: None) -> None:
-        self._event = threading.Event()
+        self.signalled = threading.Event()  # by a signal: ends what waits for a host at once
         self._cleanup_command, self._on_stop = cleanup_command, on_stop
         self._previous: dict[signal.Signals, object] = {}
         self.reason = ""
@@ -48,19 +48,19 @@ class Interruption:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self._event.is_set():
+        if self.signalled.is_set():
             complain(
                 f"{name} again: leaving at once. To remove what may still run on the hosts:\n  {self._cleanup_command}"
             )
             os._exit(EXIT_INTERRUPTED)
         self.reason = f"interrupted by {name}"
-        self._event.set()
+        self.signalled.set()
         self._on_stop(self.reason)
         complain(f"{name}: stopping cleanly, keeping what there is; once more to leave at once")
 
     def is_set(self) -> bool:
         """Whether a signal arrived."""
-        return self._event.is_set()
+        return self.signalled.is_set()
 
     def limit_time(self, limit: float, used: float) -> None:
         """Let the run end `limit` seconds after its start, of which `used` seconds have passed."""
@@ -87,7 +87,7 @@ class Interruption:
             InterruptedRunError: a signal arrived.
             RunTimeLimitError: the run's time is over.
         """
-        if self._event.is_set():
+        if self.signalled.is_set():
             raise InterruptedRunError(self.reason)
         if self.time_is_up():
             raise RunTimeLimitError(self.time_limit_reason)

@@ -6,6 +6,7 @@ controller that works on the run holds run.lock beside it (run_benchmarks.state.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections import Counter
@@ -15,12 +16,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from common.reading import read_bounded
+from protocol.circumstance import Circumstance, NodeLook
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.settings.changes import Changes
 
 JOURNAL_FILE = "journal.jsonl"
 MODE = 0o640
+MAX_BYTES = 256 << 20
 
 
 class JournalError(ClusterDynoError):
@@ -68,6 +72,7 @@ class RunStarted(_Event):
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
+    `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
 
     event: Literal["run_started"] = "run_started"
@@ -83,10 +88,14 @@ class RunStarted(_Event):
     changes: Changes | None = None
     save_baseline: BaselineTarget | None = None
     baseline: BaselineInUse | None = None
+    hmac_sha256: str | None = None
 
 
 class RoundStarted(_Event):
-    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time."""
+    """An attempt at a round is about to start tasks. `hosts` are those that were available for cases at that time.
+
+    `boot_ids`: of the hosts that it runs on, as far as they tell one; a host with another one has lost its tasks.
+    """
 
     event: Literal["round_started"] = "round_started"
     case: str
@@ -94,16 +103,25 @@ class RoundStarted(_Event):
     attempt: int
     master_port: int
     hosts: list[str]
+    boot_ids: dict[str, str] = {}
 
 
 class NodeEnd(BaseModel):
-    """The end of one node's workload; None if it never ran or its host was lost (`error` says why)."""
+    """The end of one node's workload; None if it never ran or its host was lost (`error` says why).
+
+    The other fields are those of results.node_outcome.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     exit_code: int | None
     error: str | None
     stopped: bool
     warnings: list[str] = []
+    lost: bool = False
+    heard_ms: int | None = None
+    silent_ms: int | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+    look: NodeLook | None = None
 
 
 class RoundCollecting(_Event):
@@ -122,7 +140,10 @@ class RoundCollecting(_Event):
 
 
 class RoundEnded(_Event):
-    """An attempt at a round has a verdict; its round.json is written."""
+    """An attempt at a round has a verdict; its round.json is written. `lost`: the infrastructure lost it.
+
+    `owed`: the hosts whose files could not be collected, and still can be. A later collection ends it once more.
+    """
 
     event: Literal["round_ended"] = "round_ended"
     case: str
@@ -130,6 +151,8 @@ class RoundEnded(_Event):
     attempt: int
     verdict: Verdict
     reason: str
+    owed: list[str] = []
+    lost: bool = False
 
 
 class RunEnded(_Event):
@@ -144,13 +167,23 @@ Event = RunStarted | RoundStarted | RoundCollecting | RoundEnded | RunEnded
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwedCollection:
+    """An attempt at a round with files that are on these `hosts` alone: its start, and how its workloads ended."""
+
+    started: RoundStarted
+    collecting: RoundCollecting
+    hosts: list[str]
+
+
 @dataclass(kw_only=True)
 class JournalState:
     """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
-    `collecting` how the workloads of that one ended, if they did.
+    `collecting` how the workloads of that one ended, if they did. `owed` is by case, round and attempt.
 
-    `failures` counts a round's attempts that failed or timed out. `started` is the last start (a resume is one, too),
-    `begun_ms` the epoch ms of the first.
+    `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
+    which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
+    first.
     """
 
     started: RunStarted
@@ -158,9 +191,16 @@ class JournalState:
     ended: dict[tuple[str, int], RoundEnded] = field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    losses: Counter[tuple[str, int]] = field(default_factory=Counter)
     open: RoundStarted | None = None
     collecting: RoundCollecting | None = None
     run_ended: RunEnded | None = None
+    owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
+    ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
+
+    def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
+        """The count to which the end of an attempt belongs."""
+        return self.losses if event.lost else self.failures
 
 
 class Journal:
@@ -194,7 +234,7 @@ class Journal:
             JournalError: there is none, or it does not begin with a run.
         """
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = read_bounded(self.path, MAX_BYTES).decode("utf-8", "replace").splitlines()
         except OSError as error:
             raise JournalError(f"{self.path}: no journal of a run ({error.strerror})") from error
         state: JournalState | None = None
@@ -228,12 +268,29 @@ def _apply(state: JournalState, event: Event) -> None:
     elif isinstance(event, RoundCollecting):
         state.collecting = event
     elif isinstance(event, RoundEnded):
-        state.open = state.collecting = None
-        state.ended[event.case, event.round] = event
-        state.failures[event.case, event.round] += event.verdict.is_failure
-        state.attempts[event.case, event.round] = event.attempt
+        _end(state, event)
     elif isinstance(event, RunEnded):
         state.run_ended = event
+
+
+def _end(state: JournalState, event: RoundEnded) -> None:
+    """Apply the end of an attempt: of the open one, or once more of one whose collection was owed."""
+    key, round_ = (event.case, event.round, event.attempt), (event.case, event.round)
+    known = state.owed.pop(key, None)
+    if known is not None:
+        known = dataclasses.replace(known, hosts=event.owed)
+    else:
+        if state.open is not None and state.collecting is not None:
+            known = OwedCollection(started=state.open, collecting=state.collecting, hosts=event.owed)
+        state.open = state.collecting = None
+    if known is not None and event.owed:
+        state.owed[key] = known
+    if (before := state.ends.get(key)) is not None:
+        state.counter(before)[round_] -= before.verdict.is_failure
+    state.counter(event)[round_] += event.verdict.is_failure
+    state.ends[key] = event
+    if event.attempt >= state.attempts.get(round_, 0):
+        state.ended[round_], state.attempts[round_] = event, event.attempt
 
 
 def _sync_folder(folder: Path) -> None:

@@ -17,12 +17,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from common.reading import read_bounded
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.state.journal import MODE, JournalError
 from training.benchmarks.driver.launch.process_tree import start_ticks
 
 LOCK_FILE = "run.lock"
 PATIENCE_SECONDS = 0.5  # a process that tests the lock holds it for a moment
+MAX_BYTES = 1 << 16
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -106,7 +108,7 @@ def is_controlled(folder: Path) -> bool:
 def controller_of(folder: Path) -> Controller | None:
     """The controller that the lock names, running or killed; None without one."""
     try:
-        return Controller.model_validate_json((folder / LOCK_FILE).read_bytes())
+        return Controller.model_validate_json(read_bounded(folder / LOCK_FILE, MAX_BYTES))
     except (OSError, ValidationError):
         return None
 

@@ -5,13 +5,18 @@ at the same time is the overlap ratios' matter, as in every workload here.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.errors import MistakeList, SimulationError, input_problem
+from simulation.analytical.aicb_rows import GROUP
+from simulation.analytical.machine import Cluster, Division
+from simulation.analytical.placement import ranks_and_stride
+from simulation.analytical.settings import divide
 from simulation.analytical.workload import LineSource
+from workloads.formats.chakra.schema import OPERATION, plain, whole_size
 from workloads.formats.simai_header import WorkloadHeader
 from workloads.formats.simai_rows import (  # fmt: skip
     ALL,
@@ -19,9 +24,11 @@ from workloads.formats.simai_rows import (  # fmt: skip
     ALLREDUCE,
     ALLTOALL,
     BROADCAST,
+    EP,
     NONE,
     REDUCESCATTER,
     SUFFIXES,
+    TP,
 )
 
 if TYPE_CHECKING:
@@ -41,11 +48,72 @@ COLLECTIVE = {
 GROUP_ATTRIBUTES = ("pg_name", "comm_group", "pg_desc")
 
 
-def read_chakra(path: Path, arguments: argparse.Namespace) -> LineSource:
-    """The nodes of one rank's trace. Process groups are those that --group names, else all GPUs.
+class _Row(NamedTuple):
+    """A node as a row. group: of which GPUs; attributes, collective: say how many bytes."""
+
+    name: str
+    time_ns: int
+    collective: str = ""
+    group: str = ""
+    attributes: Mapping[str, object] = {}
+
+
+class _Nodes:
+    """What a trace has, node by node."""
+
+    def __init__(self, groups: Mapping[str, str], schema: ModuleType) -> None:
+        self._groups, self._schema = groups, schema
+        self.rows: list[_Row] = []
+        self.sends: list[int] = []
+        self.sizes: dict[str, int] = {}
+        self.skipped: set[str] = set()
+        self.unnamed: set[str] = set()
+
+    def add(self, node: "Node") -> None:
+        """Note a node.
+
+        Raises:
+            ValueError: its size is none.
+        """
+        kinds, collectives = self._schema.NodeType, self._schema.CollectiveCommType
+        attributes = {attribute.name: _value(attribute) for attribute in node.attr}
+        name = "_".join(plain(node.name).split()) or str(node.id)
+        kind = kinds.Name(node.type) if node.type in kinds.values() else str(node.type)
+        if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
+            self.rows.append(_Row(name, node.duration_micros * 1000))
+        elif kind == "COMM_SEND_NODE":
+            self.sends.append(int(whole_size(attributes, "", None)))
+        elif kind == "COMM_COLL_NODE":
+            number = attributes.get("comm_type", -1)
+            collective = collectives.Name(number) if number in collectives.values() else ""
+            if collective in COLLECTIVE:
+                whole_size(attributes, collective, 1)
+                self.rows.append(_Row(name, 0, collective, self._group(attributes), attributes))
+            else:
+                self.skipped.add(collective or f"comm_type {number}")
+
+    def _group(self, attributes: Mapping[str, object]) -> str:
+        labels = [str(attributes[key]) for key in GROUP_ATTRIBUTES if attributes.get(key) not in (None, "")]
+        own = str(attributes.get("pg_desc")) if OPERATION in attributes else ""
+        for label in labels:
+            if label in self._groups:
+                return self._groups[label]
+        if own not in GROUP:
+            self.unnamed.add(labels[0] if labels else "(none)")
+            return ALL
+        size = attributes.get("comm_group_size")
+        if isinstance(size, int):
+            self.sizes.setdefault(GROUP[own], size)
+        return GROUP[own]
+
+
+def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | None) -> LineSource:
+    """The nodes of one rank's trace. Process groups are those that --group or our own nodes name, else all GPUs.
+
+    cluster: the GPUs that a group without a size has; None where the options are wrong, and the run ends.
 
     Raises:
-        InputProblems: the file is no trace, or --group is wrong.
+        InputProblems: the file is no trace, --group is wrong, or the groups' sizes do not fit the cluster.
         SimulationError: mlc-chakra is not installed.
     """
     try:
@@ -54,45 +122,28 @@ def read_chakra(path: Path, arguments: argparse.Namespace) -> LineSource:
         raise SimulationError(
             f"{path} is a Chakra trace: pip install --no-deps -r requirements/chakra.txt reads it"
         ) from None
-    groups = _groups(arguments.group)
-    lines: list[bytes] = []
-    sends: list[int] = []
-    skipped: set[str] = set()
-    unnamed: set[str] = set()
-    for node in _nodes(path, schema):
-        attributes = {attribute.name: _value(attribute) for attribute in node.attr}
-        name = node.name.replace(" ", "_") or str(node.id)
-        kind = schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else str(node.type)
-        if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
-            lines.append(_row(name, node.duration_micros * 1000, NONE, 0))
-        elif kind == "COMM_SEND_NODE":
-            sends.append(_size(attributes))
-        elif kind == "COMM_COLL_NODE":
-            number = attributes.get("comm_type", -1)
-            collective = schema.CollectiveCommType.Name(number) if number in schema.CollectiveCommType.values() else ""
-            if collective not in COLLECTIVE:
-                skipped.add(collective or f"comm_type {number}")
-                continue
-            label = next(
-                (str(attributes[key]) for key in GROUP_ATTRIBUTES if attributes.get(key) not in (None, "")), ""
-            )
-            if label not in groups:
-                unnamed.add(label or "(none)")
-            cell = f"{COLLECTIVE[collective]}_{groups.get(label, ALL)}"
-            lines.append(_row(name, 0, cell, _size(attributes)))
-    notes = [f"skipped: {', '.join(sorted(skipped))}"] if skipped else []
-    if unnamed:
+    found = _Nodes(_groups(arguments.group), schema)
+    for number, node in enumerate(_nodes(path, schema), start=1):
+        try:
+            found.add(node)
+        except ValueError as error:
+            raise input_problem("-w", path, f"node {number}: {error}") from None
+    notes = [f"skipped: {', '.join(sorted(found.skipped))}"] if found.skipped else []
+    if found.unnamed:
         notes.append(
-            f"process groups {', '.join(sorted(unnamed))} are taken for all GPUs: --group NAME=DP says otherwise"
+            f"process groups {', '.join(sorted(found.unnamed))} are taken for all GPUs: --group NAME=DP says otherwise"
         )
+    sends, sizes = found.sends, found.sizes
     if sends and arguments.pp is None:
         raise input_problem(
             "--pp", None, f"is missing: {path} sends between stages but does not say how many there are"
         )
     header = WorkloadHeader(
-        1, 1, 1, 1, max(1, len(sends)), 0, sum(sends) // len(sends) if sends else 0, len(lines), False, tuple(notes)
-    )
-    return LineSource(path, header, lines)
+        sizes.get(TP, 1), sizes.get(EP, 1), 1, 1, max(1, len(sends)), 0, sum(sends) // len(sends) if sends else 0,
+        len(found.rows), False, tuple(notes),
+    )  # fmt: skip
+    division = None if cluster is None else divide(header, cluster, arguments, False)
+    return LineSource(path, header, [_line(row, division, cluster) for row in found.rows])
 
 
 def _groups(given: list[str]) -> dict[str, str]:
@@ -106,13 +157,13 @@ def _groups(given: list[str]) -> dict[str, str]:
     return groups
 
 
-def _row(name: str, time_ns: int, cell: str, size: int) -> bytes:
-    return f"{name} -1 {time_ns} {cell} {size} 0 {NONE} 0 0 {NONE} 0 0".encode()
-
-
-def _size(attributes: dict[str, object]) -> int:
-    size = attributes.get("comm_size", 0)
-    return int(size) if isinstance(size, int | float) else 0
+def _line(row: _Row, division: Division | None, cluster: Cluster | None) -> bytes:
+    cell, size = NONE, 0
+    if row.collective:
+        cell = f"{COLLECTIVE[row.collective]}_{row.group}"
+        ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division, cluster.gpus)[0]
+        size = int(whole_size(row.attributes, row.collective, ranks))
+    return f"{row.name} -1 {row.time_ns} {cell} {size} 0 {NONE} 0 0 {NONE} 0 0".encode()
 
 
 def _value(attribute: object) -> object:

@@ -69,7 +69,10 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     mistakes = MistakeList()
     options = _collected(mistakes, lambda: read_options(arguments, simai))
     busbw = _collected(mistakes, lambda: arguments.busbw and read_busbw(arguments.busbw))
-    source = _collected(mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, simai))
+    cluster = None if options is None else options.cluster
+    source = _collected(
+        mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, cluster, simai)
+    )
     if simai:
         for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
             if given:

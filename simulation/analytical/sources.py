@@ -7,7 +7,8 @@ from pathlib import Path
 from common.errors import input_problem
 from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
-from simulation.analytical.workload import LineSource, RowSource, TextWorkload
+from simulation.analytical.machine import Cluster
+from simulation.analytical.workload import RowSource, TextWorkload
 from workloads.formats.simai_header import MICRO, POLICY
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
@@ -15,8 +16,10 @@ _AICB_FIRST = ("comm_type,", "[rank")
 _ENOUGH = 256  # bytes
 
 
-def open_source(path: Path, arguments: argparse.Namespace, simai: bool) -> RowSource:
+def open_source(path: Path, arguments: argparse.Namespace, cluster: Cluster | None, simai: bool) -> RowSource:
     """The workload of a file. In the original's dialect it is SimAI's text, whose surplus rows are not read.
+
+    cluster: None where its options are wrong; then mistakes are looked for alone.
 
     Raises:
         InputProblems: it cannot be read, or its form is not known.
@@ -28,11 +31,7 @@ def open_source(path: Path, arguments: argparse.Namespace, simai: bool) -> RowSo
         return TextWorkload(path, first_rows_only=simai)
     if simai:
         raise input_problem("-w", path, f"is {kind}; --dialect simai reads {SIMAI_TEXT} only")
-    return _converted(path, arguments, kind)
-
-
-def _converted(path: Path, arguments: argparse.Namespace, kind: str) -> LineSource:
-    return read_aicb(path, arguments) if kind == AICB_CSV else read_chakra(path, arguments)
+    return read_aicb(path, arguments) if kind == AICB_CSV else read_chakra(path, arguments, cluster)
 
 
 def _kind(path: Path) -> str:

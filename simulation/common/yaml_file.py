@@ -1,11 +1,24 @@
 """Reads YAML in which no key is there twice, or says which package it takes."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from common.errors import SimulationError, input_problem
 
 _SHOWN = 200  # characters of a parser's message
+_MOST_NODES = 1_000_000
+_MOST_BYTES = 64 << 20
+
+
+def _expanded(node: Any, known: dict[int, int]) -> int:
+    """The number of values of a node with each alias written out, those to a node above itself counted once."""
+    if id(node) not in known:
+        known[id(node)] = 1
+        children = node.value if isinstance(node.value, list) else []
+        flat = (part for child in children for part in (child if isinstance(child, tuple) else (child,)))
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in flat)
+    return known[id(node)]
 
 
 def file_text(path: Path, flag: str) -> str:
@@ -15,7 +28,11 @@ def file_text(path: Path, flag: str) -> str:
         InputProblems: it cannot be read, or is no UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise input_problem(flag, path, f"has more than {_MOST_BYTES >> 20} MiB")
+        return data.decode("utf-8")
     except OSError as error:
         raise input_problem(flag, path, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
@@ -39,14 +56,23 @@ def parsed_yaml(text: str, path: Path, flag: str) -> object:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             """See yaml.SafeLoader."""
-            keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
+            counts = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            for key, count in counts.items():
+                if count > 1:
                     raise input_problem(f"{path}, line {node.start_mark.line + 1}", key, "is there more than once")
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _expanded(node, {}) > _MOST_NODES:
+            raise input_problem(
+                str(path), None, f"has more than {_MOST_NODES} values where its aliases are written out"
+            )
+        document: object = loader.construct_document(node)
+        return document
     except RecursionError as error:
         raise input_problem(str(path), None, "is nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Sends packets over ports: a GPU's flows in their turn, a switch's queues with ECN and PFC; compiled by numba.
 
-A transmission takes whole ns, truncated. ACKs go first at a GPU and in order at a switch; the flows of a GPU's port take
-turns, packet by packet, within their window and at their rate.
+A transmission takes whole ns, truncated. ACKs go first at a GPU and in order at a switch; the flows of a GPU's port
+take turns, packet by packet, within their window and at their rate.
 """
 
 import numpy as np

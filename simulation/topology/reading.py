@@ -12,6 +12,7 @@ from simulation.topology.options import error_rate
 from simulation.topology.shape import LinkText
 
 MOST_MISTAKES = 20
+MOST_NODES = 1 << 24
 HEADER = "nodes, GPUs per server, NVSwitches, other switches, links (whole numbers) and the GPU type"
 
 
@@ -60,6 +61,8 @@ def _head(path: Path, line: str) -> _Head:
             raise ValueError
     except ValueError:
         raise input_problem(f"{path}, line 1", f"'{' '.join(words)[:80]}'", f"must be {HEADER}") from None
+    if nodes > MOST_NODES:
+        raise input_problem(f"{path}, line 1", f"{nodes} nodes", f"must be at most {MOST_NODES}")
     if nodes - nvswitches - switches < 1:
         raise input_problem(f"{path}, line 1", f"{nodes} nodes", "must be more than the switches, which are listed too")
     return _Head(nodes, per_server, nvswitches, switches, links, words[5])

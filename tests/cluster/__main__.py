@@ -1,13 +1,14 @@
 """A cluster to play with on one machine: real hosts, each with its own network, sshd, Docker engine and disk.
 
-    python -m tests.cluster up 2          # node1 and node2, in seconds; says how to reach them
-    python -m tests.cluster status
-    python -m tests.cluster exec node1 -- docker images
-    python -m tests.cluster down          # processes, namespaces, bridge, mounts: all gone; --purge: images, too
+    .venv/bin/python -m tests.cluster up 2    # node1 and node2, in seconds; says how to reach them
+    .venv/bin/python -m tests.cluster status
+    .venv/bin/python -m tests.cluster exec node1 -- docker images
+    .venv/bin/python -m tests.cluster down    # processes, namespaces, bridge, mounts: all gone; --purge: images, too
 
 `up` writes into its folder (.cache/cluster) an SSH key, known_hosts, and the two files that run.py reads:
 
-    python run_benchmarks/run.py --cluster-conf .cache/cluster/cluster_conf.py --test-conf .cache/cluster/test_conf.py
+    RUN=".venv/bin/python run_benchmarks/run.py"
+    $RUN --cluster-conf .cache/cluster/cluster_conf.py --test-conf .cache/cluster/test_conf.py
 
 The first `up` also makes the base image (debootstrap), the wheelhouse (pip download) and of both the image of the
 CPU cases; the first two have a command of their own, as an air-gapped site needs them, too: `base-image` and
@@ -60,8 +61,9 @@ def up(
     for host in bed.hosts:
         print(f"{host.name}  {host.address}  {shlex.join(bed.ssh_argv(host))}")
     print("files:", *(bed.folder / name for name in ("cluster_conf.py", "test_conf.py", "known_hosts", "id_ed25519")))
-    print(f"run:   python run_benchmarks/run.py --cluster-conf {bed.cluster_conf} --test-conf {bed.test_conf}")
-    print(f"end:   python -m tests.cluster down --dir {bed.folder}")
+    python = sys.executable
+    print(f"run:   {python} run_benchmarks/run.py --cluster-conf {bed.cluster_conf} --test-conf {bed.test_conf}")
+    print(f"end:   {python} -m tests.cluster down --dir {bed.folder}")
 
 
 @app.command()

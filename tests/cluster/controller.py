@@ -125,11 +125,11 @@ class Controller:
             for run in self.logs.glob("run*"):
                 self.call("clean", run.name)
 
-    def let_go(self, case: str) -> None:
+    def let_go(self, case: str, attempt: int = 1) -> None:
         """Let the ranks of that case's first round end, which wait for it (WAITS of tests.cluster.faulty_project)."""
-        folders = f"{self.logs}/.hosts/*/{case}/round1/*_noderank*"
+        folders = f"{self.logs}/.hosts/*/{case}/{round_folder(1, attempt)}/*_noderank[0-9]"
         for host in self._bed.hosts:
-            host.exec(["sh", "-c", f"for folder in {folders}; do touch $folder/{GO_ON}; done"])
+            host.exec(["sh", "-c", f"for folder in {folders}; do [ ! -d $folder ] || touch $folder/{GO_ON}; done"])
 
     def newest_run(self) -> Path | None:
         """The folder of the last run."""

@@ -11,6 +11,7 @@ import shutil
 import socket
 import stat
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
 REPOSITORY = Path(__file__).resolve().parents[2]
 SSH_PORT = 22
 SSHD_SECONDS = 15.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SSHD = ("sshd", "sshd-session", "sshd-auth")  # the listener and its connections; one name before OpenSSH 9.8
 SSHD_CONFIG = """\
 Port {port}
@@ -125,6 +127,14 @@ class ClusterHost:
             TestBedError: it did not come up; what failed and the end of its log are in the message.
         """
         self._prepare_disk(access)
+        self._switch_on()
+
+    def forget_restart(self) -> None:
+        """Tell the machine's own boot again, as all hosts of a bed do."""
+        (self.folder / "boot_id").unlink()
+        self.exec(["umount", BOOT_ID])
+
+    def _switch_on(self) -> None:
         launcher = ["nsenter", f"--net={NETNS_FOLDER / self._network.netns(self._number)}"]
         launcher += [
             "unshare",
@@ -143,6 +153,7 @@ class ClusterHost:
             self.start_engine()
 
     def _prepare_disk(self, access: Access) -> None:
+        (self.folder / "boot_id").unlink(missing_ok=True)
         for name in ("root", "upper", "work", "home", "tmp", "vartmp"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(parents=True, mode=0o755)
@@ -176,6 +187,13 @@ class ClusterHost:
                     place = self.folder / "upper" / folder.relative_to("/") / program
                     place.parent.mkdir(parents=True, exist_ok=True)
                     os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+
+    def reboot(self) -> None:
+        """Switch it off and on as a reset does: its disk stays, its kernel gets another boot id."""
+        self.kill()
+        (self.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        self.link_up()
+        self._switch_on()
 
     def kill(self) -> None:
         """Switch it off as a power cut does: nothing of it runs or answers any more. boot() brings it back."""

@@ -11,6 +11,8 @@ mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root
 mount --rbind /dev root/dev
 mount -t tmpfs -o mode=1777 tmpfs root/dev/shm
 mount -t proc proc root/proc
+# A host that was reset has another boot id than the machine.
+[ ! -f boot_id ] || mount --bind boot_id root/proc/sys/kernel/random/boot_id
 mount -t sysfs sysfs root/sys
 mount --rbind /sys/fs/cgroup root/sys/fs/cgroup
 mount -t tmpfs -o mode=0755 tmpfs root/run

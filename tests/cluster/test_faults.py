@@ -5,6 +5,7 @@ The workload takes its time in iterations, not in sleeps; the limits are short s
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_a_host_that_is_out_of_reach_for_too_long_and_lives_on(controller: Contr
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     record = answer.round_record("LONG")
     assert record["verdict"] == "fail" and record["reason"].startswith(f"{lost.address}: no exit code"), record
-    assert f"out of reach for {LINK_LIMIT:g} s" in record["reason"]
+    silence = re.search(r"out of reach for (\d+) s", record["reason"])
+    assert silence is not None and float(silence[1]) >= LINK_LIMIT, record["reason"]
     missing = ["rank0.out.log", "rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json"]
     assert [node["missing"] for node in record["nodes"]] == [missing, []]
     said = [warning for warning in record["warnings"] if lost.address in warning and "not collected" in warning]

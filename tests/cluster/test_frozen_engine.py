@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -13,6 +14,8 @@ from tests.cluster.system import frozen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ENDS: dict[str, object] = {**LIGHT, "overrides": {"pause": 1.0}}
+STALL_LIMIT = 30.0
+FIRST_RECORD = "CASE/round1/round.json"
 SECONDS = 200.0  # far below the stall limit, by which such a round ended once
 
 
@@ -50,7 +53,30 @@ def test_an_engine_that_is_silent_for_the_link_limit_is_a_failure_of_its_host(
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     record, host = answer.round_record("CASE"), testbed.hosts[1].address
     assert record["verdict"] == "fail" and record["reason"].startswith(f"{host}: no exit code"), record["reason"]
-    assert "does not answer for 5 s" in record["reason"] and "the Docker engine did not answer" in record["reason"]
+    silence = re.search(r"does not answer for (\d+) s", record["reason"])
+    assert silence is not None and float(silence[1]) >= 5.0 and "the Docker engine did not answer" in record["reason"]
     assert record["first_failure"]["host"] == host
     assert controller.call("clean", answer.folder.name).exit_code == 0
+    assert controller.containers() == []
+
+
+def test_an_engine_that_is_frozen_between_two_rounds_is_named(controller: Controller, testbed: TestBed) -> None:
+    """It is asked before anything is made there, and nothing more once it did not answer."""
+    controller.configure_test({"CASE": {**LIGHT, "repeat": 2, "stall_limit": STALL_LIMIT}})
+    process = controller.start()
+    wait_until("the first round", lambda: (run := controller.newest_run()) and (run / FIRST_RECORD).exists())
+    run = controller.newest_run()
+    assert run is not None
+    wait_until("the second round", lambda: "Round 2 starts" in (run / "run.log").read_text())
+    with frozen(testbed.hosts[1].pids("dockerd")):
+        began = time.monotonic()
+        wait_until("the verdict", (run / "CASE/round2/round.json").exists, 2 * STALL_LIMIT)
+        print(f"judged {time.monotonic() - began:.1f} s after the freeze")
+    answer = controller.finish(process)
+    assert answer.exit_code == 1, answer.output
+    record, host = answer.round_record("CASE", 2), testbed.hosts[1].address
+    assert record["verdict"] == "fail" and record["reason"].startswith(f"{host}: no exit code"), record["reason"]
+    assert "the Docker engine did not answer" in record["reason"] and record["first_failure"]["host"] == host
+    assert answer.round_record("CASE", 1)["verdict"] == "pass"
+    assert controller.call("clean", run.name).exit_code == 0
     assert controller.containers() == []

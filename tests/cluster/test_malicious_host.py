@@ -17,17 +17,19 @@ from tests.cluster.faulty_project import CONFIG, LIGHT, project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 HOSTILE = {"fault": "hostile", "rank": 0, "lines": 0}
+ADDS = {"fault": "adds", "rank": 0, "lines": 0}
 ODD = {"fault": "odd", "rank": 0, "lines": 0}
 
 
 @pytest.fixture(scope="module")
 def answer(testbed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answer]:
-    """A run of three cases: one that sends anything, one that sends what is strange, a sound one."""
+    """A run of four cases: one that sends anything, one that sends what is strange, one that adds code, a sound one."""
     folder = tmp_path_factory.mktemp("malicious")
     controller = Controller(folder, testbed, project(folder / "project", {}))
     cases: dict[str, dict[str, object]] = {
         "HOSTILE": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": HOSTILE},
         "ODD": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": ODD},
+        "ADDS": {"model": "faulty", "config": CONFIG, "nproc": 1, "overrides": ADDS},
         "SOUND": LIGHT,
     }
     controller.configure_test(cases, MAX_COLLECT_BYTES="128M", **PROCESS)
@@ -50,6 +52,7 @@ def test_each_case_has_its_verdict_and_the_run_goes_on(answer: Answer) -> None:
     assert {case.name: case.verdict.value for case in record.cases} == {
         "HOSTILE": "fail",
         "ODD": "pass",
+        "ADDS": "fail",
         "SOUND": "pass",
     }
     assert answer.exit_code == 1 and (answer.folder / "report.html").is_file()
@@ -63,6 +66,16 @@ def test_what_was_sent_is_told(answer: Answer, testbed: TestBed) -> None:
     for name in ("latest", "pipe"):
         assert any(name in warning and testbed.hosts[0].address in warning for warning in odd.warnings), odd.warnings
     assert odd.nodes[0].monitor is not None and odd.nodes[0].missing == []
+
+
+def test_code_that_came_during_a_round_fails_it_and_is_gone_after_it(answer: Answer) -> None:
+    assert answer.folder is not None
+    adds, sound = (
+        RoundRecord.model_validate(strict(answer.folder / f"{case}/round1/round.json")) for case in ("ADDS", "SOUND")
+    )
+    assert "its code was changed during the round: added: statistics.py" in adds.reason
+    assert {node.code_digest for node in adds.nodes} == {None, adds.code_digest}
+    assert {node.code_digest for node in sound.nodes} == {sound.code_digest}
 
 
 def test_nothing_of_it_left_its_folder_or_reached_the_terminal(answer: Answer) -> None:

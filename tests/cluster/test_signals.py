@@ -15,7 +15,7 @@ import pytest
 
 from tests.cluster import images
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import Answer, Controller, in_training, rank_process, wait_until
+from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
 from tests.cluster.faulty_project import LIGHT, LONG, WAITS
 from tests.cluster.host import SSHD, ClusterHost
 from tests.cluster.system import frozen
@@ -93,6 +93,35 @@ def test_in_the_check(controller: Controller, testbed: TestBed) -> None:
         wait_until("the check", says(controller, "Step 1: Check"), STAGE_SECONDS)
         answer = interrupt(controller, process, signal.SIGHUP)
     assert "Step 2" not in answer.output
+
+
+@contextlib.contextmanager
+def slow_to_hosts(testbed: TestBed, rate: str) -> Iterator[None]:
+    """What the head node sends to the hosts goes at this rate, in tc's units."""
+    words = subprocess.run(
+        ["ip", "-o", "route", "get", testbed.hosts[0].address], capture_output=True, text=True, check=True
+    ).stdout.split()
+    qdisc = ["tc", "qdisc", "add", "dev", words[words.index("dev") + 1], "root"]
+    subprocess.run([*qdisc, "tbf", "rate", rate, "burst", "16kb", "latency", "400ms"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*qdisc[:2], "del", *qdisc[3:]], check=True)
+
+
+def test_while_the_code_is_pushed(controller: Controller, testbed: TestBed) -> None:
+    """Over a link on which that takes longer than END_SECONDS."""
+    deploy = f"{controller.logs}-deploy"
+    controller.configure_test({"LONG": LONG}, FLAGPERF_PATH_HOST=deploy, **PROCESS)
+    with slow_to_hosts(testbed, "400kbit"):
+        process = controller.start()
+        node = testbed.hosts[0]
+        wait_until("the push", lambda: any("tar -xf -" in line for line in processes(node)), STAGE_SECONDS)
+        answer = interrupt(controller, process, signal.SIGINT)
+    assert "Prepare code and images......[SUCCESS]" not in answer.output
+    for host in testbed.hosts:
+        left = host.exec(["find", deploy, "-type", "f"], check=False).stdout
+        assert left == "", f"{host.name}: {left[:500]}"
 
 
 def test_while_an_image_is_built(controller: Controller, testbed: TestBed) -> None:

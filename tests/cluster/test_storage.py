@@ -13,11 +13,13 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
-from tests.cluster.faulty_project import LONG
+from tests.cluster.faulty_project import LONG, WAITS
 from tests.cluster.host import ClusterHost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINES: dict[str, object] = {"overrides": {"sizes": "8..1M x2", "iterations": 20, "check": False}}
+FREED = "64m"
+LOG, FLOOD_LIMIT = "rank{}.out.log", 20 << 20
 SECRET = "s3cret-and-nobodys-business"
 
 
@@ -52,8 +54,35 @@ def test_a_host_whose_disk_fills_up(controller: Controller, testbed: TestBed) ->
     record = answer.round_record("LINES")
     assert record["verdict"] == "fail" and full.address in record["reason"], record["reason"]
     assert "No space left" in json.dumps(record), record
+    assert "the disk is full: " in record["reason"] and str(controller.logs) in record["reason"], record["reason"]
     assert rank_process(0) is None
     assert_json_is_whole(answer)
+
+
+def test_the_end_of_a_log_that_is_too_long_is_collected(controller: Controller, testbed: TestBed) -> None:
+    """Of one rank on each host: what it logged last is behind what it printed at full speed."""
+    controller.configure_test({"FLOOD": WAITS}, MAX_COLLECT_BYTES=FLOOD_LIMIT, **PROCESS)
+    process = controller.start()
+    wait_until("work of rank 3", lambda: in_training(3))
+    wait_until("work of rank 1", lambda: in_training(1))
+    for host, rank in zip(testbed.hosts, (1, 3), strict=True):
+        flood = f"yes 'a line of no use' | head -c {3 * FLOOD_LIMIT} >> {LOG.format(rank)}"
+        host.exec(["sh", "-c", f"cd {controller.logs}/.hosts/*/FLOOD/round1/*_noderank* && {flood}"])
+    controller.let_go("FLOOD")
+    answer = controller.finish(process)
+    assert answer.exit_code == 0 and answer.folder is not None, answer.output
+    record = answer.round_record("FLOOD")
+    assert record["verdict"] == "pass" and [node["cut"] for node in record["nodes"]] == [
+        [LOG.format(1)],
+        [LOG.format(3)],
+    ]
+    for node, rank in zip(record["nodes"], (1, 3), strict=True):
+        folder = answer.folder / "FLOOD/round1" / f"{node['host']}_noderank{node['node_rank']}"
+        text = (folder / LOG.format(rank)).read_text()
+        assert "SUBMIT_INFO" in text and "FINISHED" in text and "bytes are left out here" in text
+        assert sum(path.stat().st_size for path in folder.iterdir()) < FLOOD_LIMIT + (1 << 20)
+    assert controller.call("verify", answer.folder.name).exit_code == 0
+    assert controller.call("clean", answer.folder.name).exit_code == 0
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_starts(
@@ -80,6 +109,13 @@ def test_a_head_node_whose_disk_is_full(controller: Controller, size: str, said:
         assert "No space left" in answer.output and said in answer.output and "Traceback" not in answer.output
         assert_json_is_whole(answer)
         assert rank_process(0) is None
+        assert answer.folder is not None
+        if said == "not collected":
+            more = f"remount,size={FREED}"
+            subprocess.run(["mount", "-o", more, str(controller.logs)], check=True)
+            assert "collection owed" in controller.call("status", answer.folder.name).output
+            fetched = controller.call("collect", answer.folder.name)
+            assert fetched.exit_code == 0 and fetched.round_record("LINES")["verdict"] == "pass", fetched.output
     finally:
         subprocess.run(["umount", "-l", str(controller.logs)], check=True)
 
@@ -102,6 +138,9 @@ def test_an_engine_that_stops_and_a_secret_that_stays_one(controller: Controller
     assert answer.exit_code == 1, answer.output
     record = answer.round_record("LONG")
     assert record["verdict"] == "fail" and stopped.address in record["reason"], record["reason"]
+    assert "its runtime does not answer: " in record["reason"] and "Docker engine" in record["reason"]
+    assert ("its launcher was ended by SIGTERM, and not by this run" in record["reason"]) is not kill, record["reason"]
+    assert record["first_failure"]["lost"] is True and "before its ranks ran" not in record["reason"]
     assert answer.folder is not None
     for node in record["nodes"]:
         assert all(f"rank{rank}.out.log" in node["files"] for rank in node["ranks"]), "ssh still brings files"

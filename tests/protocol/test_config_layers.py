@@ -158,9 +158,9 @@ def test_a_rule_over_several_settings_names_all_files(folder: Folder) -> None:
     folder.write(device="steps = 2000\n", case="extends = 'device'\n")
     rule = "steps is above 1000; allowed: with limit = None"
     assert folder.mistakes("case") == [f"case.py with device.py and base.py: {rule}"]
-    assert folder.mistakes("case", {"seed": 1}) == [
-        f"case.py with device.py and base.py and what the case overrides: {rule}"
-    ]
+    assert folder.mistakes("case", {"seed": 1}) == [f"case.py with device.py and base.py: {rule}"]
+    folder.write(device="steps = 2\n", case="extends = 'device'\n")
+    assert folder.mistakes("case", {"seed": 1, "steps": 2000}) == [f"override: steps = 2000: {rule}"]
     folder.write(case="extends = 'devise'\nsteps = 2000\n")
     (found,) = folder.mistakes("case")
     assert "devise" in found, "a rule over several settings was applied to half of them"

@@ -144,6 +144,42 @@ def test_a_case_that_breaks_its_limit_and_its_baseline_fails_with_both_sentences
     assert project.run("verify", max(path.name for path in (project.folder / "logs").glob("run*")))[0] == 0
 
 
+ADAPTER = """
+from vendors import ImageParameters, ProbeUnavailable, Vendor
+
+
+def _open_probe():
+    raise ProbeUnavailable("no abacus here")
+
+
+VENDOR = Vendor(
+    name="abacus",
+    visible_devices_env="",
+    backend={backend!r},
+    container_options="",
+    environment={{}},
+    images={{}},
+    open_probe=_open_probe,
+    device_files=("/dev/abacus[0-9]*",),
+)
+"""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_vendor_s_device_files_are_asked_for_where_ranks_use_them(project: Project, backend: str) -> None:
+    """Those of gloo compute on the CPU: the vendor's hosts need no file for each of them."""
+    folder = project.folder / "vendors/abacus"
+    shutil.copytree(project.folder / "vendors/cpu/gauge-plain", folder / "gauge-plain", dirs_exist_ok=True)
+    shutil.copytree(project.folder / "vendors/cpu/gauge-bare", folder / "gauge-bare", dirs_exist_ok=True)
+    (folder / "adapter.py").write_text(ADAPTER.format(backend=backend))
+    (folder / "__init__.py").touch()
+    code, output = project.run("check", VENDOR="abacus")
+    if backend == "gloo":
+        assert code == 0 and "device files" not in output, output
+    else:
+        assert code == 3 and "1 device files /dev/abacus[0-9]*" in output, output
+
+
 def test_an_unknown_metric_is_refused_before_anything_runs(project: Project) -> None:
     code, output = project.run("plan", case={"expect": {"turn_tps": ">= 50"}})
     assert code == 2

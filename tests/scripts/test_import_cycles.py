@@ -27,6 +27,7 @@ PACKAGES = (
 )
 # Modules that import others of ours in a function, and why: none of these imports is there to hide a cycle.
 LAZY = {
+    "run_benchmarks.run": "an old Python, or one without our packages, is told so in words",
     "simulation.analytical.aicb_rows": "the package of AICB workloads takes longer to load than most runs",
     "simulation.analytical.chakra_rows": "the same package, for Chakra traces alone",
     "simulation.network.command": "numpy takes longer to load than the other verbs take",

@@ -96,10 +96,20 @@ def test_an_installation_takes_no_file_that_is_not_locked(tmp_path: Path) -> Non
     venv, wheels = tmp_path / "venv", tmp_path / "wheels"
     for folder in ("scripts", "requirements", "wheels"):
         (tmp_path / folder).mkdir()
-    shutil.copy(ROOT / "scripts" / "install.sh", tmp_path / "scripts")
+    script = (ROOT / "scripts" / "install.sh").read_text()
+    at, gpu = "https://download.pytorch.org/whl/cpu", tmp_path / "nvidia0"
+    for text, ours in ((at, (tmp_path / "index").as_uri()), ("/dev/nvidia[0-9]*", f"{tmp_path}/nvidia[0-9]*")):
+        assert script.count(text) == 1
+        script = script.replace(text, ours)
+    (tmp_path / "scripts" / "install.sh").write_text(script)
+    (tmp_path / "scripts" / "install.sh").chmod(0o755)
     made = {"controller": wheel(wheels, "one", "1.0"), "workload": wheel(wheels, "two", "1.0")}
     made |= {"torch": wheel(wheels, "torch", "2.0"), "torch-cuda": wheel(wheels, "cudalib", "1.0")}
-    made["torch-cpu"] = made["torch"].replace("2.0", "2.0+cpu")
+    index = tmp_path / "index" / "torch"
+    index.mkdir(parents=True)
+    made["torch-cpu"] = wheel(index, "torch", "2.0+cpu")
+    (index / "index.html").write_text('<a href="torch-2.0+cpu-py3-none-any.whl">torch</a>')
+    gpu.touch()
     for name, line in made.items():
         (tmp_path / "requirements" / f"{name}.lock").write_text(line)
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
@@ -120,6 +130,11 @@ def test_an_installation_takes_no_file_that_is_not_locked(tmp_path: Path) -> Non
     code, said = install()
     assert code == 0 and "taking PyPI's" in said and "No broken requirements" in said, said
     assert len(list(venv.glob("lib/*/site-packages/*.py"))) >= 4, "the package for CUDA, too"
+    gpu.unlink()
+    environment["PIP_ARGS"] = f"--index-url '{(tmp_path / 'empty').as_uri()}' --find-links '{wheels}'"
+    code, said = install()
+    assert code == 0 and "taking PyPI's" not in said, said
+    assert list(venv.glob("lib/*/site-packages/torch-2.0+cpu.dist-info")), "no GPU here: the CPU build"
     for path in venv.glob("lib/*/site-packages/two*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with zipfile.ZipFile(wheels / "two-1.0-py3-none-any.whl", "a") as archive:

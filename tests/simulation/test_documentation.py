@@ -1,9 +1,12 @@
-"""The commands of the pages print what the pages show: every `$ python -m simulation` with the lines below it."""
+"""The commands of the pages print what the pages show: every `$ python ...` with the lines below it."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +17,16 @@ from tests.simulation.analytical import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_PODS = ROOT / "tests" / "data" / "simulation" / "topo" / "two_pods.yaml"
-PROMPT = "    $ python -m simulation "
+PROMPT = re.compile(r"    \$ (?:\.venv/bin/)?python -m ")
 
 
 def examples(page: str) -> list[tuple[str, list[str]]]:
-    """Each command of a page with the lines that it shows."""
+    """Each module and words of a page's commands with the lines that it shows."""
     found: list[tuple[str, list[str]]] = []
     shown = False
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-        if line.startswith(PROMPT):
-            found.append((line.removeprefix(PROMPT), []))
+        if PROMPT.match(line):
+            found.append((PROMPT.sub("", line), []))
             shown = True
         elif shown and line.startswith("    "):
             found[-1][1].append(line.removeprefix("    "))
@@ -36,14 +39,20 @@ def examples(page: str) -> list[tuple[str, list[str]]]:
 def test_a_command_prints_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The README's run at the root of the repository: they need its files alone."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(TWO_PODS, tmp_path)
-    recorded.workload(recorded.SEED, tmp_path)
-    shutil.copy(recorded.DATA / "busbw_old_form.yaml", tmp_path / "busbw.yaml")
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    if page != "README.md":
+        shutil.copy(TWO_PODS, tmp_path)
+        recorded.workload(recorded.SEED, tmp_path)
     commands = examples(page)
     assert commands
     for command, lines in commands:
-        assert cli.main(shlex.split(command)) == 0, command
+        module, *words = shlex.split(command)
+        if module == "simulation":
+            assert cli.main(words) == 0, command
+        else:
+            subprocess.run([sys.executable, "-m", module, *words], check=True)
         assert capsys.readouterr().out.splitlines() == lines, command
     for picture in tmp_path.glob("topology.svg"):
         assert picture.read_bytes() == (ROOT / "docs" / "images" / picture.name).read_bytes(), "draw it again"

@@ -54,6 +54,16 @@ def test_environment_is_dockers_env_file(tmp_path: Path) -> None:
     assert case_environment(tmp_path) == {"A": "1", "B": "two words # kept", "C": "", "D": "'q'=x"}
 
 
+def test_variables_of_one_config_are_over_those_of_all(tmp_path: Path) -> None:
+    write(tmp_path, ENV, "A=1\nB=2\n")
+    path = write(tmp_path, "config/config_A100x1x8.env", "B=3\nC=4\n")
+    assert case_environment(tmp_path, "config_A100x1x8") == {"A": "1", "B": "3", "C": "4"}
+    assert case_environment(tmp_path, "config_A100x2x8") == {"A": "1", "B": "2"}
+    path.write_text("B\n")
+    with pytest.raises(CaseFileError, match=r"config_A100x1x8\.env, line 1: 'B' sets no value"):
+        case_environment(tmp_path, "config_A100x1x8")
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [

@@ -12,6 +12,7 @@ from tests.workloads.test_framework_dialect import TRACES, arguments
 from workloads.analysis.diff import WorkloadDiff, compare
 from workloads.analysis.show import readable
 from workloads.dialects.framework.rows import workload_rows
+from workloads.job.parameters import TORCHTITAN
 from workloads.library import ParameterError, Workload, generate
 from workloads.rows.conversion import rows_of
 from workloads.trace import record
@@ -91,7 +92,10 @@ def _what(trace: record.Trace) -> str:
         return ", ".join([*parts, f"ZeRO {job.stage}", *(["overlap"] if job.overlap_comm else [])])
     if job.frame == "FSDP2":
         copies = [f"{job.replicate} copies of a shard"] if job.replicate > 1 else []
-        return ", ".join([*parts, *copies, *([] if job.reshard_after_forward else ["parameters stay whole"])])
+        split = [f"tp {job.tensor_model_parallel_size}"] if job.tensor_model_parallel_size > 1 else []
+        units = ["torchtitan's units"] if job.fsdp_units == TORCHTITAN else []
+        whole = ["parameters stay whole"] if job.reshard_after_forward is False else []
+        return ", ".join([*parts, *units, *split, *copies, *whole])
     experts = f"{job.num_experts} experts, ep {job.expert_model_parallel_size}, {job.moe_token_dispatcher}"
     parts += [
         f"tp {job.tensor_model_parallel_size}",

@@ -22,10 +22,12 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Fault:
-    """ns that one rank loses at one operation of an iteration: before it, or inside of it after all have arrived."""
+    """ns that one rank loses at one operation of an iteration: before it, or inside of it after all have arrived; with
+    op None after the iteration's last operation, as by the loading of data.
+    """
 
     rank: int
-    op: int
+    op: int | None
     iteration: int
     lost_ns: int = 20 * MS
     inside: bool = False
@@ -80,6 +82,8 @@ def made(base: Recorded, seed: int, faults: Sequence[Fault] = (), quiet: float =
                 clock[rank] += fault.lost_ns if fault and fault.inside else 0
                 rows[rank].append((INIT_RECORDS + op, iteration, issue[rank], clock[rank]))
         for rank in range(ranks):
+            after = lost.get((rank, None, iteration))
+            clock[rank] += after.lost_ns if after else 0
             rows[rank].append((INIT_RECORDS + base.operations, iteration, begin[rank], clock[rank]))
     return [_log(log, mine, random.randrange(10**9)) for log, mine in zip(base.logs, rows, strict=True)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.aicb.cli import main
-from workloads.library import SimaiWorkload, Workload, WorkloadArgs
+from workloads.library import ParameterError, SimaiWorkload, Workload, WorkloadArgs, generate
 from workloads.naming import default_path
 from workloads.options import OPTIONS
 from workloads.suite import ROWS
@@ -306,3 +306,45 @@ def test_what_the_default_cannot_do_names_the_dialect_that_can(
     assert main(["generate", *GPT.split(), *words.split(), "--output", str(path)]) == 2
     assert said in capsys.readouterr().err
     assert not path.exists()
+
+
+def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_help_has_the_options_and_defaults_of_the_dialect(capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = shown(["generate"], capsys), shown(["generate", "--dialect", "aicb"], capsys)
+    assert "gathered ahead at once (default: 50000000)" in ours
+    assert "gathered ahead at once (default: 1000000000)" in theirs
+    assert "attention heads (default: one per 128 of the width)" in ours and "llama3_405b" in ours
+    assert "attention heads (default: as many as layers)" in theirs and "llama3_405b" not in theirs
+    for name in ("test_comm", "openai_gelu", "n_dense_layers"):
+        assert f"--{name}" not in ours, "it changes no row of this dialect"
+    for name in ("fsdp_units", "virtual_pipeline", "bias_gelu_fusion"):
+        assert f"--{name}" not in theirs
+    assert "--test_comm" in theirs and "--n_dense_layers" in theirs and "--fsdp_units" in ours
+    assert "--gpu_type" in shown(["simai", "--dialect=aicb"], capsys), "it is in the name of a SimAI text"
+
+
+def test_trace_has_each_parameter_once(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(["trace"], capsys)
+    for name in ("--recompute ", "--qk_head_dim", "--qk_pos_emb_head_dim", "--epoch_num", "--pp_rank", "--openai_gelu"):
+        assert name not in text
+    for name in ("--activation_recompute", "--qk_nope_dim", "--qk_rope_dim", "--iterations", "--pp_stage"):
+        assert name in text
+
+
+def test_rows_that_are_no_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["suite", "--world_size", "128", "--rows", "a,b"])
+    assert ended.value.code == 2
+    assert "argument --rows: 'a,b' is no list of rows like 1,2,8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dialect", ["framework", "aicb"])
+def test_a_phase_that_is_none_is_refused(dialect: str) -> None:
+    with pytest.raises(ParameterError, match="phase 'middle' is none of training, prefill, decode; nearest: "):
+        generate(WorkloadArgs(world_size=2, phase="middle"), dialect=dialect)

@@ -1,6 +1,7 @@
 """What aiob writes: shapes of one rank, AICB's sections, a time for each product, what the notes say; without torch."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,17 @@ def test_what_did_not_settle_and_what_was_scaled_is_noted() -> None:
     notes = Measured(made).notes()
     assert notes[0].startswith("1 did not settle within 50 calls or 20 s: attention_qkv backward")
     assert "the optimizer was measured on 10 of" in notes[1]
+
+
+def test_what_did_not_settle_is_in_no_database() -> None:
+    made = record(GPT)
+    every = [time.op for time in Measured(made).times()]
+    made["gemms"][0] |= times(1.0, settled=False)
+    norm = next(part for part in made["parts"] if part["kind"] == "norm")
+    norm["forward"] = times(1.0, settled=False)
+    kept = [time.op for time in Measured(made).times()]
+    assert Counter(every) - Counter(kept) == {made["gemms"][0]["op"]: 1, "norm": 1}
+    assert "no database gets their times" in Measured(made).notes()[0]
 
 
 def test_measured_times_are_found_in_the_database() -> None:

@@ -26,7 +26,7 @@ RENAMED = {
 }
 WHOLE = ("norm.weight", "norm.bias", "router.weight", "proj.bias", "fc2.bias", "position_embeddings.weight")
 """Ends of the names of parameters that every tensor rank holds in full."""
-NOT_PARAMETERS = ("rank", "iterations", "num_microbatches", "clip_grad")
+NOT_PARAMETERS = ("rank", "iterations", "num_microbatches")
 BASE: dict[str, Any] = {
     "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,
     "hidden_size": 256, "num_attention_heads": 8, "seq_length": 128, "global_batch": 16,
@@ -38,6 +38,9 @@ MOE: dict[str, Any] = {
 }  # fmt: skip
 BIASED: dict[str, Any] = {"add_bias_linear": True, "expert_tensor_parallel_size": 1}
 FSDP2: dict[str, Any] = {"frame": "FSDP2", "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1}
+TITAN: dict[str, Any] = FSDP2 | {
+    "tensor_model_parallel_size": 2, "fsdp_units": "torchtitan", "untie_embeddings": True,
+}  # fmt: skip
 LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
 
@@ -176,6 +179,12 @@ def test_pp_rank_chooses_the_stage() -> None:
         (LATENT, None),
         (FSDP2, None),
         (FSDP2 | {"replicate": 3}, "replicate 3 must divide world_size 16"),
+        (FSDP2 | {"fsdp_units": "torchtitan"}, "it needs --untie_embeddings"),
+        (FSDP2 | {"fsdp_units": "ddp"}, "fsdp_units is 'ddp'; allowed: layers, torchtitan"),
+        (FSDP2 | {"clip_grad": -1.0}, "clip_grad is -1.0; it is 0"),
+        (FSDP2 | {"tensor_model_parallel_size": 2}, "needs fsdp_units torchtitan"),
+        (TITAN | {"activation_recompute": "full"}, "traced without full recomputation alone"),
+        (TITAN | {"vocab_size": 1001}, "vocab_size 1001 must be a multiple of tensor_model_parallel_size 2"),
         (FSDP2 | {"replicate": 16}, "leave two ranks or more to shard over"),
         (FSDP2 | MOE, "moe_enable is True, but frame FSDP2 has data-parallel ranks alone; nearest: False"),
         (FSDP2 | {"hidden_size": 257}, "hidden_size 257 must be a multiple of num_attention_heads 8"),
@@ -259,7 +268,10 @@ def test_a_rank_sends_every_token_to_topk_experts() -> None:
 
 
 def test_fsdp2_gathers_a_layer_early_and_reduces_after_the_last_micro_batch() -> None:
-    args = WorkloadArgs(**BASE | FSDP2 | {"num_layers": 2, "global_batch": 32, "replicate": 2, "vocab_size": 1001})
+    args = WorkloadArgs(
+        **BASE | FSDP2 | {"num_layers": 2, "global_batch": 32, "replicate": 2, "vocab_size": 1001, "clip_grad": 0.0},
+        reshard_after_forward=True,
+    )
     rows = [row for row in generate(args, dialect="framework").epoch(1) if row.is_communication]
     said = [(row.phase, row.comm_type.name.partition("_")[2][:4], row.module, row.micro_batch) for row in rows]
     forward = [("forward", "gath", name, 0) for name in (None, "layers.0", "layers.1")]

@@ -11,7 +11,7 @@ import pytest
 from simulation.analytical.aicb_rows import COLLECTIVE as CSV_COLLECTIVE
 from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
 from simulation.cli import main as simulate
-from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TRACES, arguments
+from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TITAN, TRACES, arguments
 from training.benchmarks.aicb.cli import main
 from workloads.dialects.framework.simai_rows import COLLECTIVE, SUFFIX
 from workloads.formats.simai_rows import ALL, DP, TP, parse_collective
@@ -150,6 +150,7 @@ def test_our_simulation_takes_a_text_for_what_the_csv_says(name: str, tmp_path: 
     ("values", "text"),
     [
         (MOE | {"expert_tensor_parallel_size": 1}, "expert_tensor_parallel_size is 1, but SimAI's text has one tensor"),
+        (TITAN, "SimAI's text of FSDP2 has data-parallel rows alone"),
         (FSDP2 | {"replicate": 2}, "replicate is 2, but SimAI's text has one data-parallel group; nearest: 1"),
         ({"epoch_num": 2}, "epoch_num is 2, but SimAI's text is one iteration; nearest: 1"),
         ({"aiob_enable": True}, "aiob_enable and comp_filepath go together"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.aicb.cli import main
-from workloads.job.errors import WorkloadNote
+from workloads.job.errors import WorkloadFileError, WorkloadNote
 from workloads.library import Log, SimaiWorkload, Workload
 from workloads.rows.ops import COLUMNS
 
@@ -72,3 +72,34 @@ def test_the_log_that_aicb_ships_has_its_times() -> None:
     ends = [row for row in rows if row["comm_type"] == "CommType.epoch_end"]
     assert log.epoch_times == [float(row["_elapsed_time"]) for row in ends]
     assert [row.busbw for row in log.comm_logs] == [float(row["busbw"]) for row in rows if row not in ends]
+
+
+def test_a_file_with_a_section_for_each_stage_loads_stage_by_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As AICB ships L65B-M1-C05 (tp 2, pp 8): before each section its ranks and the header; made of its rows here."""
+    part = (DATA / "L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv").read_text().splitlines()
+    assert part[0].startswith("[ pp_stage0: [rank0, ") and part[0].endswith("rank15] ]")
+    extra = "CommType.broadcast,CommGroup.tp_group,2,{},forward_step,None,0,,None,None,None,1"
+    lines: list[str] = []
+    for stage in range(8):
+        ranks = ", ".join(f"rank{rank}" for rank in range(16 * stage, 16 * stage + 16))
+        rows = [line for line in part[2:] if "CommGroup.pp_group,1," not in line]
+        lines += [f"[ pp_stage{stage}: [{ranks}] ]", part[1], *rows[:-1], extra.format(1000 + stage), rows[-1]]
+    path = tmp_path / "stages.csv"
+    path.write_text("\n".join(lines))
+    first, said = noted(path)
+    assert said == ["has a section for each of 8 pipeline stages: this is the first"]
+    for stage in range(8):
+        items = list(Workload.load(path, stage)[0])
+        assert len(items) == len(first) and items[-2].msg_size == 1000 + stage
+    with pytest.raises(WorkloadFileError, match="has 8 pipeline stages, from 0 on; 8 is none of them"):
+        Workload.load(path, 8)
+    folder = tmp_path / "traces"
+    assert main(["export", str(path), "--chakra", str(folder)]) == 0
+    assert {file.name for file in folder.glob("*.et")} == {f"workload.{16 * stage}.et" for stage in range(8)}
+    capsys.readouterr()
+    broken = tmp_path / "broken.csv"
+    broken.write_text("\n".join([*lines, "CommType.none,x"]))
+    with pytest.raises(WorkloadFileError, match=f"line {len(lines) + 1}"):
+        Workload.load(broken, 7)

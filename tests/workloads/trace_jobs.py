@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from workloads.job.parameters import FSDP_UNITS
+from workloads.trace.checks import problems
 from workloads.trace.job import TraceJob
 
 Choice = Mapping[str, Any]
@@ -50,7 +52,8 @@ VALUES: Factors = {
     "aux_loss": (False, True),
     "expert_bias": (False, True),
     "latent": (False, True),
-    "reshard": (False, True),
+    "reshard": (None, True, False),
+    "units": FSDP_UNITS,
     "bucket": (20_000, 100_000, 500_000_000),
     "comm_overlap": (False, True),
     "contiguous": (False, True),
@@ -92,9 +95,10 @@ ORDERS = _factors(
     tp=(1, 2), pp=(1, 2), dp=(2, 4), overlap=("gradients", "parameters"),
 )  # fmt: skip
 FSDP2 = _factors(
-    "world replicate layers micro_batches untied vocab query_groups recompute reshard fp32_gradients bias swiglu clip "
-    "last_rank",
-    world=(2, 8, 4096), micro_batches=(1, 2), vocab=(4000, 5027), query_groups=(None, 2), recompute=("none", "full"),
+    "world replicate tp units layers micro_batches untied vocab query_groups recompute reshard fp32_gradients bias "
+    "swiglu clip last_rank",
+    world=(2, 8, 64), micro_batches=(1, 2), vocab=(4000, 5027), query_groups=(None, 2), recompute=("none", "full"),
+    tp=(1, 2),
 )  # fmt: skip
 _ZERO = (
     "zero world layers micro_batches dtype untied vocab query_groups recompute bucket comm_overlap contiguous bias "
@@ -270,11 +274,13 @@ def megatron_orders(choice: Choice) -> TraceJob | None:
 
 
 def fsdp2(choice: Choice) -> TraceJob | None:
-    """The job with FSDP2 of a choice."""
-    if choice["world"] == choice["replicate"]:
+    """The job with FSDP2 of a choice, None where torch or torchtitan cannot run it or it was not traced."""
+    if choice["world"] <= choice["replicate"] * choice["tp"]:
         return None
-    return _sharded(choice, "FSDP2", reshard_after_forward=choice["reshard"], replicate=choice["replicate"],
-                    grad_reduce_in_fp32=choice["fp32_gradients"])  # fmt: skip
+    job = _sharded(choice, "FSDP2", reshard_after_forward=choice["reshard"], replicate=choice["replicate"],
+                   grad_reduce_in_fp32=choice["fp32_gradients"], fsdp_units=choice["units"],
+                   tensor_model_parallel_size=choice["tp"])  # fmt: skip
+    return None if problems(job) else job
 
 
 def zero(choice: Choice) -> TraceJob:

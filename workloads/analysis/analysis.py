@@ -5,8 +5,8 @@ what is above it is summed by class and rank in each iteration: a cell. The cell
 explain its excess over the median iteration.
 
 A cell is a finding if it stands out from the noise of its own run: it is several times the third-largest iteration
-among the cells of its kind that have another class or rank. (A threshold by MAD would not do: a cell of a clean run may
-be 100 MADs large, because a process that the scheduler preempts loses whole time slices.)
+among the cells of its kind that are of other ranks, or of another team. (A threshold by MAD would not do: a cell of a
+clean run may be 100 MADs large, because a process that the scheduler preempts loses whole time slices.)
 
 On backends that run on the CPU it has to be more than a few time slices as well. Time between two operations is lost
 rarely there, because a rank is running then; time inside of one often, because each rank has to be woken in its turn:
@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.analysis.arrivals import LastRank, LateRank, last_ranks, late_ranks
 from workloads.analysis.merged import Merged, OpClass, index_of
 from workloads.oplog.file import Numbers
 
@@ -85,25 +86,11 @@ class Slowest:
 
 
 @dataclass(frozen=True, slots=True)
-class LastRank:
-    """The rank that most often arrives last at a class of operations of one team: a straggler if that is always it.
-
-    share: of the operations (0 to 1), lateness_ms: median time after the second-last where it was the last.
-    """
-
-    op_class: OpClass
-    team: tuple[int, ...]
-    rank: int
-    share: float
-    lateness_ms: float
-    operations: int
-
-
-@dataclass(frozen=True, slots=True)
 class RunAnalysis:
     """What a run's logs say.
 
-    findings: those the farthest above their threshold first. iterations: the slowest first. last: by class and team.
+    findings: those the farthest above their threshold first. late: how long each rank kept the others waiting in the
+    whole run, the longest first. iterations: the slowest first. last: by class and team.
     """
 
     ranks: list[int]
@@ -111,9 +98,15 @@ class RunAnalysis:
     median_ms: float
     mad_ms: float
     findings: list[LostTime]
+    late: list[LateRank]
     iterations: list[Slowest]
     last: list[LastRank]
     clock_error_ms: float = 0.0
+
+    @property
+    def late_findings(self) -> list[LateRank]:
+        """The ranks that took so much of the run that it stands out."""
+        return [each for each in self.late if each.finding]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON; times in ms."""
@@ -127,16 +120,18 @@ def analyze(merged: Merged, *, backend: str = "", clock_error_ns: int = 0, most:
     mad = float(np.median([abs(each - median) for each in times.values()])) if times else 0.0
     slowest = sorted(times, key=lambda each: (-times[each], each))[:most]
     cells: list[LostTime] = []
+    late: list[LateRank] = []
     if len(times) >= LEAST_ITERATIONS:
         for kind in KINDS:
             cells += _judged(merged, kind, slowest, most, cpu=backend in CPU_BACKENDS)
+        late = late_ranks(merged, sum(times.values()), cpu=backend in CPU_BACKENDS)
     cells.sort(key=lambda cell: -cell.excess_ms)
     by_iteration: dict[int, list[LostTime]] = {}
     for cell in cells:
         by_iteration.setdefault(cell.iteration, []).append(cell)
     findings = sorted((cell for cell in cells if cell.finding), key=lambda cell: -cell.excess_ms / cell.threshold_ms)
     return RunAnalysis(
-        merged.ranks, len(times), median, mad, findings,
+        merged.ranks, len(times), median, mad, findings, late,
         [Slowest(n, times[n], times[n] - median, tuple(by_iteration.get(n, [])[:most])) for n in slowest],
         list(last_ranks(merged)), clock_error_ns / 1e6,
     )  # fmt: skip
@@ -168,7 +163,8 @@ def _judged(merged: Merged, kind: Kind, slowest: Sequence[int], most: int, *, cp
         queued = np.bincount(cell, weights=np.minimum(excess, merged.queued_ns)) / 1e6
     judged = sums - queued if cpu else sums
     sample = chosen[np.unique(cell, return_index=True)[1]]
-    owner = index_of(merged.team[sample] if kind == "collective" else merged.rank[sample], merged.op_class[sample])
+    # What a rank loses elsewhere is no noise: a rank that is late here and there would hide itself.
+    owner = index_of(merged.team[sample], merged.op_class[sample]) if kind == "collective" else merged.rank[sample]
     noises = _noise(judged, owner, merged.iteration[sample])
     floor, times = (CPU_FLOOR_MS[kind], CPU_STANDS_OUT[kind]) if cpu else (FLOOR_MS[kind], STANDS_OUT[kind])
     thresholds = np.maximum(floor, times * noises)
@@ -214,29 +210,6 @@ def _noise(sums: Reals, owner: Numbers, iteration: Numbers) -> Reals:
 
 def _at_rank(values: Reals) -> float:
     return float(np.sort(values)[-NOISE_RANK]) if len(values) >= NOISE_RANK else 0.0
-
-
-def last_ranks(merged: Merged) -> Iterator[LastRank]:
-    """Who arrives last, by class and team of more than one rank; an operation's class is that of its first rank."""
-    order = np.lexsort((merged.issue_ns, merged.together))
-    together = merged.together[order]
-    ends = np.flatnonzero(np.diff(together, append=-1) != 0)
-    ends = ends[(ends > 0) & (together[ends - 1] == together[ends])] if len(ends) else ends
-    last, before = order[ends], order[ends - 1]
-    late_ms = (merged.issue_ns[last] - merged.issue_ns[before]) / 1e6
-    first = np.unique(merged.together, return_index=True)[1]
-    op_class = merged.op_class[first][merged.together[last]]
-    kind = index_of(op_class, merged.team[last])
-    for number in range(int(kind.max(initial=-1)) + 1):
-        mine = np.flatnonzero(kind == number)
-        ranks, counts = np.unique(merged.rank[last[mine]], return_counts=True)
-        rank = int(ranks[counts.argmax()])
-        lateness = float(np.median(late_ms[mine][merged.rank[last[mine]] == rank]))
-        record = int(last[mine[0]])
-        yield LastRank(
-            merged.classes[op_class[mine[0]]], merged.teams[merged.team[record]], rank,
-            float(counts.max() / len(mine)), lateness, len(mine),
-        )  # fmt: skip
 
 
 def _short(ranks: tuple[int, ...]) -> str:

@@ -4,7 +4,8 @@ A record's place is its class (type, group, size) and its number in the iteratio
 operation with one of its class: those of its type, group and size; a send and its receive; exchanges, of which each
 rank sends another size. Records of one operation have the same ranks and number. Of a record are told apart, in ns:
 
-- gap: from the end of the program's wait for the operation before to this one's issue: the rank's own time;
+- gap: from the end of the program's wait for the operation before, also that of the iteration before, to this one's
+  issue: the rank's own time;
 - queued: what the rank waited for a CPU in a long gap, as far as the log says;
 - wait: from its issue to the last rank's arrival, a consequence of others being late;
 - common: what the fastest rank needed after the last arrival: the collective itself;
@@ -122,8 +123,10 @@ def _of_rank(
     begins = {int(each): int(start) for each, start in zip(*_epoch_starts(log, ends), strict=True)}
     ended = issue + log.exposed_ns[order]
     gap = issue - np.concatenate((issue[:1], ended[:-1]))
-    first = np.flatnonzero(np.diff(iteration, prepend=-1))
-    gap[first] = [issue[each] - begins.get(int(iteration[each]), int(issue[each])) for each in first.tolist()]
+    for each in np.flatnonzero(np.diff(iteration, prepend=-1)).tolist():
+        # What follows an iteration's last operation, as the loading of data, delays the next iteration's first.
+        if not each or iteration[each - 1] + 1 != iteration[each]:
+            gap[each] = issue[each] - begins.get(int(iteration[each]), int(issue[each]))
     return {
         "rank": np.full(len(order), log.facts.rank), "iteration": iteration, "op_class": op_class, "match": match,
         "team": team, "number": _numbers(iteration, match, team), "issue": issue, "done": done, "gap": gap,

@@ -4,6 +4,8 @@ A dialect turns parameters into rows. The types it builds from (ops, blocks, lay
 difference from the real framework's behaviour is named and described in its `deviations`.
 """
 
+import argparse
+from collections.abc import Sequence
 from typing import Final
 
 from workloads.dialects.base import Deviation, Dialect, RuleViolation
@@ -44,4 +46,12 @@ def get(name: str) -> Dialect:
     return _MAKERS[name]()
 
 
-__all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "RuleViolation", "get", "names"]
+def named_in(words: Sequence[str]) -> str:
+    """The dialect that a command line names, the default where it names none that there is."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--dialect", nargs="?", default=DEFAULT_DIALECT)
+    known, _ = parser.parse_known_args(list(words))
+    return known.dialect if known.dialect in _MAKERS else DEFAULT_DIALECT
+
+
+__all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "RuleViolation", "get", "named_in", "names"]

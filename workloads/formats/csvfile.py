@@ -74,15 +74,23 @@ def _save_aicb(rows: Block[LogItem], path: Path) -> int:
     return size
 
 
-def load(path: Path) -> tuple[Block[LogItem], WorkloadArgs | None]:
+def load(path: Path, stage: int | None = None) -> tuple[Block[LogItem], WorkloadArgs | None]:
     """Reads a workload CSV with its parameters (None without a record); equal neighbouring iterations are stored once.
 
+    stage: which section of a file that has one for each pipeline stage; None is the first, and a note says so.
+
     Raises:
-        WorkloadFileError: the file is no workload of this form.
+        WorkloadFileError: the file is no workload of this form, or has no such section.
     """
     try:
+        count = sections(path)
+        if stage is not None and not 0 <= stage < count:
+            raise WorkloadFileError(path, None, f"has {count} pipeline stages, from 0 on; {stage} is none of them")
+        if stage is None and count > 1:
+            said = f"{path} has a section for each of {count} pipeline stages: this is the first"
+            warnings.warn(WorkloadNote(said), stacklevel=2)
         with path.open(encoding="utf-8") as lines:
-            rows = _read_rows(path, lines)
+            rows = _read_rows(path, _section(enumerate(lines, start=1), stage or 0))
         return rows, _read_args(path)
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
@@ -90,8 +98,35 @@ def load(path: Path) -> tuple[Block[LogItem], WorkloadArgs | None]:
         raise WorkloadFileError(path, None, "is not a text file") from None
 
 
-def _read_rows(path: Path, lines: Iterable[str]) -> Block[LogItem]:
-    numbered = enumerate(lines, start=1)
+def sections(path: Path) -> int:
+    """How many pipeline stages have a section of their own in a file: one that AICB ships has eight.
+
+    Raises:
+        WorkloadFileError: the file cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            begins = RANKS_LINE.match(next(lines, "")) is not None
+            if not begins:
+                return 1
+            return 1 + sum(line.startswith("[") and RANKS_LINE.match(line) is not None for line in lines)
+    except OSError as error:
+        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise WorkloadFileError(path, None, "is not a text file") from None
+
+
+def _section(numbered: Iterable[tuple[int, str]], stage: int) -> Iterator[tuple[int, str]]:
+    """The lines of one section, with their numbers; it begins with its list of ranks, if there are any."""
+    at = -1
+    for number, line in numbered:
+        if at < 0 or (line.startswith("[") and RANKS_LINE.match(line)):
+            at += 1
+        if at == stage:
+            yield number, line
+
+
+def _read_rows(path: Path, numbered: Iterator[tuple[int, str]]) -> Block[LogItem]:
     first = next(numbered, (1, ""))
     if RANKS_LINE.match(first[1]):
         first = next(numbered, (2, ""))

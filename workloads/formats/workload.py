@@ -103,13 +103,15 @@ class Workload:
         return csvfile.save(self.rows, self.args, Path(path), form)
 
     @classmethod
-    def load(cls, path: Path | str) -> "tuple[Workload, WorkloadArgs | None]":
+    def load(cls, path: Path | str, stage: int | None = None) -> "tuple[Workload, WorkloadArgs | None]":
         """Reads a workload CSV, ours or AICB's. Returns it with its parameters, None where no record of them exists.
+
+        stage: the section of a file that has one for each pipeline stage; None is the first, and a note says so.
 
         Raises:
             WorkloadFileError: the file is malformed; the message names file, line and column.
         """
-        rows, args = csvfile.load(Path(path))
+        rows, args = csvfile.load(Path(path), stage)
         return cls(rows, args), args
 
 

@@ -3,9 +3,17 @@
 rank = tp + tp_size * (ep + ep_size * (dp' + dp'_size * pp)), with dp' = dp / ep the replicas of an expert (cp is 1).
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import lcm
 
-from workloads.rows.ops import CommGroup
+from workloads.rows.ops import CommGroup, LogItem
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
+
+STEPS = {"send_next": 1, "send_prev": -1, "recv_next": 1, "recv_prev": -1}
+"""How far along the pipeline a row of AICB's form sends or receives, by its column `additional`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +45,22 @@ class RankGroups:
         Raises:
             ValueError: the group is the embedding group, which is no product of axes.
         """
+        varying, fixed = self._axes(group)
+        offsets = _combinations(varying)
+        return [[start + offset for offset in offsets] for start in _combinations(fixed)]
+
+    def group_of(self, rank: int, group: CommGroup) -> list[int]:
+        """The ranks of `group` that `rank` belongs to.
+
+        Raises:
+            ValueError: the group is the embedding group, which is no product of axes.
+        """
+        varying, _ = self._axes(group)
+        start = rank - sum(rank // stride % size * stride for size, stride in varying)
+        return [start + offset for offset in _combinations(varying)]
+
+    def _axes(self, group: CommGroup) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(size, stride) of the axes along which the group extends, and of the others."""
         varying = {
             CommGroup.tp_group: ("tp",),
             CommGroup.pp_group: ("pp",),
@@ -48,20 +72,74 @@ class RankGroups:
         }.get(group)
         if varying is None:
             raise ValueError(f"{group.name} has no rank lists")
-        axes = {"tp": self.tp, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp}
-        strides: dict[str, int] = {}
         stride = 1
-        for axis, size in axes.items():
-            strides[axis] = stride
+        inside: list[tuple[int, int]] = []
+        outside: list[tuple[int, int]] = []
+        for axis, size in (("tp", self.tp), ("ep", self.ep), ("dp", self.dp // self.ep), ("pp", self.pp)):
+            (inside if axis in varying else outside).append((size, stride))
             stride *= size
-        fixed = [axis for axis in axes if axis not in varying]
-        starts = _combinations([(axes[axis], strides[axis]) for axis in fixed])
-        offsets = _combinations([(axes[axis], strides[axis]) for axis in varying])
-        return [[start + offset for offset in offsets] for start in starts]
+        return inside, outside
 
-    def group_of(self, rank: int, group: CommGroup) -> list[int]:
-        """The ranks of `group` that `rank` belongs to."""
-        return next(ranks for ranks in self.groups(group) if rank in ranks)
+
+def located(item: LogItem, groups: RankGroups, rank: int) -> LogItem:
+    """The row of `rank` with the ranks of its group and its peer, which AICB's form leaves to the job's sizes.
+
+    Raises:
+        ValueError: nothing says them, or the row's size of the group is another one.
+    """
+    ranks = item.ranks if item.ranks is not None else _stated_group(item, groups, rank)
+    if item.peer is not None or item.comm_type not in POINT_TO_POINT | ROOTED:
+        return replace(item, ranks=ranks)
+    listed = tuple(ranks)
+    if item.comm_type in POINT_TO_POINT:
+        if item.additional not in STEPS:
+            raise ValueError(f"additional is {item.additional!r}, not {', '.join(STEPS)}")
+        peer = listed[(listed.index(rank) + STEPS[item.additional]) % len(listed)]
+        if peer == rank:
+            raise ValueError("a rank cannot send to itself: the job has one pipeline stage")
+        return replace(item, ranks=ranks, peer=peer)
+    place = next((each for each in (item.src, item.dst) if each is not None), 0)
+    if not 0 <= place < len(listed):
+        raise ValueError(f"its root is place {place} of {len(listed)} ranks")
+    return replace(item, ranks=ranks, peer=listed[place])
+
+
+def _stated_group(item: LogItem, groups: RankGroups, rank: int) -> Ranks:
+    if item.comm_group is None:
+        raise ValueError("it states no group")
+    found = known_group(groups, rank, item.comm_group)
+    size = item.comm_group_size
+    if size is not None and size != len(found) and item.comm_type not in POINT_TO_POINT:
+        raise ValueError(f"comm_group_size is {size}, this job's {item.comm_group.name} has {len(found)} ranks")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def known_group(groups: RankGroups, rank: int, group: CommGroup) -> Ranks:
+    """The ranks of a group that holds `rank`, by the job's parallel sizes.
+
+    Raises:
+        ValueError: the sizes do not determine this group.
+    """
+    try:
+        return Ranks.of(groups.group_of(rank, group))
+    except ValueError:
+        raise ValueError(f"which ranks {group.name} has is not stated: write the column ranks") from None
+
+
+def size_by_rows(rows: Iterable[LogItem], axis: str) -> int:
+    """The size of a parallel axis (tp, dp, ep, pp) by what the rows of its group say, 1 where there are none.
+
+    Raises:
+        ValueError: there are rows of the group, and none states its size, as those of experts in AICB's files. That of
+            dp follows from the others: 1 there.
+    """
+    group = CommGroup[f"{axis}_group"]
+    said = {item.comm_group_size for item in rows if item.comm_group is group and item.comm_type not in POINT_TO_POINT}
+    known = [size for size in said if size]
+    if said and not known and axis != "dp":
+        raise ValueError(f"rows of {group.name} state no size of it")
+    return lcm(*known) if known else 1
 
 
 def _combinations(axes: list[tuple[int, int]]) -> list[int]:

@@ -15,6 +15,8 @@ SCRIPTS_NAMES = {"pipeline_model_parallel_size": "pipeline_model_parallel"}
 name would be ambiguous."""
 TRAINING, PREFILL, DECODE = WORKLOAD_PHASES = ("training", "prefill", "decode")
 """What a workload is a part of; prefill is the pass of a prompt, decode that of one token of each sequence."""
+LAYERS, TORCHTITAN = FSDP_UNITS = ("layers", "torchtitan")
+"""What FSDP2 shards apart: each layer, with all else in the root; or also the embedding, and the norm with the head."""
 ELEMENT_BYTES = 2
 """Bytes of a parameter, an activation or a 16-bit gradient."""
 GRADIENT_BYTES = 4
@@ -125,7 +127,9 @@ class WorkloadArgs:
     moe_expert_bias: bool = False
     routing: str = "balanced"
     multi_latent_attention: bool = False
-    reshard_after_forward: bool = True
+    reshard_after_forward: bool | None = None
+    fsdp_units: str = LAYERS
+    clip_grad: float = 1.0
     replicate: int = 1
     overlap_comm: bool = False
     max_reuse_distance: int = 1_000_000_000
@@ -202,7 +206,7 @@ FRAMEWORK_ONLY = frozenset({
     "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
     "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
-    "routing", "multi_latent_attention", "reshard_after_forward", "replicate",
-    "overlap_comm", "max_reuse_distance", "sub_group_size",
+    "routing", "multi_latent_attention", "reshard_after_forward", "fsdp_units", "clip_grad",
+    "replicate", "overlap_comm", "max_reuse_distance", "sub_group_size",
 })  # fmt: skip
 """Parameters that AICB does not have."""

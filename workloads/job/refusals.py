@@ -1,6 +1,9 @@
 """Says why what a GPU alone can show is refused: the same words wherever a workload is traced or stated by rules."""
 
+from collections.abc import Iterator
 from typing import Protocol
+
+from workloads.job.parameters import TORCHTITAN
 
 CONTEXT_PARALLELISM = (
     "Megatron-core refuses context parallelism without Transformer Engine, whose kernels hold the ring; it cannot be "
@@ -42,3 +45,46 @@ def dispatcher(name: str) -> str:
     """The refusal of a moe_token_dispatcher that is not one of DISPATCHERS."""
     why = f": {FLEX}" if name == "flex" else ""
     return f"moe_token_dispatcher is {name!r}; allowed: {', '.join(DISPATCHERS)}{why}"
+
+
+class SplitDecoder(Protocol):
+    """What decides whether torchtitan's plan splits the decoder of FSDP2."""
+
+    @property
+    def tensor_model_parallel_size(self) -> int: ...
+
+    @property
+    def fsdp_units(self) -> str: ...
+
+    @property
+    def add_bias_linear(self) -> bool: ...
+
+    @property
+    def num_query_groups(self) -> int | None: ...
+
+    @property
+    def seq_length(self) -> int: ...
+
+    @property
+    def ffn_size(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def split_by_torchtitan(job: SplitDecoder, recompute: str, heads: int) -> Iterator[str]:
+    """What torchtitan's plan cannot split over tensor-parallel ranks, or has not been traced with."""
+    tp = job.tensor_model_parallel_size
+    if job.fsdp_units != TORCHTITAN:
+        yield "tensor_model_parallel_size above 1 needs fsdp_units torchtitan, whose plan splits the layers"
+    if job.add_bias_linear:
+        yield "tensor_model_parallel_size above 1 has been traced without add_bias_linear alone; nearest: False"
+    if recompute == "full":
+        yield "tensor_model_parallel_size above 1 has been traced without full recomputation alone; nearest: none"
+    sizes = {
+        "num_attention_heads": heads, "num_query_groups": job.num_query_groups or heads, "seq_length": job.seq_length,
+        "ffn_hidden_size": job.ffn_size, "vocab_size": job.vocab_size,
+    }  # fmt: skip
+    for name, size in sizes.items():
+        if size % tp:
+            yield f"{name} {size} must be a multiple of tensor_model_parallel_size {tp}; nearest: {-(-size // tp) * tp}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from workloads.dialects.base import RuleViolation
-from workloads.job.parameters import FRAMES, ZERO_STAGES, WorkloadArgs
+from workloads.job.parameters import FRAMES, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
 
 POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
             "context_parallel_size")  # fmt: skip
@@ -59,6 +59,10 @@ def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
         yield RuleViolation(
             f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False
         )
+    if args.phase not in WORKLOAD_PHASES:
+        near = get_close_matches(args.phase, WORKLOAD_PHASES, 1, cutoff=0.0)
+        allowed = ", ".join(WORKLOAD_PHASES)
+        yield RuleViolation(f"phase {args.phase!r} is none of {allowed}; nearest: {near[0]}", forceable=False)
     at_least_one = list(POSITIVE)
     at_least_zero: list[str] = []
     if args.frame == "collective_test":

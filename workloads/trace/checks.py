@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from workloads.job import refusals
-from workloads.job.parameters import TRAINING, WORKLOAD_PHASES
+from workloads.job.parameters import FSDP_UNITS, TORCHTITAN, TRAINING, WORKLOAD_PHASES
 from workloads.job.routing import routing
 from workloads.trace.job import TraceJob
 
@@ -15,6 +15,7 @@ CHOICES = {
     "position_embedding": ("rope", "learned_absolute", "none"),
     "normalization": ("RMSNorm", "LayerNorm"),
     "dtype": ("bfloat16", "float16"),
+    "fsdp_units": FSDP_UNITS,
 }
 POSITIVE = (
     "world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "virtual_pipeline", "micro_batch",
@@ -100,16 +101,29 @@ def _inference(job: TraceJob) -> Iterator[str]:
 def _sharded(job: TraceJob) -> Iterator[str]:
     if job.phase != TRAINING:
         yield f"phase is {job.phase}, but frame {job.frame} is traced in training alone; Megatron has the others"
-    for name in ("tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size"):
+    alone = ["pipeline_model_parallel", "expert_model_parallel_size"]
+    if job.frame == "FSDP2":
+        yield from _fsdp2(job)
+    else:
+        alone.append("tensor_model_parallel_size")
+    for name in alone:
         if getattr(job, name) > 1:
             yield f"{name} is {getattr(job, name)}, but frame {job.frame} is traced with data parallelism alone"
     if job.num_experts:
         yield f"num_experts is {job.num_experts}, but frame {job.frame} is traced with dense layers alone"
-    if job.frame == "FSDP2" and job.world_size % job.replicate:
-        yield f"world_size {job.world_size} is no multiple of replicate {job.replicate}"
     if job.frame == "DeepSpeed" and job.stage not in (1, 2, 3):
         yield f"stage is {job.stage}; ZeRO has the stages 1, 2 and 3"
     if job.frame == "DeepSpeed":
         for name, least in ZERO_LEAST.items():
             if getattr(job, name) < least:
                 yield f"{name} is {getattr(job, name)}; it is at least {least}"
+
+
+def _fsdp2(job: TraceJob) -> Iterator[str]:
+    tp = job.tensor_model_parallel_size
+    if job.world_size % (job.replicate * tp):
+        yield f"world_size {job.world_size} is no multiple of replicate * tp = {job.replicate * tp}"
+    if job.fsdp_units == TORCHTITAN and not job.untie_embeddings:
+        yield "fsdp_units torchtitan shards the head apart from the embedding: it needs untie_embeddings"
+    if tp > 1:
+        yield from refusals.split_by_torchtitan(job, job.recompute, job.num_attention_heads)

@@ -96,7 +96,8 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the options: those of generate, and what only a trace has."""
-    options.add_to(parser)
+    ours = {field.name for field in fields(TraceJob)} | set(NAMES) | IMPLIED
+    options.add_to(parser, hidden={*options.idle_in("framework", "csv"), *options.OPTIONS} - ours)
     own = parser.add_argument_group("trace")
     parser.set_defaults(frame="Megatron")
     frame = next(action for action in parser._actions if action.dest == "frame")
@@ -119,7 +120,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     known = {action.dest for action in parser._actions}
     for field in fields(TraceJob):
-        if field.name in known or field.name == "rank":
+        if field.name in known or field.name == "rank" or field.name in NAMES.values():
             continue
         kind: Callable[[str], object] = KINDS.get(type(field.default), str)
         extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from workloads.job.parameters import DECODE, TRAINING
+from workloads.job.parameters import DECODE, LAYERS, TRAINING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +91,14 @@ class TraceJob:
     sub_group_size: int = 1_000_000_000
     overlap_comm: bool = False
     contiguous_gradients: bool = True
-    reshard_after_forward: bool = True
+    reshard_after_forward: bool | None = None
+    fsdp_units: str = LAYERS
     replicate: int = 1
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that have other samples: world_size // (tp * pp)."""
+        return self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel)
 
     @property
     def padded_vocab_size(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork, _resolve_process_group
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 FUNCTIONAL = "_c10d_functional"
@@ -64,6 +65,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(map(_desugars, types)):
+            return NotImplemented
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
@@ -162,6 +165,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         return leave
 
 
+def _desugars(kind: type) -> bool:
+    """Whether a class turns an operation into others, some of which send, as DTensor: it goes before this mode then."""
+    own = getattr(kind, "__torch_dispatch__", torch._C._disabled_torch_dispatch_impl)
+    return own is not torch._C._disabled_torch_dispatch_impl and not issubclass(kind, FakeTensor)
+
+
 def _receive_zeros(given: dict[str, Any]) -> None:
     """Fill the tensors that a collective would have written."""
     found = [given[name] for name in RECEIVED if name in given]
@@ -219,8 +228,6 @@ def _barrier(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
 
 
 def _larger(kind: str, whole: str) -> Callable[[dict[str, Any], dist.ProcessGroup], Read]:
-    """Collectives whose size is that of the full tensor."""
-
     def read(given: dict[str, Any], _: dist.ProcessGroup) -> Read:
         return kind, given[whole], size_of(given[whole]), {}
 

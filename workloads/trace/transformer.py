@@ -35,7 +35,8 @@ class DecoderAttention(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs of shape (batch, sequence, hidden) keep it."""
         keys, values = self.k_proj(inputs), self.v_proj(inputs)
-        spread = (keys + values).unflatten(-1, (self.groups, self.width))
+        # Of a part of the heads, where tensor parallelism splits them.
+        spread = (keys + values).unflatten(-1, (-1, self.width))
         spread = spread.repeat_interleave(self.heads // self.groups, dim=-2).flatten(-2)
         out: torch.Tensor = self.o_proj(self.q_proj(inputs) + spread)
         return out
@@ -99,8 +100,8 @@ class Decoder(nn.Module):
         hidden = self.embed_tokens(tokens)
         for layer in self.layers:
             hidden = layer(hidden)
-        loss: torch.Tensor = self.lm_head(self.norm(hidden)).float().logsumexp(-1).mean()
-        return loss
+        logits = self.lm_head(self.norm(hidden)).float()
+        return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
 
 def tokens_of(job: TraceJob) -> torch.Tensor:

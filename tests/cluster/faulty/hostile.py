@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import protocol
+
 DEEP = 100_000
 CLIPBOARD = "\x1b]52;c;aGFja2Vk\x07\x1b[2J"
 # As JSON text: no reader may break at one.
@@ -56,4 +58,9 @@ def _folder() -> Path:
     return Path("/proc/self/fd/1").readlink().parent
 
 
-LEAVES = {"hostile": leave_anything, "odd": leave_what_is_allowed}
+def add_code(_rank: int) -> None:
+    """A file beside the code, which whoever starts Python there from now on takes for the standard library's."""
+    (Path(protocol.__file__).parents[1] / "statistics.py").write_text("def median(values): return 1000.0\n")
+
+
+LEAVES = {"hostile": leave_anything, "odd": leave_what_is_allowed, "adds": add_code}

@@ -9,7 +9,7 @@ import vendors
 from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.settings.docs import FILES, documented, markdown_table, table_rows
+from run_benchmarks.settings.docs import COLUMNS, FILES, documented, markdown_table, table_rows
 from training.benchmarks import catalog
 
 
@@ -23,8 +23,8 @@ def test_the_documentation_has_the_settings_as_they_are() -> None:
     """`run.py list --markdown` prints what belongs there."""
     text = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
     begin, end = "<!-- settings:begin -->\n", "<!-- settings:end -->"
-    assert text[text.index(begin) + len(begin) : text.index(end)] == markdown_table()
-    assert listed("--markdown") == markdown_table()
+    assert text[text.index(begin) + len(begin) : text.index(end)] == markdown_table(COLUMNS, table_rows())
+    assert listed("--markdown") == listed("settings", "--markdown") == markdown_table(COLUMNS, table_rows())
 
 
 def test_every_setting_says_what_it_is() -> None:
@@ -47,6 +47,25 @@ def test_one_topic_and_one_model_alone() -> None:
     assert "target_embedding_average" in listed("cpm") and "VENDOR" not in listed("cpm")
     assert "begin with training/benchmarks/cpm/pytorch/base.py" in listed("cpm").replace("\n", " ")
     assert "gloo" in listed("vendors") and "LINK_LIMIT" not in listed("vendors")
+
+
+def test_a_model_in_markdown_is_that_model_in_each_framework() -> None:
+    lines = listed("bert", "--markdown").splitlines()
+    assert [line for line in lines if line.startswith("settings of")] == [
+        f"settings of bert:{framework}, in case configs and in `overrides`;"
+        f" case configs begin with training/benchmarks/bert/{framework}/base.py"
+        for framework in ("paddle", "pytorch")
+    ]
+    rows = [line for line in lines if line.startswith("| `target_mlm_accuracy` | ")]
+    assert len(rows) == 2 and not any("LINK_LIMIT" in line for line in lines)
+    with pytest.raises(ConfigError, match="list: --markdown = 'vendors': for settings or a model: aicb, base, bert"):
+        CliRunner().invoke(cli.app, ["list", "vendors", "--markdown"], catch_exceptions=False)
+
+
+def test_a_model_is_described_and_not_referred_to() -> None:
+    for name in catalog.available():
+        said = catalog.benchmark(*name).config_class.__doc__ or ""
+        assert said and not said.startswith("See "), name
 
 
 def test_what_is_neither_topic_nor_model_is_named() -> None:

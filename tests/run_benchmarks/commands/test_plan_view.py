@@ -48,8 +48,10 @@ RUNTIME = "process"
 STALL_LIMIT = 900
 CASES = ["ONE", "HOSTED"]
 ONE = {"model": "bert", "framework": "pytorch", "config": "config_H100x2x8", "nnodes": 2, "nproc": 8,
+       "data_dir_host": "/data", "data_dir_container": "/data",
        "overrides": {"log_freq": 5, "backend": "gloo"}, "repeat": 5, "expect": {"mfu": ">= 0.3"}}
-HOSTED = {"model": "bert", "framework": "pytorch", "config": "config_H100x1x1", "hosts": ["h2"], "nproc": 1}
+HOSTED = {"model": "bert", "framework": "pytorch", "config": "config_H100x1x1", "hosts": ["h2"], "nproc": 1,
+          "data_dir_host": "/data", "data_dir_container": "/data"}
 """
 SETS = ("--repeat", "2", "--set", "ONE.nproc=4", "--set", "ONE.overrides.seed=9")
 EXPECTED = {
@@ -67,7 +69,7 @@ EXPECTED_OF_THE_CASE = {
     "time_limit": "default",
     "stall_limit": "test_conf.py: STALL_LIMIT",
     "retries": "default",
-    "data_dir_host": "default",
+    "data_dir_host": "test_conf.py: ONE.data_dir_host",
     "repeat": "--repeat",
     "expect": "test_conf.py: ONE.expect",
 }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from protocol.baseline_file import CaseBaseline, save
-from run_benchmarks.commands import cli
+from run_benchmarks.commands import cli, starting
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.console.command_line import RUN_PY, own_command, run_word
@@ -22,7 +25,8 @@ from run_benchmarks.session.session import Session
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import Journal
+from run_benchmarks.state.journal import BaselineTarget, Journal, RoundStarted, RunStarted
+from run_benchmarks.state.vouching import KEY_FILE, is_own, signed
 from tests.run_benchmarks.conftest import TEST, Load
 
 RUN = "run20261121191924"
@@ -62,7 +66,10 @@ def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[st
 
 def paste(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command as a person would: pasted into a shell of stock Debian, in whatever folder."""
-    return subprocess.run(["/bin/sh", "-c", command], env=STOCK, capture_output=True, text=True, timeout=60, cwd=cwd)
+    environment = STOCK | {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    return subprocess.run(
+        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, cwd=cwd
+    )
 
 
 def test_the_journal_has_what_the_command_line_changed(folder: Path) -> None:
@@ -78,7 +85,10 @@ def test_a_journal_of_before_there_were_changes_is_read(folder: Path) -> None:
     before, _, after = text.partition(',"changes":')
     (folder / "journal.jsonl").write_text(before + after[after.index("}") + 1 :])
     assert Journal(folder).read().started.changes is None
-    assert settings_of(folder, None, None).changes == Changes()
+    with pytest.raises(ConfigError, match="name your own file with --cluster-conf"):  # nor had it a code
+        settings_of(folder, None, None)
+    files = folder.parent.parent / "my files"
+    assert settings_of(folder, files / "cluster_conf.py", files / "test_conf.py").changes == Changes()
 
 
 def test_a_run_is_found_by_name_and_by_path(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +123,110 @@ def test_commands_take_the_run_alone(words: tuple[str, ...], folder: Path, tmp_p
         assert "killed" in answer.stdout or "the log" in answer.stdout
     else:
         assert answer.returncode == 2 and "my files/test_conf.py: SHM_SIZE = 'spoilt'" in answer.stderr
+
+
+def spoil(folder: Path, change: Callable[[RunStarted], RunStarted]) -> Path:
+    """Replace the journal by one whose start is changed and whose cluster_conf.py leaves a mark; returns the mark."""
+    mark, evil = folder.parent / "executed", folder / "cluster_conf.py"
+    evil.write_text(f"open({str(mark)!r}, 'w')\nHOSTS = ['localhost']\n")
+    started = Journal(folder).read().started.model_copy(update={"cluster_conf": str(evil), "test_conf": str(evil)})
+    (folder / "journal.jsonl").unlink()
+    Journal(folder).append(change(started))
+    return mark
+
+
+def by_another_key(started: RunStarted) -> RunStarted:
+    """As the controller of somebody else signs it."""
+    with tempfile.TemporaryDirectory() as state, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", state)
+        other = signed(started)
+    assert other.hmac_sha256 not in (None, started.hmac_sha256)
+    return other
+
+
+def without_a_code(started: RunStarted) -> RunStarted:
+    """As a controller without a state folder leaves it."""
+    return started.model_copy(update={"hmac_sha256": None})
+
+
+@pytest.mark.parametrize("word", ["resume", "clean"])
+@pytest.mark.parametrize(
+    "change", [without_a_code, by_another_key, lambda started: started], ids=["no code", "another key", "edited"]
+)
+def test_nothing_in_a_received_folder_is_executed(
+    folder: Path, tmp_path: Path, change: Callable[[RunStarted], RunStarted], word: str
+) -> None:
+    mark = spoil(folder, change)
+    answer = call(word, str(folder), cwd=tmp_path)
+    assert answer.returncode == 2 and not mark.exists(), answer
+    for said in (
+        "nothing shows that you began this run",
+        "file with --cluster-conf",
+        "file with --test-conf",
+        "STALL_LIMIT=60",
+    ):
+        assert said in answer.stderr
+
+
+def test_a_folder_under_another_runs_name_is_not_ones_own(folder: Path) -> None:
+    renamed = folder.rename(folder.with_name(f"{RUN[:-1]}9"))
+    assert not is_own(renamed, Journal(renamed).read().started)
+
+
+def test_a_folder_that_anybody_may_write_is_not_ones_own(folder: Path) -> None:
+    started = Journal(folder).read().started
+    assert is_own(folder, started)
+    folder.chmod(0o777)
+    assert not is_own(folder, started)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="chown needs root")
+def test_another_users_folder_or_key_is_not_ones_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Journal(folder).read().started
+    os.chown(folder, 65534, 65534)
+    assert not is_own(folder, started)
+    os.chown(folder, 0, 0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "state"))
+    mine, key = signed(started), folder.parent / "state" / KEY_FILE
+    assert is_own(folder, mine) and not is_own(folder, started)
+    assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    key.chmod(0o644)
+    assert not is_own(folder, mine)
+
+
+def test_the_files_that_are_named_serve_a_received_folder(folder: Path, tmp_path: Path) -> None:
+    files = tmp_path / "my files"
+    words = ["--cluster-conf", str(files / "cluster_conf.py"), "--test-conf", str(files / "test_conf.py")]
+    mark = spoil(folder, without_a_code)
+    answer = call("clean", str(folder), *words, cwd=tmp_path)
+    assert answer.returncode == 2 and "what it sets is not applied: write it in the file" in answer.stderr, answer
+    mark = spoil(folder, lambda started: started.model_copy(update={"changes": None}))
+    answer = call("clean", str(folder), *words, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (0, "localhost: removed nothing\n") and not mark.exists(), answer
+
+
+def test_a_received_journal_names_no_file_to_write(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--save-baseline replaces a file at the end of a run."""
+    target = BaselineTarget(file=folder.parent / "victim", overwrite=True)
+    mine = signed(Journal(folder).read().started.model_copy(update={"save_baseline": target}))
+    assert starting._kept_target(folder, mine) == target
+    assert starting._kept_target(folder, by_another_key(mine)) is None
+    assert f"no baseline is saved to {target.file}: nothing shows that you began this run" in capsys.readouterr().err
+
+
+def test_what_a_received_folder_says_does_not_control_the_terminal(folder: Path, tmp_path: Path) -> None:
+    evil = "\x1b]52;c;YQ==\x07\u202e"
+    Journal(folder).append(RoundStarted(case=evil, round=1, attempt=1, master_port=1, hosts=[]))
+    (folder / "run.log").write_text(f"{evil}\n")
+    for words in ("status", "attach"):
+        answer = call(words, str(folder), cwd=tmp_path)
+        assert "]52;c" in answer.stdout and not set(answer.stdout) & set("\x1b\x07\u202e"), answer
+
+
+def test_a_folders_token_is_a_token(folder: Path, tmp_path: Path) -> None:
+    (folder.parent / ".owner").write_text("x --privileged\n")
+    answer = call("clean", str(folder), cwd=tmp_path)
+    assert answer.returncode == 2 and "8 hexadecimal digits" in answer.stderr, answer
 
 
 def test_clean_of_a_run_that_was_begun_with_changes(folder: Path, tmp_path: Path) -> None:

@@ -14,17 +14,22 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.commands.verification import Findings, NoRunError, _check_expectations, report, verify
+from run_benchmarks.commands.round_verification import Findings
+from run_benchmarks.commands.status import follow_log
+from run_benchmarks.commands.verification import NoRunError, _check_expectations, report, verify
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results import records
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
+from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
 from run_benchmarks.state.exit_codes import EXIT_INTERRUPTED
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import JournalError
 from run_benchmarks.state.run_lock import controlling
 from tests.run_benchmarks.conftest import CLUSTER, TEST
 from tests.run_benchmarks.results.rounds import run_record
@@ -34,11 +39,24 @@ NODE = "ONE/round1/localhost_noderank0"
 Tamper = Callable[[Path], object]
 
 
+def make_key(file: Path, passphrase: str = "") -> Path:
+    """A new key pair of ssh-keygen."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(file)], check=True)
+    return file
+
+
 def run(folder: Path, on_round: Callable[[], None] = lambda: None) -> Path:
     """One controller's part of a run of two rounds in `folder`; `on_round` is called after each of them."""
     (folder / "cluster_conf.py").write_text(CLUSTER)
     changes = "ONE['overrides'] = {'sizes': '8', 'iterations': 2}\nONE['repeat'] = 2\n"
-    paths = {"FLAGPERF_PATH_HOST": str(folder / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(folder / "result")}
+    key = folder / "key"
+    if not key.exists():
+        make_key(key)
+    paths = {
+        "SEAL_KEY": str(key),
+        "FLAGPERF_PATH_HOST": str(folder / "deploy"),
+        "FLAGPERF_LOG_PATH_HOST": str(folder / "result"),
+    }
     (folder / "test_conf.py").write_text(TEST + changes + "".join(f"{k} = {v!r}\n" for k, v in paths.items()))
     prepared = prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), RUN)
     result = folder / "result" / RUN
@@ -73,6 +91,12 @@ def folder(resumed: Path, tmp_path: Path) -> Path:
     return shutil.copytree(resumed, tmp_path / "carried" / RUN, symlinks=True)
 
 
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A fresh private key of ssh-keygen; its public half is beside it."""
+    return make_key(tmp_path / "key")
+
+
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     record = json.loads(path.read_text())
     change(record)
@@ -95,7 +119,8 @@ def seal_anew(folder: Path) -> None:
 
     for path in folder.glob("*/round*/round.json"):
         edit(path, fit)
-    write_seal(folder, RUN, "0" * 16)
+    (folder / "seal.json.sig").unlink()  # which nobody can forge
+    write_seal(folder, RUN, json.loads((folder / "run.json").read_text())["code_digest"])
 
 
 def faster(folder: Path) -> None:
@@ -108,6 +133,10 @@ def faster_mean(folder: Path) -> None:
 
 def another_code(folder: Path) -> None:
     edit(folder / "ONE/round1/round.json", lambda record: record.update(code_digest="0" * 16))
+
+
+def no_digest(folder: Path) -> None:
+    edit(folder / "ONE/round2/round.json", lambda record: record["nodes"][0].update(code_digest=None))
 
 
 def another_config(folder: Path) -> None:
@@ -146,6 +175,41 @@ def no_round(folder: Path) -> None:
     shutil.rmtree(folder / "ONE/round2")
 
 
+def swapped(folder: Path) -> None:
+    (folder / "ONE/round1").rename(folder / "ONE/x")
+    (folder / "ONE/round2").rename(folder / "ONE/round1")
+    (folder / "ONE/x").rename(folder / "ONE/round2")
+
+
+def no_case(folder: Path) -> None:
+    shutil.rmtree(folder / "ONE")
+    edit(folder / "run.json", lambda record: record.update(cases=[], drain=[]))
+
+
+def one_round_less(folder: Path) -> None:
+    shutil.rmtree(folder / "ONE/round2")
+    first = json.loads((folder / "ONE/round1/round.json").read_text())["metrics"]
+
+    def change(record: dict[str, Any]) -> None:
+        record["cases"][0].update(rounds=["pass"], attempts=[1], metrics=first, spread={})
+
+    edit(folder / "run.json", change)
+
+
+def no_failure(folder: Path) -> None:
+    journal = folder / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"verdict":"pass","reason"', '"verdict":"fail","reason"', 1))
+
+
+def many_ranks(folder: Path) -> None:
+    edit(folder / "ONE/round1/round.json", lambda record: record.update(world_size=10**12))
+
+
+def bad_limit(folder: Path) -> None:
+    wrong = {"metric": "x", "unit": "s", "limit": "whatever", "measured": 3.0, "met": True}
+    edit(folder / "run.json", lambda record: record["cases"][0].update(expectations=[wrong]))
+
+
 def linked(folder: Path) -> None:
     log = folder / NODE / "rank0.out.log"
     log.rename(folder.parent / "elsewhere.log")
@@ -156,6 +220,7 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
     (faster, "ONE/round1/round.json", "metrics do not follow from the log of rank 0: max_busbw_GBps is 400.0"),
     (faster_mean, "run.json", "case ONE: metrics do not follow from its rounds: max_busbw_GBps is 400.0"),
     (another_code, "ONE/round1/round.json", "of the code 0000000000000000"),
+    (no_digest, "ONE/round2/round.json", "verdict pass, but the code that ran on localhost is unknown"),
     (another_config, "ONE/round1/round.json", "other settings than run.json"),
     (another_config_in_a_log, f"{NODE}/rank1.out.log", "ran with other settings than run.json has: iterations is 9"),
     (passes, "ONE/round1/round.json", "verdict pass does not follow from the logs: rank 1 says that it failed"),
@@ -165,6 +230,12 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
     (failed_run, "run.json", "verdict pass does not follow from its cases"),
     (manifest, "code.manifest", "lists the code"),
     (no_round, "run.json", "its rounds are pass, pass, on disk pass"),
+    (swapped, "ONE/round1/round.json", "of another place: ONE/round2/round.json"),
+    (no_case, "run.json", f"is {RUN} with , the journal began {RUN} with ONE"),
+    (one_round_less, "run.json", "case ONE: 1 of 2 planned rounds"),
+    (no_failure, "run.json", "case ONE: round 1: verdict pass in attempt 1, in the journal fail in attempt 1"),
+    (many_ranks, "ONE/round1/round.json", "its nodes have 2 ranks, its world size is 1000000000000"),
+    (bad_limit, "run.json", "changed: cannot be checked: "),
 ]
 
 
@@ -172,6 +243,7 @@ def test_intact(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not report(folder, print)
     said = capsys.readouterr().out
     assert f"{RUN}: intact: " in said and sha256(folder / SEAL_FILE) in said
+    assert 'Good "clusterdyno-seal" signature with ED25519 key SHA256:' in said, "by SEAL_KEY"
     (folder / "run.log").write_text("it goes on after the seal\n")
     assert verify(folder).problems == []
 
@@ -212,6 +284,71 @@ def test_files_that_changed_came_or_went_are_named(tamper: Tamper, line: str, fo
     tamper(folder)
     problems = verify(folder).problems
     assert any(found.startswith(line) for found in problems), problems
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["seal.json", "run.json", "code.manifest", "journal.jsonl", "ONE/round1/round.json", f"{NODE}/rank0.out.log"],
+)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    other = folder / "run.log"
+    assert any(found.startswith(f"{name}: ") for found in verify(folder).problems)
+    other.unlink(missing_ok=True)
+    os.mkfifo(other)
+    with pytest.raises(JournalError, match="not a regular file"):
+        follow_log(folder, sys.stdout)
+
+
+def test_a_record_beyond_its_bound_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (folder / "run.json").stat().st_size
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", size)
+    with (folder / "run.json").open("a") as file:
+        file.write(" " * 100)
+    assert any("more than" in found for found in verify(folder).problems if found.startswith("run.json"))
+
+
+def test_a_renamed_folder_is_noticed(folder: Path) -> None:
+    renamed = folder.rename(folder.with_name(f"{RUN[:-1]}9"))
+    assert verify(renamed).problems == [f"seal.json: of {RUN}: the folder has another name"]
+
+
+def test_a_signed_seal(folder: Path, key: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The oracle is ssh-keygen, called here as its manual says."""
+    public, signers = key.with_suffix(".pub").read_text(), tmp_path / "signers"
+    signers.write_text(f"alice@site {public}")
+    (folder / "seal.json.sig").unlink()
+    assert verify(folder, signers).problems == ["seal.json.sig: missing: the seal is not signed"]
+    assert sign_seal(folder, key) == ""
+    words = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "alice@site", "-n", "clusterdyno-seal"]
+    with (folder / SEAL_FILE).open("rb") as seal:
+        subprocess.run([*words, "-s", str(folder / "seal.json.sig")], stdin=seal, check=True, stdout=subprocess.DEVNULL)
+    assert not report(folder, print, signers)
+    assert 'Good "clusterdyno-seal" signature for alice@site with ED25519 key SHA256:' in capsys.readouterr().out
+    assert not report(folder, print)
+    assert "--signers FILE says whose key that is" in capsys.readouterr().out
+    edit(folder / SEAL_FILE, lambda seal: seal.update(sealed_ms=1))
+    for known in (signers, None):
+        (problem,) = verify(folder, known).problems
+        assert problem.startswith("seal.json.sig: ssh-keygen: ") and "incorrect signature" in problem
+
+
+def test_a_signature_of_somebody_else_is_none(folder: Path, key: Path, tmp_path: Path) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text(f"alice@site {key.with_suffix('.pub').read_text()}")
+    assert sign_seal(folder, make_key(tmp_path / "other")) == ""
+    (problem,) = verify(folder, signers).problems
+    assert problem.startswith("seal.json.sig: ssh-keygen: ")
+    (folder / "seal.json.sig").unlink()
+    os.mkfifo(folder / "seal.json.sig")
+    assert verify(folder, signers).problems == ["seal.json.sig: cannot be read: not a regular file"]
+
+
+def test_a_key_that_cannot_sign_is_said(folder: Path, tmp_path: Path) -> None:
+    locked = make_key(tmp_path / "locked", "secret words")
+    assert sign_seal(folder, locked).startswith(f"seal.json is not signed with SEAL_KEY {locked}: ssh-keygen: ")
+    assert verify(folder).problems == []
 
 
 def test_a_seal_leads_nowhere_else(folder: Path) -> None:
@@ -255,6 +392,7 @@ def test_a_run_that_failed_is_intact_too(folder: Path) -> None:
         record["cases"][0].update(verdict="fail", rounds=["fail", "pass"], metrics=second, spread={})
 
     edit(folder / "run.json", failed)
+    no_failure(folder)
     seal_anew(folder)
     assert verify(folder).problems == []
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from run_benchmarks.errors import CommandError, DeadlineError
+from run_benchmarks.errors import CommandError, DeadlineError, HostError
 from run_benchmarks.hosts.base import CANCELLED, Capture, Host
 from run_benchmarks.hosts.incoming.capture import MAX_CAPTURED_BYTES
 from run_benchmarks.hosts.login_shell import MarkedStderr
+from run_benchmarks.hosts.transfer import push
 from tests.run_benchmarks.hosts.conftest import Remains
 
 SECONDS = 30.0
@@ -121,6 +124,30 @@ def test_cancel_ends_a_command_without_an_error(host: Host, remains: Remains) ->
     done = host.run(["sh", "-c", script], deadline=SECONDS, cancel=cancel, on_stdout=cancel_soon)
     assert done.exit_code == CANCELLED
     assert remains.wait(running=False) == []
+
+
+def test_cancel_ends_a_command_that_reads_nothing_of_what_is_sent_to_it(host: Host, remains: Remains) -> None:
+    cancel = threading.Event()
+    script = f"echo begun; sleep {remains.seconds}"
+    done = host.run(
+        ["sh", "-c", script],
+        deadline=SECONDS,
+        stdin=io.BytesIO(bytes(64 << 20)),
+        cancel=cancel,
+        on_stdout=lambda _: threading.Timer(0.2, cancel.set).start(),
+    )
+    assert done.exit_code == CANCELLED and remains.wait(running=False) == []
+    assert host.run(["echo", "again"], deadline=SECONDS).stdout == "again\n"
+
+
+def test_cancel_ends_a_copy_whose_data_do_not_come(host: Host, tmp_path: Path) -> None:
+    cancel, folder = threading.Event(), tmp_path / "copy"
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as archive, os.fdopen(writer, "wb"):
+        threading.Timer(0.3, cancel.set).start()
+        with pytest.raises(HostError, match="given up"):
+            push(host, archive, str(folder), deadline=5.0, cancel=cancel)
+    assert not folder.exists()
 
 
 def test_an_error_of_the_callback_reaches_the_caller(host: Host) -> None:

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,45 @@ def test_an_answer_that_is_none_is_an_error_of_the_host(questions: Questions, an
 
     with pytest.raises(HostError, match="node1: unreadable answer to the fact script"):
         gather(Odd("node1"), questions)
+
+
+YEARS = 10 * 365 * 86400
+
+
+class Lying(LocalHost):
+    """A host that answers as it is, but for one key; `changed` gets the answer's value and the number of its line."""
+
+    def __init__(self, key: str, changed: Callable[[str, int], str]) -> None:
+        super().__init__("node1")
+        self._key, self._changed = key, changed
+
+    def run(self, argv: Any, **more: Any) -> Completed:
+        answer, seen, lines = super().run(argv, **more), 0, []
+        for line in answer.stdout.splitlines():
+            key, _, value = line.partition("\t")
+            lines.append(f"{key}\t{self._changed(value, seen)}" if key == self._key else line)
+            seen += key == self._key
+        return replace(answer, stdout="\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("key", "changed", "said"),
+    [
+        ("clock_ns", lambda ns, number: str(int(ns) + (YEARS * 10**9 if number == 0 else 0)), "its clock moved by -"),
+        ("clock_ns", lambda ns, number: str(int(ns) + (YEARS * 10**9 if number else 0)), "its clock moved by 31536"),
+        ("load", lambda *_: "nan", "load nan"),
+        ("load", lambda *_: "inf", "load inf"),
+        ("load", lambda *_: "-1", "load -1"),
+        ("online", lambda *_: "0-999999999999", "1000000000000 processors"),
+    ],
+)
+def test_a_host_does_not_choose_its_own_error_load_or_size(
+    questions: Questions, key: str, changed: Callable[[str, int], str], said: str
+) -> None:
+    with pytest.raises(HostError, match=f"unreadable answer to the fact script .*{said}"):
+        gather(Lying(key, changed), questions)
+
+
+def test_a_clock_that_is_wrong_is_wrong_by_what_its_host_says(questions: Questions) -> None:
+    facts = gather(Lying("clock_ns", lambda ns, _: str(int(ns) + 90 * 10**9)), questions)
+    assert facts.clock_offset == pytest.approx(90, abs=1) and 0 <= facts.clock_error < 10

@@ -119,11 +119,43 @@ def test_a_version_of_a_framework_needs_an_image_of_its_own(load: Load) -> None:
     assert (case.image, case.python) == (None, "python3")
 
 
-@pytest.mark.parametrize("line", ['BASE_IMAGE = "no such:reference:x"', 'IMAGE_OPTIONS = {"flash": "1"}'])
-def test_what_no_image_can_be_made_of_is_a_problem(line: str, load: Load) -> None:
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('BASE_IMAGE = "no such:reference:x"', "BASE_IMAGE"),
+        ('IMAGE = "nvcr.io/nvidia/pytorch:25.05-py3 "', "IMAGE"),
+        ('IMAGE_OPTIONS = {"flash": "1"}', "ONE.framework"),
+    ],
+)
+def test_what_no_image_can_be_made_of_is_a_problem(line: str, key: str, load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(load, DOCKER + line)
-    assert [problem.key for problem in caught.value.problems] == ["ONE.framework"]
+    assert [problem.key for problem in caught.value.problems] == [key]
+
+
+BERT = TEST.replace('"network"', '"bert"')
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("ONE['overrides'] = {'backend': 'nccl'}",
+         "ONE.overrides.backend = 'nccl': vendor cpu has no such backend; allowed: 'gloo'"),
+        ("ONE['overrides'] = {'data': 'files'}",
+         "ONE.data_dir_host = None: data = 'files' needs a folder: set it and data_dir_container, or"),
+        ("ONE['data_dir_host'] = ONE['data_dir_container'] = '/data'",
+         "ONE.data_dir_host = '/data': has no effect with data = 'synthetic'"),
+        ("ONE['overrides'] = {'max_seq_length': 100}",
+         "ONE.overrides.max_seq_length = 100: max_seq_length = 100; allowed: up to max_position_embeddings = 64"),
+        ("ONE['overrides'] = {'max_seq_length': 100, 'max_position_embeddings': 80, 'seed': 1}",
+         "ONE.overrides = {'max_seq_length': 100, 'max_position_embeddings': 80, 'seed': 1}: max_seq_length = 100;"),
+    ],
+)  # fmt: skip
+def test_what_would_fail_in_the_round_is_a_mistake_of_the_case(case: str, said: str, load: Load) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(load, f"{BERT}{case}\n")
+    (problem,) = caught.value.problems
+    assert f"test_conf.py: {said}" in str(problem)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.report.html import write_report
+from run_benchmarks.report.html import _template, write_report
+from run_benchmarks.results.remarks import Integrity, Remark
 from tests.run_benchmarks.results.rounds import STEP, node_record, outcome, round_record, run_record
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -40,6 +41,21 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_nothing_of_a_host_controls_a_terminal_or_reverses_the_page(tmp_path: Path) -> None:
+    """Also what reaches the page as an object or in a picture, not as a text."""
+    evil = "\x1b]52;c;YQ==\x07\u202e\x9b2J"
+    remarks = [Remark(kind="throttled", host="node1", detail=f"device 0: {evil}")]
+    record = round_record(tmp_path, integrity=Integrity(remarks=remarks, unwatched=[evil]), warnings=[evil])
+    page = write_report(tmp_path, run_record({evil: 1.5}), [record]).read_text()
+    assert not set(page) & set("\x1b\x07\u202e\x9b"), page
+    assert page.count(r"\x1b]52;c;YQ==\x07\u202e\x9b2J") >= 4 and "device 0: \\x1b" in page
+    template = _template().environment.from_string("{{ svg | drawn }}{{ words }}{{ number }}")
+    drawn = template.render(svg=f"<svg><text>{evil}</text></svg>", words=[evil], number=1.5)
+    assert (
+        drawn.startswith("<svg><text>\\x1b]52") and not set(drawn) & set(evil[:1] + "\u202e") and drawn.endswith("1.5")
+    )
 
 
 def test_a_run_that_passed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.perflog import Event
 from protocol.rank_states import NodeRanks, RankState
 from run_benchmarks.results.judge import judge
@@ -62,6 +63,41 @@ def test_who_stands_still_is_told_from_who_waits(rank: int, values: dict[str, An
     assert why in judgement.reason
     assert failure.evidence[0].startswith(f"rank {rank} on ") and len(failure.evidence) == 4
     assert "its last event is STEP_BEGIN" in failure.evidence[0]
+
+
+def test_what_was_seen_before_the_stop_counts(tmp_path: Path) -> None:
+    """The stop lets a frozen container go on: what its launcher writes then is of no use."""
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    for node, seconds in zip(nodes, (1.0, 14.0), strict=True):
+        ranks = node.node_ranks()
+        assert ranks is not None
+        waiting = [rank.model_copy(update={"waits_in": "all_reduce"}) for rank in ranks.ranks]
+        seen = ranks.model_copy(update={"ranks": waiting})
+        node.look = NodeLook(ranks=seen, silent_seconds=seconds)
+    judgement = judge(nodes, ended_early=TIMEOUT)
+    assert "rank 2 on node2: hangs: its launcher no longer reports, for 14.0 s" in judgement.reason
+    assert "so do rank 3 on node2" in judgement.reason
+
+
+def test_who_waited_before_the_stop_is_not_blamed_for_what_the_stop_did(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    for node in nodes:
+        ranks = node.node_ranks()
+        assert ranks is not None
+        then = [rank.model_copy(update={"waits_in": None if rank.rank == 3 else "barrier"}) for rank in ranks.ranks]
+        node.look = NodeLook(ranks=ranks.model_copy(update={"ranks": then}), silent_seconds=1.0)
+    failure = judge(nodes, ended_early=TIMEOUT).first_failure
+    assert failure is not None and failure.rank == 3
+
+
+def test_a_container_that_is_paused_is_named_and_not_its_ranks(tmp_path: Path) -> None:
+    nodes = two_nodes(tmp_path, r0={"waits_in": None})
+    nodes[1].circumstances = (
+        Circumstance(kind=CircumstanceKind.PAUSED, words="its container is paused (docker pause)"),
+    )
+    judgement = judge(nodes, ended_early=TIMEOUT)
+    assert judgement.reason == f"{TIMEOUT[1]}; node2: no exit code: its container is paused (docker pause)"
+    assert judgement.first_failure is not None and judgement.first_failure.lost
 
 
 @pytest.mark.parametrize(
@@ -181,3 +217,65 @@ def test_an_engine_that_is_gone_is_named_though_its_ranks_lost_their_peers(tmp_p
     failure = judgement.first_failure
     assert failure is not None and (failure.host, failure.rank) == ("node2", None), judgement.reason
     assert "Docker engine" in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [
+        ({"left_us": None, "left_code": None, "exit_code": 0}, None),
+        ({"last_event": "FINISHED"}, None),
+        ({"last_event": "STEP_END"}, 1),
+    ],
+)
+def test_nothing_follows_from_what_a_log_that_was_cut_does_not_have(
+    state: dict[str, Any], named: int | None, tmp_path: Path
+) -> None:
+    """Rank 1 left with 0; that its FINISHED is not in its log tells nothing, unless the rank said what was its last."""
+    node = left(tmp_path, 1, 1000.0, **state)
+    node.cut = frozenset({"rank1.out.log"})
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL
+    if named is None:
+        assert "early" not in judgement.reason and "without FINISHED" not in judgement.reason, judgement.reason
+    else:
+        assert judgement.first_failure is not None and judgement.first_failure.rank == named
+
+
+def test_a_round_is_not_passed_on_a_log_that_was_cut_before_its_end(tmp_path: Path) -> None:
+    node = outcome(tmp_path, until=Event.STEP_BEGIN)
+    node.cut = frozenset({"rank0.out.log", "rank1.out.log"})
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL and "whether it finished is unknown" in judgement.reason
+    assert judgement.partial is None
+
+
+TIMED_OUT = {"exit_code": 1, "message": "The client socket has timed out", "in_communication": True}
+
+
+@pytest.mark.parametrize(("killed_ms", "named"), [(900, 2), (1150, 2), (9000, 0)])
+def test_an_error_in_communication_is_an_effect_of_what_failed_until_then(
+    killed_ms: int, named: int, tmp_path: Path
+) -> None:
+    """No list of texts knows it; the clocks of two hosts differ by milliseconds."""
+    failures = [[rank_failure(0, 1000, **TIMED_OUT)], [rank_failure(2, killed_ms, exit_code=None, signal="SIGSEGV")]]
+    nodes = [
+        outcome(tmp_path, f"node{n + 1}", n, (2 * n, 2 * n + 1), exit_code=1, record=node_exit(1, failures[n]))
+        for n in (0, 1)
+    ]
+    failure = judge(nodes, ended_early=None).first_failure
+    assert failure is not None and failure.rank == named
+
+
+def test_a_host_that_was_lost_is_named_before_who_could_not_connect(tmp_path: Path) -> None:
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=1, record=node_exit(1, [rank_failure(0, 1000, **TIMED_OUT)])),
+        outcome(*(tmp_path, "node2", 1, (2, 3)), exit_code=None, record=None),
+    ]
+    alone = judge(nodes, ended_early=None).first_failure
+    assert alone is not None and (alone.host, alone.rank) == ("node1", 0)
+    nodes[1].error = "node2: out of reach"
+    lost = judge(nodes, ended_early=None).first_failure
+    assert lost is not None and (lost.host, lost.rank) == ("node2", None)
+    nodes[0].error = "node1: its Docker engine does not answer"
+    both = judge(nodes[:1], ended_early=None).first_failure
+    assert both is not None and both.rank is None and "Docker engine" in both.message

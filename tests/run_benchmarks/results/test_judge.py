@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from protocol.circumstance import Circumstance, CircumstanceKind
 from protocol.perflog import Event
+from run_benchmarks.errors import CommandError
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
@@ -99,7 +101,68 @@ def test_a_node_without_an_exit_code_is_named_with_its_error(tmp_path: Path) -> 
     nodes = [outcome(tmp_path, exit_code=143, stopped=True), lost(tmp_path, "node2", error="node2: link lost")]
     judgement = judge(nodes, ended_early=None)
     assert judgement.verdict is Verdict.FAIL
-    assert judgement.reason == "node2: no exit code: node2: link lost"
+    assert judgement.reason == "node2: no exit code: link lost"
+
+
+def silent(folder: Path, host: str, heard_s: float, silent_s: float) -> NodeOutcome:
+    """A node whose host was last heard, and first did not answer, so many seconds after the start."""
+    times = {"heard_ms": START_MS + round(heard_s * 1000), "silent_ms": START_MS + round(silent_s * 1000)}
+    return lost(folder, host, error=f"{host}: out of reach for 24 s", lost=True, **times)
+
+
+def test_lost_hosts_are_named_in_the_order_of_their_loss(tmp_path: Path) -> None:
+    nodes = [silent(tmp_path, "node1", 30.0, 33.0), silent(tmp_path, "node2", 11.0, 34.0)]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.reason == ("node2: no exit code: out of reach for 24 s; 19 s later node1: out of reach for 24 s")
+    failure = judgement.first_failure
+    assert failure is not None and failure.lost and [line[:5] for line in failure.evidence] == ["node2", "node1"]
+
+
+@pytest.mark.parametrize(("at_s", "named"), [(10.0, "node1"), (13.5, "node2")])
+def test_a_rank_that_failed_before_a_host_fell_silent_comes_first(tmp_path: Path, at_s: float, named: str) -> None:
+    """Somewhere between two questions the host was lost; by the later one it certainly was."""
+    broken = outcome(tmp_path, exit_code=7, record=node_exit(7, [rank_failure(0, round(at_s * 1000))]))
+    failure = judge([broken, silent(tmp_path, "node2", 11.0, 13.0)], ended_early=None).first_failure
+    assert failure is not None and (failure.host, failure.lost) == (named, named == "node2")
+
+
+@pytest.mark.parametrize("kind", list(CircumstanceKind))
+def test_what_a_host_tells_of_its_end_is_the_reason(tmp_path: Path, kind: CircumstanceKind) -> None:
+    found = (Circumstance(kind=kind, words="what there was"),)
+    nodes = [
+        outcome(tmp_path, exit_code=143, stopped=True),
+        outcome(tmp_path, "node2", 1, (2, 3), exit_code=2, record=node_exit(2), circumstances=found),
+    ]
+    judgement = judge(nodes, ended_early=None)
+    assert judgement.reason == "node2: exit code 2: what there was"
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.lost is (kind not in (CircumstanceKind.MEMORY, CircumstanceKind.DISK))
+
+
+def test_a_full_disk_stands_beside_what_a_rank_died_of(tmp_path: Path) -> None:
+    full = (
+        Circumstance(
+            kind=CircumstanceKind.DISK, words="the disk is full: 0 bytes are free on /data, which holds /logs"
+        ),
+    )
+    failed = node_exit(1, [rank_failure(0, 100)])
+    judgement = judge([outcome(tmp_path, exit_code=1, record=failed, circumstances=full)], ended_early=None)
+    assert judgement.reason == f"rank 0 on node1: exit code 7: ValueError: rank 0; {full[0].words}"
+    assert judgement.first_failure is not None and not judgement.first_failure.lost
+
+
+def test_no_reason_is_a_piece_of_a_script(tmp_path: Path) -> None:
+    script = 'cd "$1" || exit 1\nread -r end\ncat exit.json\n'
+    error = CommandError("node1", ["sh", "-c", script, "sh", "/state"], 1, "sh: 1: cd: can't cd\nto /state\n")
+    judgement = judge([lost(tmp_path, "node1", error=str(error))], ended_early=None)
+    assert judgement.reason == "node1: no exit code: `sh -c ... sh /state` exited 1: sh: 1: cd: can't cd to /state"
+
+
+def test_a_launcher_that_left_no_record_did_not_fail_before_its_ranks_ran(tmp_path: Path) -> None:
+    node = outcome(tmp_path, exit_code=2, until=Event.STEP_END, output="launch: begins\nlaunch: [Errno 5]\n")
+    (node.folder / "node_exit.json").unlink()
+    reason = "its launcher ended after its ranks had begun and left no record: launch: [Errno 5]"
+    assert judge([node], ended_early=None).reason == f"node1: exit code 2: {reason}"
 
 
 def test_a_node_that_never_ran_is_not_blamed_for_the_one_that_could_not_be_prepared(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from protocol.finding import MAX_OBSERVATIONS, PartFinding
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.observations import with_observations
-from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.results.remarks import Integrity, Remark
 from run_benchmarks.results.sights import Sight, sight_of
 from run_benchmarks.rounds.recording import with_findings
-from run_benchmarks.session.schedule import log_round
+from run_benchmarks.session.log_lines import log_round
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.fabrics import Ailment, Fabric, steps
+from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
 from training.benchmarks.network.slow_parts.readings import scan_of
 
@@ -186,7 +187,7 @@ def test_a_bad_nic_is_named_from_the_scan_to_the_drain_list(tmp_path: Path, capl
     """Ranks on four hosts with two NICs each: what rank 0 finds, under the user's names, in every place."""
     scan = scan_of(steps(Fabric(1, 4, rails=2), Ailment(rate={(2, "rail 1"): 0.5}), 1, pattern="rail_pairs"))
     nics = {(node, rail): f"mlx5_{4 * rail}" for node in range(4) for rail in range(2)}
-    found = analyse_scan(scan, slow_percent=15.0, devices=nics)
+    found = analyse_scan(scan, slow_percent=15.0, around=Topology(devices=nics))
     assert found is not None and [each.subject for each in found.findings] == ["node3 mlx5_4"]
     said = json.loads(json.dumps([each.to_json() for each in found.findings]))
     bad = sight(BAD, {"ports": {"mlx5_4/1": {"symbol_errors": 42}}}, pcie={**SLOT, "width": 8})

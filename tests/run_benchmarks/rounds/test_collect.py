@@ -15,6 +15,7 @@ from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile
 from run_benchmarks.rounds import collect
 from run_benchmarks.rounds.collect import collect_node
+from run_benchmarks.rounds.log_ends import HEAD_BYTES, TAIL_BYTES
 from tests.run_benchmarks.results.rounds import node_plan
 
 
@@ -139,3 +140,35 @@ def test_what_a_limit_cuts_is_named_and_stays_on_its_host(outcome: NodeOutcome, 
     kept = (outcome.folder / "large").read_bytes()
     assert kept.startswith(b"***\nxxx") and 0 < len(kept) < 1 << 20
     assert outcome.files["large"] == CollectedFile(size=len(kept), sha256=hashlib.sha256(kept).hexdigest())
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 100 << 10, 1000])
+def test_beginning_and_end_of_a_log_beyond_the_limit_are_kept(outcome: NodeOutcome, limit: int) -> None:
+    there = Path(outcome.node.log_dir_host)
+    lines = [b"%07d of this log\n" % number for number in range(200_000)]
+    (there / "rank0.out.log").write_bytes(b"".join(lines))
+    (there / "rank1.out.log").write_bytes(b"".join(lines[:20_000]))  # shorter than what is kept of a log
+    (there / "other").write_bytes(bytes(1 << 19))
+    said: list[str] = []
+    limits = CollectLimits(max_bytes=limit)
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=limits, warn=said.append)
+    kept = (outcome.folder / "rank0.out.log").read_bytes()
+    head, _, tail = kept.partition(b"[... ")
+    missing, _, tail = tail.partition(b" bytes are left out here ...]\n")
+    assert b"".join(lines).startswith(head) and head.endswith(b"\n") and len(head) > HEAD_BYTES - 100
+    assert b"".join(lines).endswith(tail) and tail[:7].isdigit() and len(tail) > TAIL_BYTES - 100
+    assert len(head) + int(missing) + len(tail) == sum(map(len, lines))
+    if "rank1.out.log" in outcome.cut:
+        assert (outcome.folder / "rank1.out.log").read_bytes() == b"".join(lines[:20_000])
+    assert "rank0.out.log" in outcome.cut and outcome.incomplete and any("rank0.out.log" in line for line in said)
+    for name, file in outcome.files.items():
+        content = (outcome.folder / name).read_bytes()
+        assert (file.size, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert (outcome.folder / "rank0.out.log").stat().st_mode & 0o007 == 0
+
+
+def test_an_endless_line_beyond_the_limit(outcome: NodeOutcome) -> None:
+    (Path(outcome.node.log_dir_host) / "rank0.out.log").write_bytes(b"x" * (3 << 20))
+    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=CollectLimits(max_bytes=2 << 20))
+    kept = (outcome.folder / "rank0.out.log").read_bytes()
+    assert kept.count(b"x") + int(kept.partition(b"[... ")[2].split()[0]) == 3 << 20

@@ -83,3 +83,20 @@ def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> N
     assert events.count("round_started") == 1 and events.count("round_ended") == 1
     assert not (folder / ".incoming-killed").exists() and not (run.result / "ONE/round1_try2").exists()
     assert list(tmp_path.rglob("supervisor.json")) == []
+
+
+@pytest.mark.timeout(180)
+def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
+    run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
+    assert subprocess.run(run.argv, capture_output=True, timeout=100).returncode == 0
+    assert run.result is not None
+    case = run.result / "ONE"
+    (case / "round1/round.json").write_bytes(b"")
+    others = [(case / name / "round.json").read_bytes() for name in ("round2", "round3")]
+    answer = subprocess.run([*run.argv, "resume", run.result.name], capture_output=True, text=True, timeout=100)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "round1/round.json cannot be read" in answer.stdout
+    assert sorted(path.name for path in case.iterdir()) == ["round1", "round1_try2", "round2", "round3"]
+    assert [(case / name / "round.json").read_bytes() for name in ("round2", "round3")] == others
+    record = json.loads((run.result / "run.json").read_text())
+    assert (record["cases"][0]["rounds"], record["cases"][0]["attempts"]) == (["pass"] * 3, [2, 1, 1])

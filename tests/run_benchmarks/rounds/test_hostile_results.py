@@ -8,6 +8,8 @@ import io
 import json
 import math
 import shutil
+import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.results.standards import case_baseline
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.rounds import time_budget
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
 from run_benchmarks.runtimes.process import ProcessRuntime
@@ -168,6 +171,30 @@ def test_a_sound_round_passes(path: WholePath) -> None:
 )
 def test_no_combination_ends_the_run(path: WholePath, files: dict[str, bytes]) -> None:
     path.of_a_run([path.go(files)])
+
+
+def test_judging_has_a_budget_of_time(path: WholePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where somebody takes its end for a broken record and goes on."""
+
+    def spin() -> None:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            pass
+
+    def busy(_: NodeOutcome) -> None:
+        with contextlib.suppress(Exception):
+            spin()
+        spin()
+
+    monkeypatch.setattr(NodeOutcome, "exit_record", busy)
+    monkeypatch.setattr(time_budget, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(time_budget, "AGAIN_SECONDS", 0.1)
+    timer, handler = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
+    record = path.go({})
+    assert record.verdict is Verdict.FAIL
+    assert "localhost cannot be judged: TimeBudgetError: judging took longer than" in record.reason
+    assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(timer[0]), "a test's own limit goes on"
+    assert signal.getsignal(signal.SIGALRM) == handler
 
 
 def test_what_the_judge_breaks_at_is_the_round_s_verdict_and_names_the_host(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import re
 import signal
 import subprocess
 import time
@@ -23,7 +26,7 @@ from run_benchmarks.inspection.neighbours import look
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.records import Integrity, Remark
+from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds.integrity import MAX_REMARKS, Neighbourhood, integrity
 from run_benchmarks.rounds.watch import Watch
@@ -38,6 +41,7 @@ from tests.run_benchmarks.reports import a_report
 from tests.run_benchmarks.results.rounds import START_MS, node_plan, round_record, run_record
 
 SECONDS = 20
+SEVERAL = 17
 DEVICE = {"index": 0, "memory_used_bytes": 8 << 30, "throttle_reasons": ["sw_power_cap"]}
 
 
@@ -210,17 +214,53 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
     name = subprocess.run(["uname", "-n"], capture_output=True, text=True, check=True).stdout.strip()
     for port, run in ((29500, plan.key), (29501, "run19990101000000-abc")):
         (claims / f"{name}-{port}").write_text(run)
-    with subprocess.Popen(["bash", "-c", "exec -a torchrun sleep 60"]) as other:
-        while "torchrun" not in Path(f"/proc/{other.pid}/cmdline").read_text():
+    secret, user = "hunter2hunter2", pwd.getpwuid(os.geteuid()).pw_name
+    others = [subprocess.Popen(["bash", "-c", f"exec -a 'torchrun --token={secret}' sleep 60"]) for _ in range(SEVERAL)]
+    try:
+        while not all("torchrun" in Path(f"/proc/{each.pid}/cmdline").read_text() for each in others):
             pass
         hood.look_after(nodes, left=())
         running = look(host, plan, ProcessRuntime()).running
-        other.kill()
-    details = [each.detail for each in hood.remarks() if each.kind == "another run"]
-    assert any(f"process {other.pid} of " in words and "torchrun" in words for words in details)
-    assert "run run19990101000000-abc claimed master port 29501" in details
-    assert not any(plan.key in words for words in details)
-    assert any(f"process {other.pid} of " in words for words in running)
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+    remarks = [each for each in hood.remarks() if each.kind == "another run"]
+    (told,) = in_lines(remarks)
+    assert "run run19990101000000-abc claimed master port 29501" in told.detail
+    assert plan.key not in told.detail and secret not in f"{told.detail}{running}"
+    (words,) = [each for each in running if "torchrun" in each]
+    counted = re.fullmatch(rf"{user}: (\d+) processes, such as (\d+) torchrun", words)
+    assert counted and int(counted[1]) >= SEVERAL and words in told.detail, words
+
+
+def test_a_hosts_flood_of_other_runs_is_a_line(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300,000 lines of one host made a report of 29 MB."""
+    lines = [f"process {n % 7} {n} torchrun user{n % 9}" for n in range(300_000)]
+    lines += [f"claim run{n} {n % 65536}" for n in range(300_000)] + ["process 1 1 torchrun \x1b]52;c;YQ==\x07 x" * 99]
+    answer = Completed(argv=(), stdout="\n".join(lines), stderr="", exit_code=0, seconds=0.1)
+    disturbed = node(tmp_path, "localhost")
+    monkeypatch.setattr(disturbed.host, "run", lambda *_, **__: answer)
+    hood = Neighbourhood(plan, ProcessRuntime())
+    hood.look_before({"localhost": disturbed})
+    hood.look_after({"localhost": disturbed}, left=())
+    remarks = list(hood.remarks())
+    assert len(remarks) == 2 * (5 + 1) and sum(len(each.detail) for each in remarks) < 1000
+    assert "4 more kinds of processes" in {each.detail for each in remarks}
+    (told,) = in_lines(remarks)
+    assert told.detail.startswith("user") and told.detail.endswith("and 9 more, in round.json")
+
+
+def test_many_remarks_of_a_host_are_a_line_for_each_kind() -> None:
+    remarks = [Remark(kind="throttled", host="node1", detail=f"device {n}", from_ms=n, to_ms=n + 5) for n in range(8)]
+    remarks[3:3] = [
+        Remark(kind="outage", host="node1", detail="x" * 1000),
+        Remark(kind="throttled", host=None, detail=""),
+    ]
+    first, outage, other = in_lines(remarks)
+    assert str(first) == "node1: throttled: device 0; device 1; device 2; and 5 more, in round.json"
+    assert (first.from_ms, first.to_ms) == (0, 12)
+    assert outage.detail == f"{'x' * 300}... (700 more characters in round.json)" and other.host is None
 
 
 def test_console_and_report_say_pass_with_remarks(tmp_path: Path) -> None:

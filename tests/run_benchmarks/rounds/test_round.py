@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.circumstance import Circumstance
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.capture import Capture
@@ -44,6 +45,9 @@ class Created:
 
     def wait(self, seconds: float) -> int | None:
         raise AssertionError("it never ends")
+
+    def trouble(self) -> Circumstance | None:
+        return None
 
     def stop(self, grace: float) -> None:
         """Nothing of it runs."""

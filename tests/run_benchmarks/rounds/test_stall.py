@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,13 +58,15 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def test_printing_is_no_progress_in_training(bed: Bed) -> None:
-    found = bed.verdict(20.0, moving=(), printing=(0, 1))
-    assert found == f"no rank made progress for {LIMIT:g} s, its stall limit"
+    found = bed.verdict(20.0, moving=(), printing=(0, 1)) or ""
+    said = re.fullmatch(rf"no rank made progress for ([0-9.]+) s, its stall limit is {LIMIT:g} s", found)
+    assert said is not None and float(said[1]) >= LIMIT, found
 
 
 def test_a_rank_alone_is_named_though_others_get_on(bed: Bed) -> None:
-    found = bed.verdict(20.0, moving=(0,), printing=(0, 1))
-    assert found == f"rank 1 on localhost made no progress for {LIMIT:g} s, its stall limit, while others did"
+    found = bed.verdict(20.0, moving=(0,), printing=(0, 1)) or ""
+    how = rf"rank 1 on localhost made no progress for [0-9.]+ s, its stall limit is {LIMIT:g} s, while others did"
+    assert re.fullmatch(how, found), found
 
 
 def test_a_rank_whose_python_is_silent_does_not_wait_any_more(bed: Bed) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
+from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes.base import Bound, HostPython, HostView, Readiness, RunningTask, Runtime
@@ -90,6 +91,9 @@ class _Child:
         except subprocess.TimeoutExpired:
             return None
         return code if code >= 0 else 128 - code
+
+    def trouble(self) -> Circumstance | None:
+        return None
 
     def stop(self, grace: float) -> None:
         if self._process is None or self._process.poll() is not None:

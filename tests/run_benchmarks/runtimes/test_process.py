@@ -340,3 +340,35 @@ def test_the_supervisor_is_found_also_after_the_clock_was_set(tasks: Tasks) -> N
     command = [sys.executable, "-c", shifted, "stop", "--grace", "0.5", "--state", str(tasks.state)]
     subprocess.run(command, check=True, cwd=ROOT, timeout=30)
     assert task.wait(5) == 128 + signal.SIGTERM
+
+
+def test_what_ended_a_task_from_outside_is_told(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, then killed by the kernel (whose log is written here, as it words it: mm/oom_kill.c)."""
+    task = tasks.run("import time; time.sleep(600)", tasks.word)
+    tasks.wait_for(1)
+    (command,) = tasks.processes()
+    assert task.trouble() is None
+    command.suspend()
+    found = task.trouble()
+    assert found is not None and found.words == f"its launcher (process {command.pid}) is stopped (SIGSTOP)"
+    log = f"[  277.043271] Out of memory: Killed process {command.pid} (python3) total-vm:8kB, anon-rss:4kB"
+    (tasks.folder / "dmesg").write_text(f"#!/bin/sh\necho '{log}'\n")
+    (tasks.folder / "dmesg").chmod(0o755)
+    command.kill()
+    assert task.wait(20) == 128 + signal.SIGKILL
+    assert task.trouble() is None
+    monkeypatch.setenv("PATH", f"{tasks.folder}:{os.environ['PATH']}")
+    found = task.trouble()
+    assert found is not None and found.words.endswith("for lack of memory") and not found.kind.is_infrastructure
+
+
+def test_what_outlives_its_supervisor_is_named_and_ended(tasks: Tasks) -> None:
+    task = tasks.run(STUBBORN, tasks.word)
+    tasks.wait_for(3)
+    supervisor = tasks.supervisor()
+    supervisor.kill()
+    with pytest.raises(TaskError, match="vanished without an exit code"):
+        task.wait(20)
+    found = task.trouble()
+    assert found is not None and found.words == f"its supervisor (process {supervisor.pid}) was killed"
+    assert f"{supervise.SAYS}ended 3 processes that outlived their supervisor" in task.output(GRACE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from run_benchmarks.errors import LinkLostError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.results.records import FirstFailure, RoundRecord, Verdict
 from run_benchmarks.session import schedule
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
@@ -21,6 +21,9 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import round_record
 
 STARTED = RunStarted(run_id="run1", pid=1, plan_digest="d", cluster_conf="c", test_conf="t", rounds={"ONE": 1})
+
+
+FIRST_FAILS = ((Verdict.FAIL, False), (Verdict.PASS, False))
 
 
 class Task:
@@ -40,8 +43,8 @@ class Task:
 class Rounds:
     """In Round's place: the first attempt loses its host and leaves a task there, the second passes."""
 
-    def __init__(self, task: Task, folder: Path) -> None:
-        self._task, self._folder = task, folder
+    def __init__(self, task: Task, folder: Path, verdicts: Sequence[tuple[Verdict, bool]] = FIRST_FAILS) -> None:
+        self._task, self._folder, self._verdicts = task, folder, verdicts
         self.task_ran: list[bool] = []
 
     def __call__(self, *_: Any, **__: Any) -> Rounds:
@@ -49,11 +52,15 @@ class Rounds:
 
     def run(self) -> RoundRecord:
         self.task_ran.append(self._task.runs)
-        verdict = Verdict.PASS if len(self.task_ran) > 1 else Verdict.FAIL
-        return round_record(self._folder / str(len(self.task_ran)), verdict=verdict)
+        number = len(self.task_ran)
+        verdict, lost = self._verdicts[number - 1]
+        failure = FirstFailure(host="h", rank=None, exit_code=1, signal=None, message="m", log_tail="", lost=lost)
+        return round_record(self._folder / str(number), verdict=verdict, attempt=number, first_failure=failure)
 
     def lost_hosts(self) -> dict[str, str]:
         return {"localhost": "localhost: out of reach"} if len(self.task_ran) == 1 else {}
+
+    owed: tuple[str, ...] = ()
 
     @property
     def left(self) -> dict[str, list[Task]]:
@@ -62,7 +69,12 @@ class Rounds:
 
 @pytest.fixture
 def attempts(load: Load, tmp_path: Path) -> Iterator[RoundRecord]:
-    prepared = prepare(load(f"{TEST}ONE['retries'] = 1\n"), "run20261121191924")
+    return attempts_of(load, tmp_path, "ONE['retries'] = 1\n", JournalState(started=STARTED, begun_ms=0))
+
+
+def attempts_of(load: Load, tmp_path: Path, settings: str, past: JournalState) -> Iterator[RoundRecord]:
+    """The attempts at the first round of a case whose files say this, after what an earlier controller did."""
+    prepared = prepare(load(f"{TEST}{settings}"), "run20261121191924")
     found = RoundScheduler(
         prepared,
         {"localhost": LocalHost("localhost")},
@@ -70,7 +82,7 @@ def attempts(load: Load, tmp_path: Path) -> Iterator[RoundRecord]:
         tmp_path,
         Interruption("clean"),
         journal=Journal(tmp_path),
-        past=JournalState(started=STARTED, begun_ms=0),
+        past=past,
     )
     return found.attempts(prepared.plan.cases[0], 1)
 
@@ -93,3 +105,40 @@ def test_a_lost_host_that_cannot_be_rid_of_it_is_not_used(
     with pytest.raises(TooFewHostsError, match="out of reach"):
         next(attempts)
     assert rounds.task_ran == [True]
+
+
+LOST, FAILED, PASSED = (Verdict.FAIL, True), (Verdict.FAIL, False), (Verdict.PASS, False)
+
+
+@pytest.mark.parametrize(
+    ("retry_lost", "retries", "earlier", "seen"),
+    [
+        (0, 0, 0, [LOST]),
+        (1, 0, 0, [LOST, PASSED]),
+        (1, 0, 0, [LOST, LOST]),
+        (1, 0, 1, [LOST]),
+        (2, 0, 1, [LOST, FAILED]),
+        (1, 1, 0, [LOST, FAILED, PASSED]),
+        (1, 1, 0, [FAILED, LOST, FAILED]),
+        (0, 1, 0, [LOST, PASSED]),
+        (3, 0, 0, [FAILED]),
+    ],
+)
+def test_what_the_infrastructure_lost_is_counted_apart(
+    load: Load,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    retry_lost: int,
+    retries: int,
+    earlier: int,
+    seen: list[tuple[Verdict, bool]],
+) -> None:
+    """Beyond RETRY_LOST a lost round counts as any other that failed; `earlier` were lost before a resume."""
+    past = JournalState(started=STARTED, begun_ms=0)
+    past.losses["ONE", 1] = earlier
+    settings = f"RETRY_LOST = {retry_lost}\nONE['retries'] = {retries}\n"
+    monkeypatch.setattr(schedule, "RoundRunner", Rounds(Task(stubborn=0), tmp_path, [*seen, PASSED]))
+    found = [(record.verdict, record.is_lost) for record in attempts_of(load, tmp_path, settings, past)]
+    assert found == seen
+    text = (tmp_path / "journal.jsonl").read_text()
+    assert text.count('"lost":true') == found.count(LOST)

@@ -126,7 +126,9 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
         nodes = [node.model_copy(update={"host": "localhost", "incomplete": number == 1}) for node in record.nodes]
         record = record.model_copy(update={"nodes": nodes})
         write_record(folder / "round.json", record)
-        there.mkdir(parents=True, exist_ok=True)
+        log = there / case.folder / round_folder(index, number) / "localhost_noderank0/rank0.out.log"
+        log.parent.mkdir(parents=True)
+        log.touch()
         return record
 
     monkeypatch.setattr(RoundScheduler, "_attempt", runs)
@@ -136,14 +138,15 @@ def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_w
     (tmp_path / "result").mkdir()
     with Interruption("clean") as interruption:
         record = Session(prepared, tmp_path / "result", interruption, ["run.py"]).run()
-    assert record.verdict is Verdict.PASS and there.is_dir()
+    assert record.verdict is Verdict.PASS
+    assert (there / "ONE/round1/localhost_noderank0/rank0.out.log").is_file()
 
 
 def test_a_number_is_of_the_code_that_is_named(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The host's copy is edited before the run, between two rounds, and in the second."""
-    settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '1M', 'iterations': 1}\nONE['repeat'] = 2")
+    """The host's copy is edited before the run, between two rounds, and in the second; in the third a file is added."""
+    settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '1M', 'iterations': 1}\nONE['repeat'] = 3")
     prepared = prepare(settings, new_run_id())
     there, name = Path(prepared.plan.code_dir_host), "protocol/bandwidth.py"
     bring(LocalHost("localhost"), prepared.code, str(there), deadline=30)
@@ -167,6 +170,8 @@ def test_a_number_is_of_the_code_that_is_named(
         ended = watch(self)
         if rounds == [1, 2]:
             edit()
+        elif rounds == [1, 2, 3]:
+            (there / "statistics.py").write_text("def median(values): return 1000.0\n")
         return ended
 
     monkeypatch.setattr(RoundScheduler, "_attempt", between)
@@ -175,13 +180,15 @@ def test_a_number_is_of_the_code_that_is_named(
     with caplog.at_level(logging.WARNING, logger=LOG.name):
         record = run(settings, tmp_path / "result")
     said = f"localhost: its code differed from that of this run and was replaced: changed: {name}"
-    assert caplog.messages.count(said) == 2
+    assert caplog.messages.count(said) == 3
     assert record.hosts[0].code_differences == [f"changed: {name}"]
-    first, second = (
+    first, second, third = (
         RoundRecord.model_validate_json((tmp_path / f"result/ONE/round{index}/round.json").read_bytes())
-        for index in (1, 2)
+        for index in (1, 2, 3)
     )
     assert (first.verdict, first.nodes[0].code_digest) == (Verdict.PASS, prepared.code.digest)
     assert first.metrics["max_busbw_GBps"] < 100 and second.metrics["max_busbw_GBps"] < 100
     assert (second.verdict, second.nodes[0].code_digest) == (Verdict.FAIL, None)
     assert f"its code was changed during the round: changed: {name}" in second.reason and said in second.warnings
+    assert (third.verdict, third.nodes[0].code_digest) == (Verdict.FAIL, None)
+    assert "its code was changed during the round: added: statistics.py" in third.reason

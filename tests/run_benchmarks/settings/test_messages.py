@@ -53,8 +53,8 @@ def test_a_name_of_one_s_own_is_taken(load: Load) -> None:
 def test_a_rule_that_an_override_broke_names_it(load: Load, tmp_path: Path) -> None:
     (found,) = said(load, tmp_path, LLAMA)
     assert found == (
-        "vendors/cpu/llama-pytorch/config/config_CPUx1x2.py with base.py and what the case overrides: "
-        "the run has no end; allowed: one of max_steps, max_samples, max_epochs at least"
+        "test_conf.py: ONE.overrides.max_steps = None: the run has no end; "
+        "allowed: one of max_steps, max_samples, max_epochs at least"
     )
 
 

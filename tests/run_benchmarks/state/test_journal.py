@@ -16,6 +16,8 @@ from run_benchmarks.session.run_folder import new_run_folder, owner_of
 from run_benchmarks.state.journal import (
     Journal,
     JournalError,
+    OwedCollection,
+    RoundCollecting,
     RoundEnded,
     RoundStarted,
     RunEnded,
@@ -41,6 +43,25 @@ def test_what_ended_and_what_is_open(tmp_path: Path) -> None:
     assert state.ended == {("A", 1): ENDED} and state.open == SECOND and state.run_ended is None
     assert state.attempts == {("A", 1): 1, ("A", 2): 3}
     assert stat.S_IMODE((tmp_path / "journal.jsonl").stat().st_mode) & 0o137 == 0
+
+
+def test_what_is_owed_until_it_is_collected(tmp_path: Path) -> None:
+    """The collection of an earlier attempt changes neither the attempt that counts nor the open round."""
+    journal = Journal(tmp_path)
+    collecting = RoundCollecting(case="A", round=1, attempt=1, nodes={}, early_end=None, phase_seconds={})
+    failed = ENDED.model_copy(update={"verdict": Verdict.FAIL, "owed": ["h1", "h2"]})
+    second = ENDED.model_copy(update={"attempt": 2})
+    for event in (STARTED, BEGUN, collecting, failed, BEGUN.model_copy(update={"attempt": 2}), second, SECOND):
+        journal.append(event)
+    state = journal.read()
+    assert state.owed == {("A", 1, 1): OwedCollection(started=BEGUN, collecting=collecting, hosts=["h1", "h2"])}
+    assert state.failures["A", 1] == 1
+    journal.append(failed.model_copy(update={"owed": ["h2"]}))
+    assert [owed.hosts for owed in journal.read().owed.values()] == [["h2"]]
+    journal.append(ENDED)
+    state = journal.read()
+    assert (state.owed, state.open, state.ended["A", 1]) == ({}, SECOND, second)
+    assert state.failures["A", 1] == 0 and state.attempts == {("A", 1): 2, ("A", 2): 3}
 
 
 def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from chakra.schema.protobuf import et_def_pb2 as schema
 from google.protobuf.message import Message
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
+from training.benchmarks.aicb.cli import main
 from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
 from workloads.rows.ops import EPOCH_END
 
@@ -73,6 +74,36 @@ def test_a_chakra_trace_counts_as_the_same_rows(name: str, tmp_path: Path) -> No
     same = ask("-w", str(text), "-g", "64", *CLUSTER, "--json").summary
     assert answer.summary["exposed_us"] == same["exposed_us"] and same["exposed_us"]["TP"] > 0
     assert answer.summary["computation_us"] == 300
+
+
+def test_the_size_of_a_gather_is_one_ranks_share(tmp_path: Path) -> None:
+    """As in ASTRA-sim, whose ring takes n times of it; SimAI's text says the full tensor."""
+    path = trace(tmp_path / "t.et", collective(1, "ALL_GATHER", GIB // 8, "7"), collective(2, "ALL_GATHER", GIB // 64))
+    answer = ask("-w", str(path), "-g", "64", *CLUSTER, "--group", "7=TP", "--tp", "8", "--json")
+    text = write(tmp_path / "w", [row(f"ALLGATHER {GIB}"), row(f"ALLGATHER_ALL {GIB}")], tp=8)
+    same = ask("-w", str(text), "-g", "64", *CLUSTER, "--json").summary
+    assert answer.summary["exposed_us"] == same["exposed_us"] and same["exposed_us"]["TP"] > 0
+
+
+def test_an_exported_workload_counts_as_its_csv(tmp_path: Path) -> None:
+    """Its nodes name their groups, of which the first is no group of all GPUs."""
+    args = WorkloadArgs(world_size=8, tensor_model_parallel_size=2, num_attention_heads=16, num_layers=2,
+                        enable_sequence_parallel=True, use_distributed_optimizer=True, global_batch=4)  # fmt: skip
+    rows = [item for item in generate(args, dialect="aicb").epoch(1) if item.comm_type is not CommType.epoch_end]
+    Workload([EPOCH_END, *rows, EPOCH_END]).save(tmp_path / "gpt.csv")
+    assert main(["export", str(tmp_path / "gpt.csv"), "--chakra", str(tmp_path / "traces"), "--world_size", "8"]) == 0
+    asked = ("-g", "8", *CLUSTER, "--json")
+    exported = ask("-w", str(tmp_path / "traces" / "workload.0.et"), *asked)
+    assert exported.code == 0 and "taken for all GPUs" not in exported.err
+    times = ask("-w", str(tmp_path / "gpt.csv"), *asked).summary["exposed_us"]
+    assert times["TP"] > 0 and times["DP"] > 0
+    assert exported.summary["exposed_us"] == pytest.approx(times)
+
+
+def test_a_node_of_any_name_is_one_row(tmp_path: Path) -> None:
+    odd = node(1, "COMP_NODE", 300)
+    odd.name = "conv\t1\r\n2 \x1b[31m"
+    assert ask("-w", str(trace(tmp_path / "t.et", odd)), "-g", "8", *CLUSTER, "--json").summary["computation_us"] == 300
 
 
 def test_sends_between_stages_are_the_pipelines_time(tmp_path: Path) -> None:

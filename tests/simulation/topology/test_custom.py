@@ -118,6 +118,9 @@ def test_every_mistake_is_told_with_its_place(capsys: pytest.CaptureFixture[str]
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
+# Merges of merges, doubling 40 times; keys whose comparison, each with each, took minutes.
+MERGES = "a0: &a0 {x0: 1, y0: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+MANY_KEYS = "".join(f"k{n}: 1\n" for n in range(60_000))
 ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
 
 
@@ -127,6 +130,10 @@ ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
         ("", "the file: must have keys: gpu_type, links, servers"),
         ("a: [", "is no YAML: while parsing a flow node"),
         ("a: {b: 1, b: 2}", "line 1 b: is there more than once"),
+        (MERGES, "has more than 1000000 values where its aliases are written out"),
+        ("a: &a [1]\nb: &b {<<: *c}\n", "is no YAML: found undefined alias"),
+        (MANY_KEYS + "k7: 2\n", "line 1 k7: is there more than once"),
+        ("? [a, b]\n: 1\n", "found unhashable key"),
         ("gpu_type: H100", "links: must name at least one kind of link"),
         (LINKS + "switches: {leaf: 1}", "servers: there must be at least one server with a GPU"),
         (LINKS + ONE + "connect: [{from: leef, to: leaf, link: n}]", "connect[0].from 'leef'"),

@@ -89,6 +89,19 @@ def test_bisection_and_diameter_of_a_template_are_those_of_a_search(tmp_path: Pa
     assert of_any.bits_per_second is not None and of_any.bits_per_second >= exact.bits_per_second * 0.999999
 
 
+@pytest.mark.parametrize("leaves", [(0, 0, 1, 1), (0, 1, 0, 1)])
+def test_the_least_of_a_network_that_is_no_template_is_found_between_either_halves(
+    tmp_path: Path, leaves: tuple[int, ...]
+) -> None:
+    """Four servers of one GPU on two leaves, in order or in turn; the spine between the leaves is the narrow place."""
+    path = tmp_path / "any"
+    links = "".join(f"{gpu} {4 + leaf} 100Gbps 1us 0\n" for gpu, leaf in enumerate(leaves))
+    path.write_text(f"7 1 0 3 6 H100\n4 5 6 \n{links}4 6 30Gbps 1us 0\n5 6 30Gbps 1us 0\n", encoding="utf-8")
+    found = read(path)
+    of_any = bisection.of_any(found.fabric, structure.servers(found.fabric))
+    assert of_any.bits_per_second == pytest.approx(least_of_all_halves(found)) == pytest.approx(30e9)
+
+
 def test_a_changed_line_is_no_template(tmp_path: Path) -> None:
     path, found = made(tmp_path, "-topo Spectrum-X -g 16 -psn 2")
     assert recognise(found.fabric, path)
@@ -201,12 +214,14 @@ def test_names_and_tiers_of_three_levels(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "line 1 '': must be nodes, GPUs per server"),
+        ("1000000000000 8 1 0 8 H100\n8\n", "line 1 1000000000000 nodes: must be at most 16777216"),
         ("9 8 1 0 8\n", "line 1 '9 8 1 0 8': must be nodes, GPUs per server"),
         ("1 8 1 0 8 H100\n0 \n", "line 1 1 nodes: must be more than the switches"),
         ("9 8 1 0 8 H100\n8 9\n", "line 2 names 2: must name the 1 switches of line 1"),
         ("9 8 1 0 8 H100\n12\n", "line 2: must be ids from 0 to 8"),
         ("9 8 1 0 8 H100\nx\n", "line 2: must be the ids of the switches"),
         ("2 1 1 0 1 H100\n1 \n0 2 1Gbps 1ms 0\n", "line 3 '0 2 1Gbps 1ms 0': must be two different ids from 0 to 1"),
+        ("2 1 1 0 1 H100\n1 \n0 0 1Gbps 1ms 0\n", "line 3 '0 0 1Gbps 1ms 0': must be two different ids from 0 to 1"),
         ("2 1 1 0 1 H100\n1 \n0 1 fast 1ms 0\n", "line 3 '0 1 fast 1ms 0': must be a positive number with a unit"),
         ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 1ms\n", "line 3 '0 1 1Gbps 1ms': must be two ids, bandwidth, latency"),
         ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 1ms 7\n", "must be a number from 0 to 1"),

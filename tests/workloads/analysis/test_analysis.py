@@ -1,6 +1,7 @@
 """Holds `aicb analyze` to its promise: it names what was put in, first, and finds nothing where nothing was."""
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,7 @@ def drawn_fault(ranks: int, seed: int) -> Fault:
 
 def named(found: RunAnalysis, ranks: int, fault: Fault) -> bool:
     """Whether the first finding is the fault: its iteration, rank and class of operation."""
+    assert fault.op is not None
     row = base(ranks).logs[0].rows()[INIT_RECORDS + fault.op]
     assert row.comm_group is not None
     first = found.findings[0]
@@ -61,6 +63,62 @@ def test_a_clean_run_has_no_finding(ranks: int, seed: int) -> None:
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_the_recorded_runs_themselves_have_no_finding(ranks: int) -> None:
     assert analysis_of(base(ranks).logs).findings == []
+
+
+def late_every_second(ranks: int, seed: int, op: int | None, first: int = 1, step: int = 2) -> tuple[int, list[OpLog]]:
+    """A rank, and the run where it is late by 60 ms in every second iteration, at an operation or after the last."""
+    rank = seed % ranks
+    faults = [Fault(rank, op, iteration, lost_ns=60 * MS) for iteration in range(first, 51, step)]
+    return rank, made(base(ranks), seed, faults)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("where", ["one operation", "any operation", "after the last"])
+def test_a_rank_that_is_late_in_every_second_iteration_is_a_verdict(ranks: int, where: str) -> None:
+    """It takes half of the run; that it is late itself elsewhere is no noise that hides it."""
+    for seed in samples(3, 20):
+        rank, logs = late_every_second(ranks, seed, 3 if where == "one operation" else None)
+        if where == "any operation":
+            random = Random(seed)
+            faults = [Fault(rank, random.randrange(base(ranks).operations), each, 60 * MS) for each in range(1, 51, 2)]
+            logs = made(base(ranks), seed, faults)
+        found = analysis_of(logs)
+        [verdict] = found.late_findings
+        # The last iteration has no operation that waits for what comes after it.
+        assert verdict.rank == rank and verdict.iterations == 25
+        assert verdict.total_ms == pytest.approx(25 * 60, rel=0.1)
+        assert verdict.share == pytest.approx(verdict.total_ms / sum_ms(logs), rel=0.02)
+        assert found.findings and {each.rank for each in found.findings} == {rank}
+
+
+def sum_ms(logs: list[OpLog]) -> float:
+    """Of the run, by the rows that close its iterations, which are the last of their workload."""
+    ends = [log.duration_ns[(log.op == len(log.rows()) - 1) & (log.iteration > 0)] for log in logs]
+    return float(np.max(ends, axis=0).sum() / MS)
+
+
+def test_a_rank_that_is_late_in_each_iteration_is_a_verdict() -> None:
+    """Against its own median it never is."""
+    rank, logs = late_every_second(4, 2, 3, step=1)
+    found = analysis_of(logs)
+    assert [each.rank for each in found.late_findings] == [rank]
+    assert found.findings == []
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_a_clean_run_has_no_late_rank(ranks: int) -> None:
+    """Nor has one in which a rank is late once or twice: that is a finding of those iterations."""
+    for seed in samples(6, 60):
+        assert analysis_of(made(base(ranks), seed)).late_findings == []
+    rank, logs = late_every_second(ranks, 1, 3, first=10, step=30)
+    found = analysis_of(logs)
+    assert found.late_findings == [] and {each.rank for each in found.findings} == {rank}
+
+
+def test_what_a_late_sender_delays_is_its_own_and_not_the_receivers() -> None:
+    logs = [chain(60, late) for late in (range(3, 20, 3), ())]
+    assert [each.rank for each in analysis_of(logs[0]).late_findings] == [0]
+    assert analysis_of(logs[1]).late_findings == []
 
 
 def test_three_faults_do_not_hide_one_another() -> None:
@@ -178,8 +236,8 @@ def test_what_others_waited_for_a_cpu_is_no_noise_that_hides_a_fault() -> None:
     assert [(each.iteration, each.rank) for each in analysis_of(logs).findings] == [(40, 2)]
 
 
-def chain(late_ms: int) -> list[OpLog]:
-    """Two pipeline stages: rank 0 sends to rank 1, in iteration 9 after `late_ms` more."""
+def chain(late_ms: int, iterations: Collection[int] = (9,)) -> list[OpLog]:
+    """Two pipeline stages: rank 0 sends to rank 1, in some iterations after `late_ms` more."""
     logs = []
     for rank in (0, 1):
         send = LogItem(CommType.isend, CommGroup.pp_group, 1, 4096, "forward", additional="send_next")
@@ -187,7 +245,7 @@ def chain(late_ms: int) -> list[OpLog]:
         log, workload = OpRecorder(100), Workload([EPOCH_END, send if rank == 0 else receive, EPOCH_END])
         now = 0
         for iteration in range(1, 21):
-            late = late_ms * MS if iteration == 9 else 0
+            late = late_ms * MS if iteration in iterations else 0
             own = MS + late if rank == 0 else 0
             done = now + 2 * MS + late
             log.record(1, iteration, now + own, done)

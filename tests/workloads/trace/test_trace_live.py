@@ -96,8 +96,10 @@ def beyond(draw: st.DrawFn, name: str) -> TraceJob:
     )
     if job.frame == "Megatron":
         return draw(of_any_kind(job))
-    world = draw(st.integers(2, 40)) * job.replicate
-    job = replace(job, world_size=world, rank=draw(st.integers(0, world - 1)), num_layers=draw(st.integers(1, 5)),
+    tp = job.tensor_model_parallel_size
+    world = draw(st.integers(2, 40)) * job.replicate * tp
+    job = replace(job, world_size=world, vocab_size=job.vocab_size // tp * tp,
+                  rank=draw(st.integers(0, world - 1)), num_layers=draw(st.integers(1, 5)),
                   num_microbatches=draw(st.integers(1, 6)))  # fmt: skip
     if job.frame == "FSDP2":
         return job

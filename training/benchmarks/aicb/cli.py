@@ -153,7 +153,8 @@ def _write(words: list[str], target: str) -> int:
     if target == "csv":
         add_format(parser)
     add_common(parser)
-    options.add_to(parser)
+    named = dialects.named_in(words)
+    options.add_to(parser, named, options.idle_in(named, target))
     given = parse(parser, words)
     output, dialect, force, form = (
         given.pop("output"),
@@ -189,7 +190,7 @@ def _suite(words: list[str]) -> int:
 
     parser = _parser("suite")
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
-    parser.add_argument("--rows", type=_row_list, metavar="1,2,..", help="only these rows of the specification")
+    parser.add_argument("--rows", type=suite.row_list, metavar="1,2,..", help="only these rows of the specification")
     parser.add_argument(
         "--output_dir", type=Path, default=Path("results/suite"), metavar="DIR", help="default: %(default)s"
     )
@@ -201,10 +202,6 @@ def _suite(words: list[str]) -> int:
     given = parse(parser, words)
     suite.write_all(**given)
     return 0
-
-
-def _row_list(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
 
 
 def _show(words: list[str]) -> int:

@@ -1,37 +1,68 @@
-"""States what one rank of a training with FSDP2 sends: torch's fully_shard over each layer, then over the whole.
+"""States what one rank of a training with FSDP2 sends: torch's fully_shard over parts of a decoder, its units.
 
-A layer's parameters are gathered just before they are needed, in the backward pass one layer early, and gradients are
-reduced to the owners of their shards in the backward pass of the last micro-batch. Each parameter is
-divided by its first dimension, rounded up, so that some ranks hold padding.
+Units are each layer, and the whole for what is in none; or, as torchtitan has them, the embedding, each layer, and the
+norm with the head. A unit's parameters are gathered just before they are needed, in the backward pass one unit early,
+and gradients are reduced to the owners of their shards in the backward pass of the last micro-batch. Each parameter is
+divided by its first dimension, rounded up, so that some ranks hold padding. With tensor parallelism, torchtitan's,
+shards are of a rank's part of each tensor, and sequences and logits are split.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
 
-from workloads.dialects.framework.decoder import Weight, ends, layer
+from workloads.dialects.framework.decoder import DecoderPart, Weight, ends, layer
 from workloads.dialects.framework.turns import Turns
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import TORCHTITAN, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import Ranks
 
-ROOT = -1
-"""The number of the unit that holds what is in no layer."""
+GATHER, SCATTER, SUM = CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor, CommType.all_reduce
+SPLIT_BY_COLUMN = ("o_proj.weight", "down_proj.weight")
+"""Weights of which a tensor-parallel rank holds a part of the second dimension; of a norm it holds all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What fully_shard was called with. elements: of the buffer that it is gathered in.
+
+    is_kept: it stays gathered until its backward pass; norms: elements of the weights whose gradients tensor ranks add.
+    """
+
+    name: str
+    elements: int
+    is_kept: bool
+    norms: tuple[int, ...] = ()
 
 
 class Fsdp2Rank:
     """One rank; `setup` and `iterations` are its calls. With `replicate` r the shards have r copies each."""
 
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
-        self.args = args
-        self.count = args.world_size // args.replicate
-        first = rank // self.count * self.count
-        self.shard = Ranks(first, 1, self.count)
-        self.copies = Ranks(rank % self.count, self.count if args.replicate > 1 else 1, args.replicate)
+        self.args, self.tp = args, args.tensor_model_parallel_size
+        self.count = args.world_size // (args.replicate * self.tp)
+        across, within = rank // self.tp, rank % self.tp
+        first = across // self.count * self.count
+        self.tensor = Ranks(across * self.tp, 1, self.tp)
+        self.shard = Ranks(first * self.tp + within, self.tp if self.count > 1 else 1, self.count)
+        copies = self.count * self.tp if args.replicate > 1 else 1
+        self.copies = Ranks(across % self.count * self.tp + within, copies, args.replicate)
         self.gradient = FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16
-        self.layer = self._padded(layer(args, 0).every_weight())
-        self.root = self._padded(dict.fromkeys(weight for part in ends(args) for weight in part.weights))
+        self.activation = args.micro_batch * args.seq_length * args.hidden_size * SIZES[BFLOAT16]
+        after = args.reshard_after_forward
+        words, norm, head = ends(args)
+        layers = [layer(args, number) for number in range(args.num_layers)]
+        if args.fsdp_units == TORCHTITAN:
+            parts = [self._unit(part.name, [part], after is False) for part in (words, *layers)]
+            self.units = [*parts, self._unit("norm", [norm, head], after is not True)]
+            self.root: Unit | None = None
+        else:
+            self.units = [self._unit(part.name, [part], after is False) for part in layers]
+            self.root = self._unit("", [words, norm, head], after is not True)
+        every = [weight for part in (words, *layers, norm, head) for weight in part.every_weight()]
+        self.parameters = len(dict.fromkeys(every))
 
     def setup(self) -> Block[Call]:
         """Nothing: parameters begin as shards."""
@@ -42,49 +73,90 @@ class Fsdp2Rank:
         return Turns(cycle=(self._iteration(),), times=count)
 
     def _iteration(self) -> Block[Call]:
-        count = self.args.global_batch // (self.args.world_size * self.args.micro_batch)
+        count = self.args.num_microbatches
         plain = Block[Call]([*self._forward(0), *self._backward(0, last=False)], count - 1, (0, 1))
-        return Block([plain, *self._forward(count - 1), *self._backward(count - 1, last=True)])
+        last = [*self._forward(count - 1), *self._backward(count - 1, last=True)]
+        return Block([plain, *last, *(self._norm() if self.args.clip_grad else [])])
 
-    def _padded(self, weights: Iterable[Weight]) -> int:
-        """Elements of the buffer that a unit is gathered in."""
-        return sum(-(-each.shape[0] // self.count) * self.count * prod(each.shape[1:]) for each in weights)
+    def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool) -> Unit:
+        weights = dict.fromkeys(weight for part in parts for weight in part.every_weight())
+        norms = [each.numel for each in weights if _is_norm(each) and self.tp > 1]
+        return Unit(name, sum(map(self._padded, weights)), is_kept, tuple(norms))
+
+    def _padded(self, weight: Weight) -> int:
+        """Elements of the gathered parameter, of the part that a tensor rank has."""
+        first, *others = weight.shape
+        if weight.name.endswith(SPLIT_BY_COLUMN):
+            others = [others[0] // self.tp]
+        elif not _is_norm(weight):
+            first //= self.tp
+        return -(-first // self.count) * self.count * prod(others)
 
     def _forward(self, micro_batch: int) -> list[Call]:
-        units = [ROOT, *range(self.args.num_layers)]
-        return [self._gather(unit, "forward", micro_batch) for unit in units]
-
-    def _backward(self, micro_batch: int, *, last: bool) -> list[Call]:
-        """The root's gather, then each layer's: when a layer begins, the one before it is gathered already."""
-        gathers = self.args.reshard_after_forward
-        order = [*reversed(range(self.args.num_layers)), ROOT]
-        calls = [self._gather(unit, "backward", micro_batch) for unit in (ROOT, order[0]) if gathers]
-        for unit, ahead in zip(order, [*order[1:], ROOT], strict=True):
-            if gathers and ahead != ROOT:
-                calls.append(self._gather(ahead, "backward", micro_batch))
-            if last:
-                calls += self._reduction(unit, micro_batch)
+        calls = [] if self.root is None else [self._gather(self.root, "forward", micro_batch)]
+        for unit in self.units:
+            calls.append(self._gather(unit, "forward", micro_batch))
+            calls += self._split(unit, "forward", micro_batch)
         return calls
 
-    def _gather(self, unit: int, phase: str, micro_batch: int) -> Call:
-        size = self._elements(unit) * SIZES[BFLOAT16]
-        kind = CommType.all_gather_into_tensor
-        return Call(kind, "dp_shard", self.shard, BFLOAT16, size, phase, _name(unit), micro_batch=micro_batch)
+    def _backward(self, micro_batch: int, *, last: bool) -> list[Call]:
+        """When a unit begins, it is gathered already, and the one before it is gathered."""
+        order = [*([] if self.root is None else [self.root]), *reversed(self.units)]
+        calls = [] if order[0].is_kept else [self._gather(order[0], "backward", micro_batch)]
+        for place, unit in enumerate(order):
+            ahead = order[place + 1 : place + 2]
+            calls += [self._gather(each, "backward", micro_batch) for each in ahead if not each.is_kept]
+            calls += self._split(unit, "backward", micro_batch)
+            if last:
+                # Gradients of several micro-batches are kept as they are reduced.
+                dtype = self.gradient if micro_batch else BFLOAT16
+                calls += [
+                    self._tensor(SUM, dtype, elements * SIZES[dtype], "backward", unit, micro_batch)
+                    for elements in unit.norms
+                ]
+            if last and unit is not self.root:
+                calls += self._reduction(unit, micro_batch)
+        return calls + (self._reduction(self.root, micro_batch) if last and self.root is not None else [])
 
-    def _reduction(self, unit: int, micro_batch: int) -> list[Call]:
+    def _gather(self, unit: Unit, phase: str, micro_batch: int) -> Call:
+        size = unit.elements * SIZES[BFLOAT16]
+        return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
+
+    def _split(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
+        """What tensor-parallel ranks send in a unit: activations, of the head also the loss."""
+        if self.tp == 1:
+            return []
+        whole = (BFLOAT16, self.activation)
+        is_last, is_first = unit is self.units[-1], unit is self.units[0]
+        if phase == "forward" and is_last:
+            tokens = self.args.micro_batch * self.args.seq_length * SIZES[FLOAT32]
+            sent = [(GATHER, *whole), *[(SUM, FLOAT32, tokens)] * 3]
+        elif is_first:
+            sent = [(SCATTER if phase == "forward" else GATHER, *whole)]
+        else:
+            sent = [(SCATTER, *whole)] if is_last else [(GATHER, *whole), (SCATTER, *whole)] * 2
+        return [self._tensor(*each, phase, unit, micro_batch) for each in sent]
+
+    def _tensor(self, kind: CommType, dtype: str, size: int, phase: str, unit: Unit, micro_batch: int) -> Call:
+        return Call(kind, "tp", self.tensor, dtype, size, phase, unit.name, micro_batch=micro_batch)
+
+    def _reduction(self, unit: Unit, micro_batch: int) -> list[Call]:
         """To the owners of the shards, then over the copies of a shard."""
-        size, name = self._elements(unit) * SIZES[self.gradient], _name(unit)
-        over = [(CommType.reduce_scatter_tensor, "dp_shard", self.shard, size)]
+        size = unit.elements * SIZES[self.gradient]
+        over = [(SCATTER, "dp_shard", self.shard, size)]
         if len(self.copies) > 1:
-            over.append((CommType.all_reduce, "dp_replicate", self.copies, size // self.count))
+            over.append((SUM, "dp_replicate", self.copies, size // self.count))
         return [
-            Call(kind, group, ranks, self.gradient, each, "backward", name, micro_batch=micro_batch)
+            Call(kind, group, ranks, self.gradient, each, "backward", unit.name, micro_batch=micro_batch)
             for kind, group, ranks, each in over
         ]
 
-    def _elements(self, unit: int) -> int:
-        return self.root if unit == ROOT else self.layer
+    def _norm(self) -> list[Call]:
+        """The norm of all gradients: of each parameter a number."""
+        size = self.parameters * SIZES[FLOAT32]
+        over = [("dp_shard", self.shard), *([("tp", self.tensor)] if self.tp > 1 else [])]
+        return [Call(SUM, group, ranks, FLOAT32, size, "step") for group, ranks in over]
 
 
-def _name(unit: int) -> str:
-    return "" if unit == ROOT else f"layers.{unit}"
+def _is_norm(weight: Weight) -> bool:
+    return "norm" in weight.name.split(".")[-2]

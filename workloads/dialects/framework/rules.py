@@ -32,7 +32,7 @@ _MEGATRON = {
     "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
     "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
 }  # fmt: skip
-_FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32"}
+_FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32", "fsdp_units", "clip_grad"}
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 

@@ -1,9 +1,10 @@
 """Refuses what FSDP2 and DeepSpeed's ZeRO cannot run, or what has not been traced with them."""
 
 from collections.abc import Iterator
+from math import isfinite
 
-from workloads.job import rules
-from workloads.job.parameters import WorkloadArgs
+from workloads.job import refusals, rules
+from workloads.job.parameters import FSDP_UNITS, TORCHTITAN, WorkloadArgs
 
 NOT_SHARDED = {
     "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
@@ -26,7 +27,7 @@ EFFECTIVE = {
 def sharded(args: WorkloadArgs) -> Iterator[str]:
     """Broken rules of FSDP2 and ZeRO, which are traced with data-parallel ranks alone."""
     for name, one in NOT_SHARDED.items():
-        if getattr(args, name) != one:
+        if getattr(args, name) != one and (args.frame, name) != ("FSDP2", "tensor_model_parallel_size"):
             yield (
                 f"{name} is {getattr(args, name)}, but frame {args.frame} has data-parallel ranks alone; nearest: {one}"
             )
@@ -39,11 +40,22 @@ def sharded(args: WorkloadArgs) -> Iterator[str]:
 
 
 def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
-    if args.replicate < 1 or args.world_size % args.replicate or args.world_size == args.replicate > 1:
+    tp = args.tensor_model_parallel_size
+    data = args.world_size // tp
+    if args.replicate < 1 or data % args.replicate or data == args.replicate > 1:
+        within = f" / tp {tp}" if tp > 1 else ""
         yield (
-            f"replicate {args.replicate} must divide world_size {args.world_size} and leave two ranks or more to shard "
-            f"over; nearest: {rules.divisor_near(args.world_size, max(1, args.replicate))}"
+            f"replicate {args.replicate} must divide world_size {args.world_size}{within} and leave two ranks or more "
+            f"to shard over; nearest: {rules.divisor_near(data, max(1, args.replicate))}"
         )
+    if not (isfinite(args.clip_grad) and args.clip_grad >= 0):
+        yield f"clip_grad is {args.clip_grad}; it is 0 (no clipping) or a number above it, nearest: 1.0"
+    if args.fsdp_units not in FSDP_UNITS:
+        yield f"fsdp_units is {args.fsdp_units!r}; allowed: {', '.join(FSDP_UNITS)}"
+    if args.fsdp_units == TORCHTITAN and not args.untie_embeddings:
+        yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
+    if tp > 1:
+        yield from refusals.split_by_torchtitan(args, args.activation_recompute, args.framework_heads)
 
 
 def _zero(args: WorkloadArgs) -> Iterator[str]:

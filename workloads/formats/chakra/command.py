@@ -3,18 +3,23 @@
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common.whole_files import write_whole
+from workloads.formats import csvfile
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
 from workloads.formats.chakra.writing import Communicators, trace
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, WorkloadFileError
+from workloads.job.groups import RankGroups, located, size_by_rows
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.conversion import fold_items
 from workloads.rows.placement import first_of, moved
 from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import POINT_TO_POINT
 
 GROUPS_FILE = "comm_groups.json"
 MOST_ROWS = 20_000_000
@@ -42,6 +47,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help=f"names of groups and their ranks (default: {GROUPS_FILE} beside it)",
     )
+    parser.add_argument("--world_size", type=int, metavar="N", help="ranks of a group without a name")
 
 
 def export(given: dict[str, Any]) -> None:
@@ -51,42 +57,94 @@ def export(given: dict[str, Any]) -> None:
         AicbError: a file is no workload, or its ranks cannot be told or moved.
     """
     schema = load_schema()
-    workloads = [Workload.load(path)[0] for path in given["files"]]
+    sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
+    files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
+    workloads = [workload for workload, _ in loaded]
     stages = len(workloads)
     world = stages if given["world_size"] is None else given["world_size"]
     if world < 1 or world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
+    groups = [
+        _groups(path, workload, args, stages, given["world_size"])
+        for path, (workload, args) in zip(files, loaded, strict=True)
+    ]
     owns = [
-        stage * each if given["world_size"] else _own_rank(workload, stage) for stage, workload in enumerate(workloads)
+        stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
+        for stage, workload in enumerate(workloads)
     ]
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
-    _check(given["files"], workloads, owns, given["world_size"])
+    _check(files, workloads, owns, given["world_size"])
+    _check_located(files, workloads, owns, groups)
     names: Communicators = {}
-    unknown = written = 0
-    for stage, workload in enumerate(workloads):
+    written = 0
+    for own, workload, sizes in zip(owns, workloads, groups, strict=True):
         items = list(workload)
-        unknown += sum(item.is_communication and item.ranks is None for item in items)
-        own = owns[stage]
         for rank in range(own, own + each) if given["world_size"] else [own]:
-            data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema))
+            find = partial(located, groups=sizes, rank=rank)
+            data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema, find))
             write_whole(given["chakra"] / f"workload.{rank}.et", len(data), iter([data]))
             written += 1
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
     write_whole(given["chakra"] / GROUPS_FILE, len(text), iter([text]))
-    if unknown:
-        print(f"note: {unknown} rows state no ranks: {GROUPS_FILE} lacks their groups", file=sys.stderr)
     print(f"wrote {written} traces and {len(names)} groups to {given['chakra']}")
 
 
-def _own_rank(workload: Workload, number: int) -> int:
-    """The rank that is in all groups of a workload, the first if there are several; `number` if no row states ranks."""
+def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
+    """The job's groups, which rows of AICB's form leave out: by the file's record, else by its rows and `stages`.
+
+    Raises:
+        AicbError: neither says them, or the file is for another number of ranks or stages.
+    """
+    rows = [item for item in workload.rows.tally_kinds() if item.is_communication]
+    if all(item.ranks is not None for item in rows):
+        return RankGroups(world_size=1)
+    try:
+        if args is None:
+            tp, ep, dp = (size_by_rows(rows, axis) for axis in ("tp", "ep", "dp"))
+            return RankGroups(world_size=world or tp * dp * stages, tp=tp, pp=stages, ep=ep)
+        if args.context_parallel_size > 1:
+            raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
+        if world not in (None, args.world_size):
+            raise ValueError(f"is for {args.world_size} ranks, --world_size is {world}")
+        pp = args.pipeline_model_parallel
+        if world is not None and pp != stages and any(item.comm_type in POINT_TO_POINT for item in rows):
+            raise ValueError(f"has {pp} pipeline stages: give a file for each, in order")
+        tp, ep = args.tensor_model_parallel_size, args.expert_model_parallel_size
+        return RankGroups(world_size=args.world_size, tp=tp, pp=pp, ep=ep)
+    except ValueError as error:
+        said = "" if args else f"; its record, {path.name}.args.json, would say the sizes of the job's groups"
+        raise AicbError(f"{path}: {error}{said}") from None
+
+
+def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int], groups: list[RankGroups]) -> None:
+    """Check that each row's group and peer are known.
+
+    Raises:
+        AicbError: of some they are not; the message names their types and groups.
+    """
+    problems: dict[str, None] = {}
+    for path, workload, own, sizes in zip(paths, workloads, owns, groups, strict=True):
+        for item in workload.rows.tally_kinds():
+            try:
+                located(item, sizes, own) if item.is_communication else item
+            except ValueError as error:
+                group = "" if item.comm_group is None else f" {item.comm_group.name}"
+                problems[f"{path}: row {item.comm_type.name}{group} {item.stage}: {error}"] = None
+    if problems:
+        raise AicbError("\n".join(problems))
+
+
+def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
+    """The rank that is in all groups of a workload, the first if there are several; the first of stage `number` if no
+    row states ranks.
+    """
     common: set[int] | None = None
     for item in workload.rows.tally_kinds():
         if item.ranks is not None:
             common = set(item.ranks) if common is None else common & set(item.ranks)
-    return min(common) if common else number
+    return min(common) if common else number * (groups.world_size // groups.pp)
 
 
 def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
@@ -128,7 +186,12 @@ def load(given: dict[str, Any]) -> None:
     """
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
-    found = read(path, _communicators(groups) if groups.exists() or given["comm_groups"] else {}, load_schema())
+    known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
+    if given["world_size"] is not None:
+        if given["world_size"] < 1:
+            raise AicbError(f"--world_size is {given['world_size']}; it is at least 1")
+        known |= {"": Ranks(0, 1, given["world_size"])}
+    found = read(path, known, load_schema())
     workload = Workload(fold_items(found.rows))
     try:
         size = workload.save(given["output"])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LONGEST_MESSAGE = 64 << 20  # bytes
 LARGEST_FILE = 4 << 30  # bytes, unpacked
+MOST_NODES = 20_000_000
 _GZIP = b"\x1f\x8b"
 
 
@@ -52,6 +53,10 @@ def nodes(data: bytes, schema: ModuleType) -> "Iterator[Node]":
             message.ParseFromString(data[at : at + length])
         except DecodeError:
             raise BrokenTraceError(f"message {number} is no node of a Chakra trace") from None
+        if number and not length:
+            raise BrokenTraceError(f"message {number} is empty, no node of a Chakra trace")
+        if number > MOST_NODES:
+            raise BrokenTraceError(f"has more than {MOST_NODES} nodes")
         if number:
             yield message
         at += length

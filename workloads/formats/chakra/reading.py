@@ -12,7 +12,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-from workloads.formats.chakra.schema import GROUP, MEASURED, NUMBERS, OPERATION, RANKS, SIZE, SPLITS, TEXTS, TYPES
+from workloads.formats.chakra.schema import (
+    GROUP,
+    MEASURED,
+    NUMBERS,
+    OPERATION,
+    RANKS,
+    SIZE,
+    SPLITS,
+    TEXTS,
+    TYPES,
+    plain,
+    whole_size,
+)
 from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
 from workloads.rows.ranks import Ranks
@@ -20,6 +32,7 @@ from workloads.rows.ranks import Ranks
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
+LONGEST_SHAPES = 1000
 SENT = {"COMM_SEND_NODE": CommType.isend, "COMM_RECV_NODE": CommType.irecv}
 
 
@@ -49,7 +62,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
             mine = OPERATION in attributes
             own = own and mine
             item = _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
-        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
             raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
         for dependency in (*node.data_deps, *node.ctrl_deps):
             if dependency in places:
@@ -86,13 +99,15 @@ def _own_row(node: "Node", attributes: dict[str, Any]) -> LogItem:
     return LogItem(
         CommType[attributes[OPERATION]],
         None if group is None else CommGroup[group],
-        msg_size=_shapes(shapes) if shapes else attributes[SIZE],
+        msg_size=_shapes(shapes) if shapes else whole_size(attributes, "", None),
         ranks=None if ranks is None else Ranks.parse(ranks),
         **values,
     )
 
 
 def _shapes(text: str) -> GemmShape:
+    if len(text) > LONGEST_SHAPES:
+        raise ValueError(f"inputs.shapes has {len(text)} characters; allowed: {LONGEST_SHAPES}")
     first, second = ast.literal_eval(text)
     return tuple(map(int, first)), tuple(map(int, second))
 
@@ -101,14 +116,12 @@ def _foreign_row(
     node: "Node", attributes: dict[str, Any], communicators: Mapping[str, Ranks], schema: ModuleType
 ) -> LogItem | None:
     kind = schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else ""
-    stage = node.name.translate(str.maketrans(",\r\n", ";  "))
+    stage = plain(node.name).replace(",", ";")
     if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
         return LogItem(CommType.computation, stage=stage, elapsed_time=node.duration_micros * 1000)
-    size = attributes.get(SIZE, 0)
-    if not isinstance(size, int | float) or size < 0:
-        raise ValueError(f"{SIZE} is {size!r}, not a number from 0 on")
     if kind in SENT:
         other = attributes.get("comm_dst" if kind == "COMM_SEND_NODE" else "comm_src")
+        size = whole_size(attributes, "", None)
         return LogItem(SENT[kind], None, msg_size=size, stage=stage, peer=None if other is None else int(other))
     number = attributes.get("comm_type", -1)
     if kind != "COMM_COLL_NODE":
@@ -119,7 +132,9 @@ def _foreign_row(
     ranks = communicators.get(name)
     group = CommGroup.all if not name else None
     known = None if ranks is None else len(ranks)
-    return LogItem(TYPES[schema.CollectiveCommType.Name(number)], group, known, size, stage, ranks=ranks)
+    collective = schema.CollectiveCommType.Name(number)
+    size = whole_size(attributes, collective, known)
+    return LogItem(TYPES[collective], group, known, size, stage, ranks=ranks)
 
 
 def _value(attribute: Any) -> Any:

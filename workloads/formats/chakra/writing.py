@@ -5,13 +5,14 @@ Control dependencies carry on what the program had waited for when it issued the
 not waited for yet: so calls are issued in program order, and one that overlaps delays nothing but its waiter.
 """
 
-from collections.abc import Iterable, Iterator
-from math import prod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import ceil, prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from workloads.formats.chakra.schema import (
     COLLECTIVES,
+    GATHERS,
     GROUP,
     MEASURED,
     NUMBERS,
@@ -21,9 +22,11 @@ from workloads.formats.chakra.schema import (
     SPLITS,
     TEXTS,
     VERSION,
+    WHOLE,
 )
 from workloads.job.parameters import ELEMENT_BYTES
 from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
+from workloads.rows.traced_op import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import AttributeProto, Node
@@ -39,15 +42,26 @@ KINDS = {
 }
 
 
-def trace(items: Iterable[LogItem], rank: int, names: Communicators, schema: ModuleType) -> Iterator[bytes]:
-    """The file: each message after its length. `names` gains the groups that it did not have."""
+def trace(
+    items: Iterable[LogItem],
+    rank: int,
+    names: Communicators,
+    schema: ModuleType,
+    located: Callable[[LogItem], LogItem] = lambda item: item,
+) -> Iterator[bytes]:
+    """The file: each message after its length. `names` gains the groups that it did not have.
+
+    located: the row with ranks and peer, where it leaves them to the job's sizes; the node says both.
+    """
     yield _delimited(schema.GlobalMetadata(version=VERSION))
     complete: dict[int, list[int]] = {}
     before: list[int] = []
     for number, item in enumerate(items):
         data = complete.pop(number, [])
         control = [] if number - 1 in data else [node for node in before if node not in data]
-        node = _node(number, item, rank, names, schema)
+        node = _node(number, item, rank, schema)
+        if item.is_communication:
+            node.attr.extend(_attributes(_places(located(item), rank, names), schema))
         node.data_deps.extend(data)
         node.ctrl_deps.extend(control)
         yield _delimited(node)
@@ -56,38 +70,52 @@ def trace(items: Iterable[LogItem], rank: int, names: Communicators, schema: Mod
             complete.setdefault(number + 1 + (item.overlap or 0), []).append(number)
 
 
-def _node(number: int, item: LogItem, rank: int, names: Communicators, schema: ModuleType) -> "Node":
+def _node(number: int, item: LogItem, rank: int, schema: ModuleType) -> "Node":
+    """The node of a row with what the row itself says."""
     kind = KINDS.get(item.comm_type, "COMM_COLL_NODE")
     node: Node = schema.Node(id=number, name=item.stage or item.comm_type.name, type=schema.NodeType.Value(kind))
     values: dict[str, object] = {"is_cpu_op": kind == "METADATA_NODE", OPERATION: item.comm_type.name}
     if kind == "COMM_COLL_NODE":
         values["comm_type"] = schema.CollectiveCommType.Value(COLLECTIVES[item.comm_type])
-    elif item.peer is not None:
-        ends = (rank, item.peer) if kind == "COMM_SEND_NODE" else (item.peer, rank)
-        values |= zip(("comm_src", "comm_dst", "comm_tag"), (*ends, 0), strict=True)
     if isinstance(item.msg_size, tuple):
         node.inputs.shapes = repr(item.msg_size)
         values |= zip(("num_ops", "tensor_size"), _work(item.msg_size), strict=True)
-    else:
+    elif not item.is_communication:
         values[SIZE] = item.msg_size
     if item.comm_group is not None:
         values[GROUP] = item.comm_group.name
     if item.ranks is not None:
-        values |= {"pg_name": names.setdefault(tuple(item.ranks), str(len(names) + 1)), RANKS: str(item.ranks)}
+        values[RANKS] = str(item.ranks)
     values |= {name: getattr(item, name) for name in (*NUMBERS, *MEASURED, *SPLITS)}
     values |= {name: getattr(item, name) or None for name in TEXTS}
-    node.attr.extend(_attribute(name, value, schema) for name, value in values.items() if value is not None)
+    node.attr.extend(_attributes(values, schema))
     if item.comm_type is CommType.computation and item.elapsed_time is not None:
         node.duration_micros = round(item.elapsed_time / 1000)
     return node
 
 
-def _attribute(name: str, value: object, schema: ModuleType) -> "AttributeProto":
-    if isinstance(value, tuple):
-        made: AttributeProto = schema.AttributeProto(name=name, int64_list=schema.Int64List(values=value))
-    else:
-        made = schema.AttributeProto(name=name, **{_FIELDS[type(value)]: value})
-    return made
+def _places(item: LogItem, rank: int, names: Communicators) -> dict[str, object]:
+    """Group, ends and size of a communication, as Chakra's other tools read them."""
+    values: dict[str, object] = {}
+    if item.ranks is not None:
+        values["pg_name"] = names.setdefault(tuple(item.ranks), str(len(names) + 1))
+    if item.peer is not None and item.comm_type in POINT_TO_POINT:
+        ends = (rank, item.peer) if item.comm_type is CommType.isend else (item.peer, rank)
+        values |= zip(("comm_src", "comm_dst", "comm_tag"), (*ends, 0), strict=True)
+    assert not isinstance(item.msg_size, tuple)
+    ranks = item.comm_group_size if item.ranks is None else len(item.ranks)
+    parts = ranks or 1 if COLLECTIVES.get(item.comm_type) in GATHERS else 1
+    size = -(-ceil(item.msg_size) // parts)
+    same = type(item.msg_size) is int and size == item.msg_size
+    return values | {SIZE: size} | ({} if same else {WHOLE: item.msg_size})
+
+
+def _attributes(values: Mapping[str, object], schema: ModuleType) -> "Iterator[AttributeProto]":
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            yield schema.AttributeProto(name=name, int64_list=schema.Int64List(values=value))
+        elif value is not None:
+            yield schema.AttributeProto(name=name, **{_FIELDS[type(value)]: value})
 
 
 _FIELDS: dict[type, str] = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}

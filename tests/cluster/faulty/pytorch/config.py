@@ -13,7 +13,7 @@ class Config(CaseConfig):
     """Which rank breaks, how, and whether it does so every time."""
 
     fault: Literal[
-        "none", "exit", "segfault", "memory", "leave", "vanish", "return", "stop", "hang", "hostile", "odd"
+        "none", "exit", "segfault", "memory", "leave", "vanish", "return", "stop", "hang", "hostile", "odd", "adds"
     ] = Field("none", description="how the rank ends, stands still, or what it leaves for the head node")
     rank: int = Field(3, ge=0, description="global rank that breaks")
     unless: str | None = Field(None, description="file that keeps it from breaking; the first time makes it")

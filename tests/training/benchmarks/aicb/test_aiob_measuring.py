@@ -1,5 +1,6 @@
 """AIOB measures for real: what runs has the operations of a rank's layer, every part is timed, kernels say why."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.compute import load
 from workloads.compute.aiob import read
 from workloads.library import WorkloadArgs, generate
-from workloads.rows.gemm_rows import gemms_of
+from workloads.rows.gemm_rows import OPERATORS, gemms_of
 
 CPU = torch.device("cpu")
 GATED = replace(GPT, num_query_groups=2, swiglu=True, enable_sequence_parallel=True)
@@ -118,7 +119,8 @@ def test_every_part_and_every_product_is_timed(name: str) -> None:
     ]
     assert record["kernels"]["attention"]["used"] == "sdpa"
     assert "needs" in record["kernels"]["attention"]["why"]
-    assert len(list(measured.times())) > len(record["gemms"])
+    settled = [each["settled"] for each in record["gemms"]]
+    assert sum(time.op in OPERATORS for time in measured.times()) == sum(settled)
 
 
 def test_measuring_waits_for_the_times_to_settle_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,4 +174,6 @@ def test_the_command_measures_in_a_process_of_its_own(tmp_path: Path, capsys: py
     found = read(path)
     assert found.missing(deepseek=False) == [] and min(each.minimum for each in found.sections.values()) > 0
     assert read(tmp_path / "times.txt.json").gemms
-    assert {row.op for row in load(times)} >= {"gemm", "gemm_wgrad", "attention", "attention_backward", "adam"}
+    # On a busy machine little settles, and the database has what did.
+    settled = [each["settled"] for each in json.loads((tmp_path / "times.txt.json").read_text())["gemms"]]
+    assert sum(row.op in OPERATORS for row in load(times)) == sum(settled)

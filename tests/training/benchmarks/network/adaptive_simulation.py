@@ -10,16 +10,29 @@ noise is that of simulation.py: of each iteration, of each measurement, bursts, 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from tests.training.benchmarks.network.simulation import BUSY, LATE, QUIET, SIZES, SLOW_PERCENT, Noise, noisy
+from tests.training.benchmarks.network.simulation import (
+    BUSY,
+    LATE,
+    QUIET,
+    SIZES,
+    SLOW_PERCENT,
+    FloatArray,
+    Noise,
+    noisy,
+)
 from training.benchmarks.network.patterns.designs import Members
-from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanRound, Search
-from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.slow_parts.adaptive import Search
+from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
 REPEATS = 3
 COUNTS = (8, 16, 64, 256, 512, 1024)
@@ -39,11 +52,26 @@ class Faults:
         return {*self.rate, *self.delay_us}
 
 
+@dataclass(frozen=True)
+class Racks:
+    """The rack of each host, the oversubscription of the uplinks, and microseconds that a message across racks adds."""
+
+    of: tuple[int, ...]
+    over: float = 4.0
+    more_us: float = 0.0
+
+    @classmethod
+    def drawn(cls, hosts: int, of_rack: int, seed: int, *, more_us: float = 0.0) -> Racks:
+        """Racks of so many hosts each, which stand in random order in the list."""
+        order = np.random.default_rng([seed, hosts]).permutation(hosts)
+        return cls(of=tuple(int(place) // of_rack for place in order), more_us=more_us)
+
+
 class Cluster:
     """A modelled cluster that measures the rounds of a search."""
 
-    def __init__(self, noise: Noise, faults: Faults, seed: int) -> None:
-        self._noise, self._faults = noise, faults
+    def __init__(self, noise: Noise, faults: Faults, seed: int, racks: Racks | None = None) -> None:
+        self._noise, self._faults, self._racks = noise, faults, racks
         self._draw = np.random.default_rng(seed)
         self._links: dict[int, list[Members]] = {}
         for link in faults.truth:
@@ -54,7 +82,12 @@ class Cluster:
         """The times of every group, REPEATS times."""
         small, large = SIZES
         latency = np.array([self._noise.latency_us + self._delay(group) for group in this_round.groups])
-        bandwidth = np.array([self._transfer_us(group, large) for group in this_round.groups]) + latency
+        transfers = np.array([self._transfer_us(group, large) for group in this_round.groups])
+        if self._racks is not None:
+            across = [len({self._racks.of[host] for host in group}) > 1 for group in this_round.groups]
+            latency = latency + np.where(across, self._racks.more_us, 0.0)
+            transfers = np.maximum(transfers, self._uplinks_us(this_round.groups, large, self._racks))
+        bandwidth = transfers + latency
         latency = latency + small / self._noise.rate_gbps / 1e3
         found: list[Times] = []
         for _ in range(REPEATS):
@@ -87,25 +120,44 @@ class Cluster:
         path = size / n / min((rate.get(link, 1.0) for link in self._within(group)), default=1.0)
         return max(nic, path) / self._noise.rate_gbps / 1e3
 
+    def _uplinks_us(self, groups: Sequence[Members], size: int, racks: Racks) -> FloatArray:
+        """The time of each group on the slowest of its racks' uplinks, which all groups of the round share."""
+        leaving: dict[int, float] = {}
+        of_groups = [Counter(racks.of[host] for host in group) for group in groups]
+        for group, own in zip(groups, of_groups, strict=True):
+            for rack, inside in own.items():
+                more = inside * (len(group) - inside) * size / len(group)
+                leaving[rack] = leaving.get(rack, 0.0) + more
+        rate = self._noise.rate_gbps * max(Counter(racks.of).values()) / racks.over
+        return np.array([max(leaving[rack] / rate / 1e3 if len(own) > 1 else 0.0 for rack in own) for own in of_groups])
+
 
 @dataclass(frozen=True)
 class Found:
-    """What a search named, and its rounds."""
+    """What a search named, its rounds, and what it says that it did not see."""
 
     named: frozenset[Members]
     rounds: int
+    unseen: str
 
 
-def search(count: int, noise: Noise, faults: Faults, seed: int, find: Search) -> Found:
-    """One search."""
-    cluster = Cluster(noise, faults, seed)
-    steps = AdaptiveSearch(count, Judge(slow_percent=SLOW_PERCENT, late_percent=LATE), find).run()
+def search(
+    count: int, noise: Noise, faults: Faults, seed: int, find: Search, racks: Racks | None = None, *, told: bool = False
+) -> Found:
+    """One search. In a cluster with racks they are learnt first, unless they are told."""
+    cluster = Cluster(noise, faults, seed, racks)
+    tiers = Tiers(blocks=(dict(enumerate(racks.of)),)) if racks and told else None
+    around = Topology(tiers=tiers if racks else Tiers())
+    steps = searched(ground_of(range(count), around), Judge(slow_percent=SLOW_PERCENT, late_percent=LATE), find)
     this_round = next(steps)
     while True:
         try:
             this_round = steps.send(cluster.measure(this_round))
         except StopIteration as end:
-            return Found(frozenset(each.members for each in end.value.bad), end.value.rounds)
+            result, ground = end.value
+            return Found(
+                frozenset(each.members for each in result.bad), result.rounds, ground.unseen([*map(str, range(count))])
+            )
 
 
 # Kind of fault: whether links are bad, and how: a factor of the rate, or units of delay (50 us quiet, 5 ms busy).

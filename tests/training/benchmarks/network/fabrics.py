@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from training.benchmarks.driver.workload.statistics import statistics
-from training.benchmarks.network.patterns.schedule import Group, HostRanks, rounds
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, HostRanks, rounds
 from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 
 SIZES = (8, 4 << 20)
@@ -83,8 +83,29 @@ class Ailment:
     uplinks_us: Mapping[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Hashing:
+    """Static ECMP: the share of the pairs that leave a rack and have the link of another flow, which halves their rate.
+
+    `is_fixed`: by the hosts' addresses, in all repeats alike; else each repeat's connections draw again.
+    """
+
+    collisions: float = 0.0
+    is_fixed: bool = True
+
+
+NO_COLLISIONS = Hashing()
+
+
 def steps(
-    fabric: Fabric, ailment: Ailment, seed: int, *, repeats: int = 3, pattern: str = "pairs", noise: float = 0.02
+    fabric: Fabric,
+    ailment: Ailment,
+    seed: int,
+    *,
+    repeats: int = 3,
+    pattern: str = "pairs",
+    noise: float = 0.02,
+    hashing: Hashing = NO_COLLISIONS,
 ) -> list[dict[str, Any]]:
     """STEP_END values; `noise` is the standard deviation of a measurement's logarithm, and of half an iteration's."""
     draw = np.random.default_rng(seed)
@@ -97,6 +118,8 @@ def steps(
     for repeat in range(1, repeats + 1):
         for each in rounds(pattern, hosts):
             rates = _rates(fabric, ailment, each.groups)
+            if hashing.collisions:
+                rates = rates * _collided(fabric, each, hashing, (seed, 0 if hashing.is_fixed else repeat))
             for size in SIZES:
                 level = np.array([_latency(fabric, ailment, group) for group in each.groups]) + size / rates / 1e3
                 whole = level * np.exp(draw.normal(0, noise, len(level)))
@@ -105,6 +128,15 @@ def steps(
                 place = {"pattern": pattern, "repeat": repeat, "round": each.name, "size_bytes": size}
                 found.append(place | {"groups": groups})
     return found
+
+
+def _collided(
+    fabric: Fabric, this_round: ConcurrentGroups, hashing: Hashing, seeds: Sequence[int]
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The factor of each group's rate."""
+    draw = np.random.default_rng([*seeds, *map(ord, this_round.name)])
+    leaves = [fabric.level([host.node_rank for host in group.hosts]) > 0 for group in this_round.groups]
+    return np.where((draw.random(len(leaves)) < hashing.collisions) & leaves, 0.5, 1.0)
 
 
 def _keys(group: Group) -> list[int | tuple[int, str] | frozenset[int]]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from protocol.baseline_file import CaseBaseline, save
 from protocol.default_outcome import compare
 from protocol.outcome import Reference
 from protocol.perflog import PREFIX
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network import baseline
-from training.benchmarks.network.reporting.references import references
+from training.benchmarks.network.reporting.references import MOST_HOSTS_OF_PAIRS, references, what_of
 
 METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}
 
@@ -80,6 +81,26 @@ def test_of_a_single_repeat_the_iterations_are_the_range(fastest: float, regress
 
     then, now = measured(min=90.0, p50=100.0, p95=120.0), measured(min=fastest, p50=140.0, p95=160.0)
     assert [change.is_regression for change in compare(now, then, 10)] == [regression]
+
+
+def test_a_baseline_of_many_hosts_holds_hosts_and_not_pairs(tmp_path: Path) -> None:
+    """Its size grows with the number of hosts: 1,024 of them, at 8 sizes, fit in 20 MB."""
+    count = MOST_HOSTS_OF_PAIRS + 2
+
+    def measured(factors: dict[str, float], seed: int) -> dict[str, Reference]:
+        values = steps("pairs", count, slowest_member(factors), noise=0.01, seed=seed)
+        return references({**each, "collective": "all_reduce"} for each in values)
+
+    then, now = measured({}, 1), measured({"node5": 0.7}, 2)
+    assert then.keys() == now.keys() and len(then) == count
+    slower = [change for change in compare(now, then, 10) if change.is_regression]
+    assert [what_of(change.now) for change in slower] == ["all_reduce node5 at 16M"]
+    case = CaseBaseline(
+        case="PAIRS", model="network", framework="pytorch", device="cpu", run="run1", conditions={}, entries=then
+    )
+    save([case], tmp_path / "baseline.json")
+    assert (tmp_path / "baseline.json").stat().st_size / count * 1024 * 8 < 20e6
+    assert len(references(steps("pairs", 8, slowest_member({}), noise=0.01, seed=1))) == 28
 
 
 @pytest.mark.parametrize("p50", [0.0, -5.0, 1e300])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.tiers import NIGHTLY, samples
-from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, steps
+from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, Hashing, steps
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 
@@ -49,7 +51,10 @@ def test_pairs_across_two_leaves_of_four_hosts_at_two_to_one_are_no_alarm() -> N
     found = look(FABRICS["2:1, two leaves"], Ailment(), 1)
     assert sum(cell.busbw_gbps.value < 30 for cell in found.groups) == 16
     assert found.sentences[0].startswith("no host or path stands out")
-    assert found.remarks == ("pairs are compared within tiers: 2 blocks of 4 hosts (learnt from these measurements)",)
+    assert found.remarks == (
+        "pairs are compared within tiers: 2 blocks of 4 hosts (learnt from these measurements); of two blocks, nothing"
+        " tells whether the uplinks of one are bad",
+    )
 
 
 # Where nothing tells the tiers, a fault that is no worse than the tiers themselves goes unnamed.
@@ -121,11 +126,34 @@ def test_a_bad_leaf_of_one_rail_is_named_with_its_rail() -> None:
     assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1 rail 2")
 
 
-def test_without_a_topology_a_rack_that_is_apart_is_a_remark_at_least() -> None:
-    """Its uplinks are bad, or it is in another pod: the measurements are the same."""
-    found = look(FABRICS["fat tree"], Ailment(uplinks={1: 0.3}), 1)
-    assert found.findings == () and found.remarks[1].startswith("node5, node6, node7, node8 are slower to all others")
-    assert len(look(FABRICS["fat tree of pods"], Ailment(), 1).remarks) == 1
+# With a tier of latency, and without: 4 of 32 hosts are then "fast within, slow to all others" beside one block of 28.
+WITHOUT_TOPOLOGY = {
+    "fat tree": FABRICS["fat tree"],
+    "fat tree, equal latency": replace(FABRICS["fat tree"], latency_us=(10.0, 10.0, 10.0)),
+    "eight leaves, equal latency": Fabric(8, 4, latency_us=(10.0, 10.0, 10.0)),
+    "2:1, four leaves": FABRICS["2:1, four leaves"],
+    "3:1, racks of odd size": FABRICS["3:1, racks of odd size"],
+    PODS: FABRICS[PODS],
+}
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.6, 0.8])
+@pytest.mark.parametrize("name", [name for name, each in WITHOUT_TOPOLOGY.items() if NIGHTLY or each.hosts <= 16])
+def test_slow_uplinks_of_a_rack_are_a_suspect_rack_without_a_topology(name: str, factor: float) -> None:
+    """In the pods, 80 % of the uplinks are within 15 % of the time between pods: there the pod is suspected."""
+    fabric = WITHOUT_TOPOLOGY[name]
+    own = tuple(host for host in range(fabric.hosts) if fabric.block(host, 0) == 1)
+    for seed in samples(1, 30):
+        found = look(fabric, Ailment(uplinks={1: factor}), seed)
+        (finding,) = found.findings
+        assert finding.part == "rack" and finding.drained_hosts == () and finding.device.startswith("suspect ")
+        expected = tuple(range(8)) if (name, factor) == (PODS, 0.8) else own
+        assert finding.node_ranks == expected, f"seed {seed}: {found.sentences}"
+
+
+def test_of_two_racks_it_is_said_that_neither_can_be_judged() -> None:
+    found = look(FABRICS["2:1, two leaves"], Ailment(uplinks={1: 0.5}), 1)
+    assert found.findings == () and "of two blocks, nothing tells whether the uplinks" in found.remarks[0]
 
 
 @pytest.mark.parametrize("name", ["rail-optimised", "rail-optimised, 2:1"])
@@ -149,3 +177,72 @@ def test_a_bad_link_is_named_with_its_rail_or_with_all() -> None:
     fabric = FABRICS["rail-optimised"]
     (every,) = look(fabric, Ailment(rate={frozenset({0, 1}): 0.3}), 1, "rail_pairs").findings
     assert every.subject == "pair node1-node2 alone"
+
+
+# Draws in which a host was named when each repeat of a path counted as evidence of its own, by repeats.
+BLAMED = {
+    "fat tree": [(3, 5)],
+    PODS: [(1, 5)],
+    "2:1, four leaves": [(27, 5), (47, 3)],
+    "2:1 and 4:1": [(13, 3), (18, 5)],
+    "3:1, racks of odd size": [(4, 5)],
+}
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_routes_that_collide_in_every_repeat_blame_no_host(name: str) -> None:
+    """5 % of the pairs that leave a rack have half of the rate, in all repeats alike: 100 draws in make nightly."""
+    draws = [(seed, repeats) for seed in range(20) for repeats in (3, 5)] if NIGHTLY else BLAMED[name]
+    for seed, repeats in draws:
+        values = steps(FABRICS[name], Ailment(), seed, repeats=repeats, hashing=Hashing(0.05))
+        found = analyse(values, slow_percent=15.0)
+        assert found is not None
+        assert {each.part for each in found.findings} <= {"link"}, f"seed {seed}: {found.sentences}"
+
+
+OLDER = {"flat": Fabric(1, 16), "racks": Fabric(4, 4), "2:1": FABRICS["2:1, four leaves"]}
+MANY = {"64, flat": Fabric(1, 64), "64 in racks": Fabric(16, 4, racks_of_pod=4, latency_us=(10.0, 12.0, 14.0))}
+
+
+@pytest.mark.parametrize("name", [*OLDER, *(MANY if NIGHTLY else {})])
+def test_older_hosts_are_compared_with_their_like(name: str) -> None:
+    """A quarter of the hosts, in racks of their own, have half of the rate and are later; then one of each is bad."""
+    fabric = (OLDER | MANY)[name]
+    old = range(fabric.hosts - fabric.hosts // 4, fabric.hosts)
+    kinds = {host: "NVIDIA A100" if host in old else "NVIDIA H100" for host in range(fabric.hosts)}
+    factors: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 0.5)
+    late: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 5.0)
+    for seed in samples(1, 20):
+        mixed = steps(fabric, Ailment(rate=factors, delay_us=late), seed)
+        for tiers in (None, tiers_of(fabric)):
+            found = analyse(mixed, slow_percent=15.0, tiers=tiers, kinds=kinds)
+            assert found is not None and found.findings == (), f"seed {seed}, {tiers}"
+            counts = f"{fabric.hosts - len(old)} x NVIDIA H100, {len(old)} x NVIDIA A100"
+            assert found.remarks[0] == f"hosts are compared with hosts of their kind: {counts}"
+        bad = Ailment(rate=factors | {2: 0.25, old[1]: 0.2}, delay_us=late)
+        found = analyse(steps(fabric, bad, seed), slow_percent=15.0, tiers=tiers_of(fabric), kinds=kinds)
+        assert found is not None
+        assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
+
+
+def test_routes_that_collide_at_times_blame_nobody() -> None:
+    """Each repeat opens its connections again, and draws again."""
+    for seed in samples(2, 100):
+        values = steps(FABRICS["fat tree"], Ailment(), seed, hashing=Hashing(0.05, is_fixed=False))
+        found = analyse(values, slow_percent=15.0)
+        assert found is not None
+        assert found.findings == (), f"seed {seed}: {found.sentences}"
+
+
+def test_a_bad_host_is_named_among_routes_that_collide() -> None:
+    for seed in samples(1, 30):
+        values = steps(FABRICS["fat tree"], Ailment(rate={BAD: 0.4}), seed, hashing=Hashing(0.05))
+        found = analyse(values, slow_percent=15.0)
+        assert found is not None
+        assert [each.subject for each in found.findings if each.part != "link"] == ["host node6"], found.sentences
+
+
+def test_slow_uplinks_are_the_rack_on_all_its_rails_and_not_one_finding_each() -> None:
+    fabric = Fabric(3, 4, rails=4)
+    (finding,) = look(fabric, Ailment(uplinks={1: 0.25}), 1, "rail_pairs", tiers_of(fabric)).findings
+    assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1")

@@ -1,5 +1,7 @@
 """The adaptive search over gloo: six ranks as six hosts, one of them slow."""
 
+import platform
+
 import pytest
 
 from protocol.perflog import Event, check_sequence
@@ -24,7 +26,12 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("searched")
     # Two cores for six hosts: what is healthy takes up to half as long again.
     bounds = {"slow_percent": 50, "late_percent": 100}
-    chosen = settings(pattern="adaptive", sizes="8,256K,1048576G", iterations=11, warmup_iterations=3, **bounds)
+    table = tmp_path_factory.mktemp("topology") / "fabric.txt"
+    rows = [f"{platform.node()}#{place} leaf0" for place in range(HOSTS)]
+    table.write_text("\n".join(["host rack", *rows]) + "\n")
+    chosen = settings(
+        pattern="adaptive", topology=table, sizes="8,256K,1048576G", iterations=11, warmup_iterations=3, **bounds
+    )
     code, output = run(
         folder,
         [*plain_processes(), "--nproc_per_node", str(HOSTS)],
@@ -41,6 +48,8 @@ def test_the_slow_host_is_named_and_nobody_else(searched: Finished) -> None:
     assert (found.part, found.node_ranks, found.kind) == ("host", (SLOW,), "constant")
     assert "latency" in found.symptoms and found.share_of_expected is not None and found.share_of_expected < 0.5
     assert found.sentence in str(summary["answer"])
+    unseen = "all hosts are in one rack: a host behind uplinks that are slower than it is not seen"
+    assert str(summary["answer"]).endswith(unseen)
 
 
 def test_it_takes_four_rounds_and_every_rank_keeps_the_rules(searched: Finished) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chakra.schema.protobuf import et_def_pb2 as schema
+from chakra.src.converter.pytorch_node import PyTorchNode
 from chakra.src.converter.text_converter import TextConverter
 from chakra.src.generator import generator
 from chakra.src.third_party.utils.protolib import decodeMessage, encodeMessage
@@ -176,10 +180,117 @@ def test_a_trace_of_chakras_generator_loads(tmp_path: Path, monkeypatch: pytest.
     for name in ("ALL_GATHER", "one_comm_send_node", "two_comp_nodes_dependent"):
         assert main(["import", f"{name}.0.et", "--output", f"{name}.csv"]) == 0
     gather = list(Workload.load("ALL_GATHER.csv")[0])[1]
-    assert (gather.comm_type, gather.comm_group, gather.msg_size) == (CommType.all_gather, CommGroup.all, 4096)
+    assert (gather.comm_type, gather.comm_group, gather.msg_size) == (CommType.all_gather, CommGroup.all, 2 * 4096)
     assert gather.ranks == Ranks.of([0, 1]) and gather.overlap == -1
     assert list(Workload.load("one_comm_send_node.csv")[0])[1].comm_type is CommType.isend
     assert len(Workload.load("two_comp_nodes_dependent.csv")[0]) == 4
+
+
+def ring_bytes(has: dict[str, object], ranks: int) -> float:
+    """What a rank sends for a node in ASTRA-sim's ring (collective/Ring.cc of ASTRA-sim 2): steps times message."""
+    size = float(has["comm_size"])  # type: ignore[arg-type]
+    message = size if has["comm_type"] == schema.ALL_GATHER else size / ranks
+    return message * (ranks - 1) * (2 if has["comm_type"] == schema.ALL_REDUCE else 1)
+
+
+def test_astra_sims_ring_sends_the_bytes_that_nccl_sends_for_a_row(tmp_path: Path) -> None:
+    """Closed forms of nccl-tests' doc/PERFORMANCE.md for the full buffer S: S (n-1)/n, twice that for all_reduce."""
+    full, ranks = 3 << 20, 6
+    kinds = ("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce", "all_to_all_single")
+    rows = [LogItem(CommType[kind], CommGroup.dp_group, ranks, full, ranks=Ranks(0, 1, ranks)) for kind in kinds]
+    path = tmp_path / "t.et"
+    path.write_bytes(b"".join(trace(rows, 0, {}, schema)))
+    for kind, node in zip(kinds, nodes(path), strict=True):
+        sent = full * (ranks - 1) / ranks * (2 if kind == "all_reduce" else 1)
+        assert ring_bytes(attributes(node), ranks) == sent, kind
+    assert read(path, {}, schema).rows == rows
+
+
+def test_a_gathers_size_is_what_chakras_converter_counts(tmp_path: Path) -> None:
+    """Of a call of torch it adds the inputs up: the shard of a gather, the whole of a scatter."""
+    shard = [1, 2, 0, 4096, 2, "cuda:0"]  # an id, storage, offset, elements, bytes an element, device
+    call = PyTorchNode.__new__(PyTorchNode)
+    call.inputs = {"values": [shard], "shapes": [[4096]], "types": ["Tensor(c10::BFloat16)"]}
+    item = LogItem(CommType.all_gather_into_tensor, CommGroup.dp_group, 8, 8 * 4096 * 2, ranks=Ranks(0, 1, 8))
+    path = tmp_path / "t.et"
+    path.write_bytes(b"".join(trace([item], 0, {}, schema)))
+    (node,) = nodes(path)
+    assert attributes(node)["comm_size"] == call.comm_size == 8192
+
+
+def test_a_share_of_unknown_ranks_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator.one_comm_coll_node_allgather(2, 4096)
+    words = ["import", "ALL_GATHER.0.et", "--output", "back.csv"]
+    assert main(words) == 2
+    assert "one rank's share" in capsys.readouterr().err and not Path("back.csv").exists()
+    assert main([*words, "--world_size", "0"]) == 2
+    assert main([*words, "--world_size", "2"]) == 0
+    assert list(Workload.load("back.csv")[0])[1].msg_size == 8192
+
+
+def test_a_node_of_any_name_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.et"
+    with path.open("wb") as file:
+        encodeMessage(file, schema.GlobalMetadata(version="1.0.0"))
+        encodeMessage(file, schema.Node(id=1, name="conv\t1\r\nX,\x1b[31m", type=schema.COMP_NODE))
+    assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 0
+    assert list(Workload.load(tmp_path / "w.csv")[0])[1].stage == "conv 1  X; [31m"
+
+
+AICB = Path(__file__).resolve().parents[3] / "data" / "aicb"
+LAYOUT = json.loads((AICB / "unit" / "rank_groups_tp-cp-ep-dp-pp.json").read_text())
+
+
+def test_groups_of_aicbs_form_are_those_that_aicb_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By AICB's own RankGenerator, recorded for 16 ranks of tp 2, pp 2 and ep 2."""
+    args = WorkloadArgs(
+        world_size=16, tensor_model_parallel_size=2, pipeline_model_parallel=2, expert_model_parallel_size=2,
+        num_layers=4, num_attention_heads=16, global_batch=16, moe_enable=True, num_experts=4,
+        enable_sequence_parallel=True,
+    )  # fmt: skip
+    files = [str(tmp_path / f"stage{stage}.csv") for stage in range(2)]
+    for stage, file in enumerate(files):
+        generate(args, dialect="aicb", pp_stage=stage).save(file)
+    folder = tmp_path / "traces"
+    assert main(["export", *files, "--chakra", str(folder), "--world_size", "16"]) == 0
+    groups = json.loads((folder / "comm_groups.json").read_text())
+    recorded = LAYOUT["ws16_tp2_pp2_ep2_cp1"] | {"ep": LAYOUT["ws16_tp2_pp2_ep2_cp1"]["ind_ep"]}
+    sent, received = Counter[object](), Counter[object]()
+    for rank in range(16):
+        for node in nodes(folder / f"workload.{rank}.et"):
+            has = attributes(node)
+            if node.type == schema.COMM_COLL_NODE:
+                name = str(has["pg_desc"]).removesuffix("_group")
+                (mine,) = (each for each in recorded[name] if rank in each)
+                assert groups[has["pg_name"]] == mine, (rank, name)
+            elif node.type in (schema.COMM_SEND_NODE, schema.COMM_RECV_NODE):
+                pairs = sent if node.type == schema.COMM_SEND_NODE else received
+                pairs[has["comm_src"], has["comm_dst"]] += 1
+    assert sent == received and set(sent) == {(a, b) for a in range(16) for b in range(16) if abs(a - b) == 8}
+    back = tmp_path / "back.csv"
+    assert main(["import", str(folder / "workload.8.et"), "--output", str(back)]) == 0
+    assert back.read_bytes() == Path(files[1]).read_bytes()
+    assert main(["export", files[0], "--chakra", str(folder), "--world_size", "16"]) == 2
+    assert "has 2 pipeline stages" in capsys.readouterr().err
+    assert main(["export", *files, "--chakra", str(folder), "--world_size", "32"]) == 2
+    assert "is for 16 ranks, --world_size is 32" in capsys.readouterr().err
+
+
+def test_a_file_of_aicb_itself_has_its_groups_by_its_rows_or_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "traces"
+    file, experts = (tmp_path / f"{name}.csv" for name in ("gpt7b_tp2_pp1_ws8", "mixtral8x7b_tp2_ep4_ws16_sp_do"))
+    for path in (file, experts):
+        path.write_bytes(lzma.decompress((AICB / "csv" / f"{path.name}.xz").read_bytes()))
+    assert main(["export", str(file), "--chakra", str(folder), "--world_size", "8"]) == 0
+    found = sorted(json.loads((folder / "comm_groups.json").read_text()).values())
+    assert found == [[0, 1], [0, 2, 4, 6], [1, 3, 5, 7], [2, 3], [4, 5], [6, 7]]
+    assert main(["export", str(experts), "--chakra", str(tmp_path / "no"), "--world_size", "16"]) == 2
+    assert "rows of ep_group state no size" in capsys.readouterr().err and not (tmp_path / "no").exists()
 
 
 def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
@@ -203,6 +314,8 @@ def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
         (b"\x00\x7f\x01", "cut off"),
         (b"\x00\x03\xff\xff\xff", "message 1"),
         (b"\xff" * 20, "length"),
+        (b"\x00" + b"\xff" * 8 + b"\x7f", "cut off"),
+        (gzip.compress(bytes(1 << 20)), "message 1 is empty"),
         (b"\x1f\x8b broken", "t.et"),
         (b"\x00\x04\x18\x07\x08\x01", "node 1 is no row: comm_type"),
     ],

@@ -38,7 +38,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
         return int(any(each.differs for each in compared.classes))
     found = analysis_of(logs)
     print(json.dumps(found.to_dict(), indent=1) if given["json"] else "\n".join(analysis_lines(found, logs)))
-    return int(bool(found.findings))
+    return int(bool(found.findings or found.late_findings))
 
 
 def analysis_of(logs: Sequence[OpLog]) -> RunAnalysis:
@@ -58,8 +58,10 @@ def analysis_lines(found: RunAnalysis, logs: Sequence[OpLog]) -> Iterator[str]:
         yield f"the logs of {missing} ranks are not there: what they delayed looks like a slow collective"
     if found.iteration_count < LEAST_ITERATIONS:
         yield f"no judgement: it takes {LEAST_ITERATIONS} iterations to know what is usual"
-    elif not found.findings:
+    elif not found.findings and not found.late_findings:
         yield "no finding: nothing stands out from the noise of this run"
+    for late in found.late_findings:
+        yield f"finding: {late}"
     for cell in found.findings[:MOST_LINES]:
         yield f"finding: iteration {cell.iteration}: {cell} (above {cell.threshold_ms:.2f} ms)"
     if len(found.findings) > MOST_LINES:

@@ -91,7 +91,8 @@ class Measured:
         if unsettled:
             shown = ", ".join(unsettled[:5]) + (f" and {len(unsettled) - 5} more" if len(unsettled) > 5 else "")
             notes.append(
-                f"{len(unsettled)} did not settle within {self.job.warm_up} calls or {self.job.seconds:g} s: {shown}"
+                f"{len(unsettled)} did not settle within {self.job.warm_up} calls or {self.job.seconds:g} s: {shown}; "
+                "no database gets their times"
             )
         optimizer = next(each for each in self.record["parts"] if each["kind"] == "adam")
         if optimizer["measured_elements"] < optimizer["sizes"]["elements"]:
@@ -111,9 +112,11 @@ class Measured:
         return json.dumps(whole, indent=1) + "\n"
 
     def times(self) -> Iterator[ComputeTime]:
-        """Rows for the database of compute times."""
+        """Rows for the database of compute times, of what settled."""
         for each in self.record["gemms"]:
             found = {name: each[name] for name in Samples.__slots__}
+            if not each["settled"]:
+                continue
             yield self._time(each["op"], {axis: each[axis] for axis in ("m", "k", "n")}, "torch.mm", Samples(**found))
         for part in self.parts:
             shape = op_shape(part)
@@ -121,7 +124,7 @@ class Measured:
                 continue
             for op, direction in ((part.op, "forward"), (f"{part.op}_backward", "backward")):
                 samples = self.samples(direction, part)
-                if samples is not None and op in OPERATORS:
+                if samples is not None and samples.settled and op in OPERATORS:
                     yield self._time(op, shape, self._kernel(part), samples)
 
     def _kernel(self, part: Part) -> str:

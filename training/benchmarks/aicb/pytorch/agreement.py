@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from training.benchmarks.aicb.pytorch.blocking import Order, order_of, standstill
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.stream import Stream
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.job.groups import RankGroups
-from workloads.rows.ops import CommGroup
+from workloads.rows.ops import CommGroup, CommType
 from workloads.rows.ranks import Ranks
 from workloads.rows.sent_sizes import EXCHANGES
 from workloads.rows.traced_op import POINT_TO_POINT
@@ -29,13 +30,15 @@ _LISTED = (
 class RankPlan:
     """What one rank tells the others: its problem or "", a digest of the job, its groups, and its calls in each.
 
-    sequences: by group, or by sender and receiver, the number of calls and a digest of them in order.
+    sequences: by group, or by sender and receiver, the number of calls and a digest of them in order; order: when it
+    waits for them.
     """
 
     problem: str
     job: str = ""
     groups: tuple[GroupKey, ...] = ()
     sequences: Mapping[str, tuple[int, str]] | None = None
+    order: Order | None = None
 
 
 def plan_of(stream: Stream, groups: RankGroups, rank: int, settings: str) -> RankPlan:
@@ -44,7 +47,8 @@ def plan_of(stream: Stream, groups: RankGroups, rank: int, settings: str) -> Ran
     epochs = len(stream.epochs)
     job = hashlib.sha256(repr((groups, listed, epochs, settings)).encode()).hexdigest()
     used = {key_of(call) for call in stream.calls if call is not None}
-    return RankPlan("", job, tuple(sorted(used)), _sequences(stream, rank))
+    sequences, order = _sequences(stream, rank)
+    return RankPlan("", job, tuple(sorted(used)), sequences, order)
 
 
 def key_of(call: RankCall) -> GroupKey:
@@ -86,7 +90,10 @@ def check(plans: Sequence[RankPlan]) -> None:
             wrong.append(f"{key}: {said} do not fit together")
     if wrong:
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise UnusableSettingsError(f"the ranks would wait for one another indefinitely: {'; '.join(wrong[:3])}{more}")
+        raise UnusableSettingsError(f"{_INDEFINITELY}: {'; '.join(wrong[:3])}{more}")
+    stuck = standstill([plan.order for plan in plans if plan.order is not None], members)
+    if stuck:
+        raise UnusableSettingsError(f"{_INDEFINITELY}: {stuck}")
 
 
 def open_teams(plans: Sequence[RankPlan], group: ProcessGroup) -> dict[GroupKey, Team]:
@@ -125,9 +132,10 @@ def _disjoint(groups: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
 
 
 _RECEIVER = " receives"
+_INDEFINITELY = "the ranks would wait for one another indefinitely"
 
 
-def _sequences(stream: Stream, rank: int) -> dict[str, tuple[int, str]]:
+def _sequences(stream: Stream, rank: int) -> tuple[dict[str, tuple[int, str]], Order]:
     numbers: dict[str, int] = {}
     of_item = np.full(len(stream.calls), -1, np.int64)
     signatures = np.zeros(len(stream.calls), np.uint64)
@@ -145,7 +153,13 @@ def _sequences(stream: Stream, rank: int) -> dict[str, tuple[int, str]]:
             own = calls[groups == number]
             counts[number] += len(own)
             digest.update(own.tobytes() + b"end")
-    return {key: (counts[number], digests[number].hexdigest()[:16]) for key, number in numbers.items()}
+    sends = {
+        int(of_item[place])
+        for place, call in enumerate(stream.calls)
+        if call is not None and call.kind is CommType.isend
+    }
+    order = order_of(stream.epochs, of_item.tolist(), list(numbers), frozenset(sends))
+    return {key: (counts[number], digests[number].hexdigest()[:16]) for key, number in numbers.items()}, order
 
 
 def _signature(call: RankCall, rank: int) -> tuple[str, tuple[object, ...]]:

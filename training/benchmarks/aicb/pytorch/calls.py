@@ -8,10 +8,9 @@ from fractions import Fraction
 
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from workloads.job.errors import AicbError
-from workloads.job.groups import RankGroups
-from workloads.rows.ops import CommGroup, CommType, LogItem
+from workloads.job.groups import located
+from workloads.rows.ops import CommType, LogItem
 from workloads.rows.placement import moved
-from workloads.rows.ranks import Ranks
 from workloads.rows.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
 from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
@@ -58,7 +57,6 @@ class Caller:
 
     def __init__(self, stage: StageWorkload, rank: int, world_size: int, scale: Fraction) -> None:
         self._stage, self._rank, self._world_size, self._scale = stage, rank, world_size, scale
-        self._groups: dict[CommGroup, Ranks] = {}
 
     def call(self, item: LogItem) -> RankCall:
         """The call of a communication row."""
@@ -67,51 +65,14 @@ class Caller:
                 raise ValueError(f"its group {item.ranks} lacks rank {self._stage.own}, the first of the stage")
             if item.ranks is not None and max(item.ranks.expand()) >= self._world_size:
                 raise ValueError(f"its group {item.ranks} has ranks beyond the {self._world_size} of this run")
-            own = moved(item, self._stage.own, self._rank)
-            ranks = tuple(self.ranks_of(own))
+            own = located(moved(item, self._stage.own, self._rank), self._stage.groups, self._rank)
+            ranks = tuple(own.ranks or ())
             size, dtype, splits = self._sizes(own, len(ranks))
             kind = own.comm_type if own.dtype is not None else _TENSOR_FORM.get(own.comm_type, own.comm_type)
-            return RankCall(kind, group_name(own), ranks, size, dtype, self._peer(own, ranks), splits)
+            peer = own.peer if own.comm_type in POINT_TO_POINT | ROOTED else None
+            return RankCall(kind, group_name(own), ranks, size, dtype, peer, splits)
         except ValueError as error:
             raise AicbError(f"{self._stage.name}: {_said(item)}: {error}") from None
-
-    def ranks_of(self, item: LogItem) -> Ranks:
-        """The ranks of the row's group.
-
-        Raises:
-            ValueError: nothing says them, or the row's size of the group is another one.
-        """
-        if item.ranks is not None:
-            return item.ranks
-        if item.comm_group is None:
-            raise ValueError("it states no group")
-        found = self._groups.get(item.comm_group)
-        if found is None:
-            found = self._groups[item.comm_group] = known_group(self._stage.groups, self._rank, item.comm_group)
-        size = item.comm_group_size
-        if size is not None and size != len(found) and item.comm_type not in POINT_TO_POINT:
-            raise ValueError(f"comm_group_size is {size}, this job's {item.comm_group.name} has {len(found)} ranks")
-        return found
-
-    def _peer(self, item: LogItem, ranks: tuple[int, ...]) -> int | None:
-        if item.comm_type in POINT_TO_POINT:
-            if item.peer is not None:
-                return item.peer
-            step = {"send_next": 1, "recv_next": 1, "send_prev": -1, "recv_prev": -1}.get(item.additional)
-            if step is None:
-                raise ValueError(f"additional is {item.additional!r}, not send_next, send_prev, recv_next or recv_prev")
-            peer = ranks[(ranks.index(self._rank) + step) % len(ranks)]
-            if peer == self._rank:
-                raise ValueError("a rank cannot send to itself: the job has one pipeline stage")
-            return peer
-        if item.comm_type not in ROOTED:
-            return None
-        if item.peer is not None:
-            return item.peer
-        place = next((each for each in (item.src, item.dst) if each is not None), 0)
-        if not 0 <= place < len(ranks):
-            raise ValueError(f"its root is place {place} of {len(ranks)} ranks")
-        return ranks[place]
 
     def _sizes(self, item: LogItem, ranks: int) -> tuple[int, str, tuple[int, ...] | None]:
         if isinstance(item.msg_size, tuple) or item.msg_size < 0:
@@ -135,18 +96,6 @@ class Caller:
 def group_name(item: LogItem) -> str:
     """The name of a row's group: tp_group, ..., all."""
     return "all" if item.comm_group is None else item.comm_group.name
-
-
-def known_group(groups: RankGroups, rank: int, group: CommGroup) -> Ranks:
-    """The ranks of a group that holds `rank`, by the job's parallel sizes.
-
-    Raises:
-        ValueError: the sizes do not determine this group.
-    """
-    try:
-        return Ranks.of(groups.group_of(rank, group))
-    except ValueError:
-        raise ValueError(f"which ranks {group.name} has is not stated: write the column ranks") from None
 
 
 def _said(item: LogItem) -> str:

@@ -71,6 +71,7 @@ class HostRunner:
     def __init__(self, log: OpRecorder) -> None:
         self._log, self._waiters, self._queue = log, Waiters(), CpuQueue()
         self._waits_for: int | None = None
+        self._ended_ns: int | None = None
 
     def waits_for(self) -> int | None:
         """See Runner."""
@@ -83,18 +84,20 @@ class HostRunner:
 
     def run(self, epoch: EpochSteps, iteration: int) -> int:
         """See Runner."""
-        self._queue.waited_ns()
+        waited = self._queue.waited_ns()
         begin = now()
+        # The time between two epochs is part of the gap before the first operation.
+        last, carried = (begin, 0) if self._ended_ns is None else (self._ended_ns, waited)
         if all(step.is_blocking for step in epoch.steps):
-            self._blocking(epoch, iteration, begin)
+            self._blocking(epoch, iteration, last, carried)
         else:
-            self._overlapping(epoch, iteration, begin)
-        end = now()
+            self._overlapping(epoch, iteration, last, carried)
+        self._ended_ns = end = now()
         self._log.record(epoch.end, iteration, begin, end)
         return end - begin
 
-    def _blocking(self, epoch: EpochSteps, iteration: int, last: int) -> None:
-        record, queue, carried = self._log.record, self._queue, 0
+    def _blocking(self, epoch: EpochSteps, iteration: int, last: int, carried: int) -> None:
+        record, queue = self._log.record, self._queue
         for step in epoch.steps:
             issue = step.issue
             begin = now()
@@ -115,8 +118,8 @@ class HostRunner:
         self._log.queued(min(waited, begin - last))
         return begin
 
-    def _overlapping(self, epoch: EpochSteps, iteration: int, last: int) -> None:
-        log, steps, queue, carried = self._log, epoch.steps, self._queue, 0
+    def _overlapping(self, epoch: EpochSteps, iteration: int, last: int, carried: int) -> None:
+        log, steps, queue = self._log, epoch.steps, self._queue
         pending: dict[int, tuple[int, Pending]] = {}
         for index, step in enumerate(steps):
             begin = now()

@@ -1,19 +1,18 @@
 """Gets the workload of a rank's pipeline stage, from a file or generated, and the job's parallel sizes. No torch."""
 
 import re
-from collections.abc import Iterable
-from math import lcm
 from pathlib import Path
 
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
 from workloads import api
 from workloads.dialects.framework.rows import workload_rows
+from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
-from workloads.job.groups import RankGroups
+from workloads.job.groups import RankGroups, size_by_rows
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.ops import CommGroup, LogItem
+from workloads.rows.ops import LogItem
 from workloads.rows.traced_op import POINT_TO_POINT
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
@@ -34,9 +33,14 @@ def stage_workload(config: Config, rank: int, world_size: int, folder: Path | No
         return _generated(config, rank, world_size)
     if config.workload is not None:
         path = _placed(config.workload, folder)
-        workload, args = Workload.load(path)
+        count = csvfile.sections(path)
+        workload, args = Workload.load(path, 0)
         groups = _groups(path, workload, args, config, world_size)
-        if groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
+        if count > 1:
+            if count != groups.pp:
+                raise AicbError(f"{path}: has sections for {count} pipeline stages, the job has {groups.pp}")
+            workload, _ = Workload.load(path, rank // (world_size // count))
+        elif groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
             raise AicbError(
                 f"{path}: is the workload of pipeline stage 0 of {groups.pp}; set stages to a folder with stage0.csv"
                 f" to stage{groups.pp - 1}.csv"
@@ -120,10 +124,10 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
         if args.context_parallel_size > 1 and any(item.ranks is None for item in rows if item.is_communication):
             raise AicbError(f"{path}: context_parallel_size {args.context_parallel_size} needs rows that state ranks")
     else:
-        sizes = {short: getattr(config, name) or _size_of(rows, short) for name, short in _SIZES.items()}
+        sizes = {short: getattr(config, name) or _by_rows(path, rows, short) for name, short in _SIZES.items()}
     states_ranks = all(item.ranks is not None for item in rows if item.is_communication)
     groups = rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
-    dp = _size_of(rows, "dp")
+    dp = _by_rows(path, rows, "dp")
     if args is None and dp > 1 and dp != groups.dp:
         raise AicbError(
             f"{path}: is for {dp * groups.tp * groups.pp} ranks (tp {groups.tp}, dp {dp}, pp {groups.pp}), this run"
@@ -132,12 +136,10 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
     return groups
 
 
-def _size_of(rows: Iterable[LogItem], axis: str) -> int:
-    """The size of a parallel axis by what the rows of its group say, 1 where they say nothing."""
-    group = CommGroup[f"{axis}_group"]
-    said = {
-        item.comm_group_size
-        for item in rows
-        if item.comm_group is group and item.comm_group_size and item.comm_type not in POINT_TO_POINT
-    }
-    return lcm(*said) if said else 1
+def _by_rows(path: Path, rows: list[LogItem], axis: str) -> int:
+    try:
+        return size_by_rows(rows, axis)
+    except ValueError as error:
+        names = [name for name, short in _SIZES.items() if short == axis]
+        remedy = f"set {names[0]}, or keep" if names else "keep"
+        raise AicbError(f"{path}: {error}: {remedy} the record {path.name}.args.json beside it") from None

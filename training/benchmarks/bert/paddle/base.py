@@ -11,18 +11,19 @@ target_mlm_accuracy = 0.67
 max_samples = 4500000
 max_steps = 10000
 seed = 9031
-# FlagPerf's default for the first evaluation and the interval.
-eval_start_samples = 150000
+# FlagPerf computes the interval. It counts the samples before a step: at the end of the first interval one step is
+# missing to its eval_iter_start_samples = 150000, so that the first evaluation follows the second interval.
+eval_start_samples = 300000
 eval_interval_samples = 150000
 
-# Paddle's LAMB with its default decay.
-optimizer = "lamb"
+# FlagPerf's keys are named after LAMB; its code takes AdamW (train/driver/trainer_adapter.py).
+optimizer = "adamw"
 learning_rate = 1e-4
 weight_decay = 0.01
 beta1 = 0.9
 beta2 = 0.999
-# 2000 of 10000 updates; then it falls as if there had been no warm-up.
-lr_schedule = "flagperf_bert"
+# 2000 of 10000 updates; then it falls as if there had been no warm-up. The first update has a rate of 0.
+lr_schedule = "flagperf_bert_paddle"
 warmup = 0.2
 
 train_batch_size = 12

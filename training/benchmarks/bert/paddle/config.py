@@ -13,14 +13,15 @@ LAUNCHER = "processes"
 _ONE_VALUE = (
     "num_workers", "init_loss_scale", "tf32", "strategy", "shard_size", "activation_checkpointing", "attention",
     "optimizer_impl", "compile_backend", "checkpoint_dir", "checkpoint_interval_steps", "resume", "save_weights",
-    "profile", "profile_steps", "profile_ranks", "unpad", "layout",
+    "compare_interval_steps", "profile", "profile_steps", "profile_ranks", "unpad", "layout",
 )  # fmt: skip
 
 
 class Config(BertSettings):
-    """See BertSettings. Gradients are averaged by paddle.DataParallel; weights are read from a file of safetensors."""
+    """BERT (Devlin et al. 2019) in PaddlePaddle, weights from safetensors; the defaults are BERT-Large's sizes."""
 
     precision: Literal["fp32", "bf16"] = Field("fp32", description="of the computation; weights stay float32")
+    compare_interval_steps: int | None = Field(None, ge=1, description="steps between two comparisons of the ranks")
     compile_backend: str | None = Field(None, description="torch.compile backend; None: not compiled")
 
     @model_validator(mode="after")

@@ -44,12 +44,19 @@ class ArraySet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedData:
-    """The sets, the initial weights (if any) with PyTorch's names and shapes, and all files that were read."""
+    """The sets with their files, the initial weights (if any) with PyTorch's names and shapes, and theirs."""
 
     train: ArraySet
     evaluation: ArraySet
     weights: dict[str, Array] | None
-    files: tuple[Path, ...]
+    train_files: tuple[Path, ...] = ()
+    evaluation_files: tuple[Path, ...] = ()
+    other_files: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that were read."""
+        return (*self.train_files, *self.evaluation_files, *self.other_files)
 
 
 def prepared(config: BertSettings, data_dir: Path | None, shapes: dict[str, tuple[int, ...]]) -> PreparedData:
@@ -58,19 +65,28 @@ def prepared(config: BertSettings, data_dir: Path | None, shapes: dict[str, tupl
     Raises:
         UnusableSettingsError: settings or files cannot be used (DataError for a file).
     """
-    files: tuple[Path, ...] = ()
+    of_train: tuple[Path, ...] = ()
+    of_evaluation: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
     folder = data_folder(config, data_dir)
     if folder is None:
         train, evaluation = (ArraySet(arrays) for arrays in synthetic_arrays(config))
     else:
         found = files_of(config, folder)
         train, evaluation = ArraySet(BertArrays(found.train, config)), ArraySet(BertArrays([found.evaluation], config))
-        files = (*found.train, found.evaluation)
+        of_train, of_evaluation = tuple(found.train), (found.evaluation,)
     weights = None
     if config.init_checkpoint is not None:
         path = (data_dir or Path()) / config.init_checkpoint
-        weights, files = _weights(path, config.vocab_size, shapes), (*files, path)
-    return PreparedData(train=train, evaluation=evaluation, weights=weights, files=files)
+        weights, others = _weights(path, config.vocab_size, shapes), (path,)
+    return PreparedData(
+        train=train,
+        evaluation=evaluation,
+        weights=weights,
+        train_files=of_train,
+        evaluation_files=of_evaluation,
+        other_files=others,
+    )
 
 
 def _weights(path: Path, vocab_size: int, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from training.benchmarks.bert.paddle.data import PreparedData, prepared
 from training.benchmarks.bert.paddle.group import PaddleGroup, device_of, open_group
 from training.benchmarks.bert.paddle.model import PaddleBert, fill, shapes
 from training.benchmarks.bert.paddle.trainer import PaddleTrainer
-from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify
+from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify, refuse_repeated
 from training.benchmarks.driver.training.data.file_hashes import cache_folder
 from training.benchmarks.driver.training.measuring import log_values
 from training.benchmarks.driver.training.measuring.steady import SteadyState
@@ -66,6 +66,7 @@ def _run(
 ) -> None:
     """Everything in the open process group; `begin` is the moment at which the process began."""
     identity = identify(data.files if config.identify_data else (), data_dir, group, cache_folder())
+    refuse_repeated(identity, data_dir, data.train_files, data.evaluation_files)
     model = PaddleBert(config)  # on the device of the group
     fill(model, config.seed, data.weights)
     trainer = PaddleTrainer(config, group, logger, model, data)

@@ -106,8 +106,8 @@ class PaddleTrainer:
     def train(self) -> None:
         """The loop, from TRAIN_START to TRAIN_END."""
         self.meter = PaddleMeter(self._group)
-        self._logger.log(Event.TRAIN_START, {"total_steps": self.schedule.total_steps})
         self.meter.start()
+        self._logger.log(Event.TRAIN_START, {"total_steps": self.schedule.total_steps})
         while not self._is_over():
             epoch = self.step // self.schedule.steps_per_epoch
             self._logger.log(Event.EPOCH_BEGIN, {"epoch": epoch})

@@ -6,4 +6,4 @@ ENTRY_MODULE = "training.benchmarks.bert.pytorch.run_pretraining"
 
 
 class Config(BertSettings):
-    """See BertSettings."""
+    """BERT (Devlin et al. 2019) in PyTorch; the defaults are BERT-Large's sizes."""

@@ -32,7 +32,12 @@ def open_files(config: BertSettings, data_dir: Path) -> DataSets:
     """
     train, evaluation = files_of(config, data_dir)
     opened = _for_model(BertShards([evaluation], config), config)
-    return DataSets(train=_for_model(BertShards(train, config), config), evaluation=opened, files=(*train, evaluation))
+    return DataSets(
+        train=_for_model(BertShards(train, config), config),
+        evaluation=opened,
+        train_files=tuple(train),
+        evaluation_files=(evaluation,),
+    )
 
 
 def synthetic(config: BertSettings) -> DataSets:

@@ -1,5 +1,6 @@
 """Outcome of BERT in PyTorch: that of BERT in any framework."""
 
-from training.benchmarks.bert.outcome import OUTCOME
+from training.benchmarks.bert.outcome import bert_outcome
+from training.benchmarks.bert.pytorch.config import Config
 
-__all__ = ["OUTCOME"]
+OUTCOME = bert_outcome(Config)

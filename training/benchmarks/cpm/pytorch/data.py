@@ -107,7 +107,9 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
     return DataSets(
         train=read_text(data_dir / config.train_file, tokenizer, config.seq_length),
         evaluation=read_text(data_dir / config.eval_file, tokenizer, config.seq_length),
-        files=tuple(data_dir / name for name in (config.train_file, config.eval_file, config.vocab_file)),
+        train_files=(data_dir / config.train_file,),
+        evaluation_files=(data_dir / config.eval_file,),
+        other_files=(data_dir / config.vocab_file,),
     )
 
 

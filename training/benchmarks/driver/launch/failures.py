@@ -16,7 +16,7 @@ RANK_GRACE_S = 5
 WATCH_LATENESS_MS = 200
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # Messages of gloo, NCCL and torch's TCPStore for a connection that the other end closed.
-_LOST_PEER = (
+LOST_PEER = (
     "connection closed by peer",
     "connection reset by peer",
     "connection closed by remote peer",
@@ -25,7 +25,7 @@ _LOST_PEER = (
     "did the remote server shutdown or crash",
 )
 # Their messages for a wait that timed out: they do not name the absent rank, but it was not this one.
-_WAITED_IN_VAIN = (
+WAITED_IN_VAIN = (
     "timed out waiting",
     "wait timeout after",
     "collective operation timeout",
@@ -61,31 +61,57 @@ class EndedRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenFailure:
-    """A failure with the keys of its order: the end of the process in epoch ms, and whether it recorded its error."""
+    """A failure with the keys of its order: the end of the process in epoch ms, and whether it recorded its error.
+
+    `by_itself`: no signal that the launcher sends ended the process. `was_watched`: the end is known to the
+    millisecond; otherwise the rank ended before it announced itself.
+    """
 
     failure: RankFailure
     ended_ms: int
     recorded: bool
+    by_itself: bool = True
+    was_watched: bool = True
 
 
 def ordered(seen: Sequence[SeenFailure]) -> list[RankFailure]:
     """The failures, the cause first: by time, with effects (a lost peer, a timed-out wait, an end by torchrun) last.
 
+    `seen` is in the order in which the launcher noticed the ends. It ends ranks only after it has noticed one, so
+    neither the first nor a rank that ended before it is `stopped`.
+
     The end of a rank that left no error is noticed up to WATCH_LATENESS_MS late, while its peers record their errors at
-    once. If it was noticed before any of them ended, it comes first, and its time is at most theirs. torchrun ends
-    ranks only after a failure, so the first one is never `stopped`.
+    once. If it was noticed before any of them ended, it comes first, and its time is at most theirs. An error in
+    communication for which the launcher has no name is an effect if another rank was a cause before it.
     """
-    first_recorded_end = min((each.ended_ms for each in seen if each.recorded), default=0)
+    noticed = seen[0]
+    first_recorded_end = min((each.ended_ms for each in seen if each.recorded and each.by_itself), default=0)
 
-    def key(each: SeenFailure) -> tuple[bool, int, bool]:
-        is_sudden = not each.recorded and each.ended_ms < first_recorded_end
-        is_effect = each.failure.lost_peer or each.failure.waited or (each.failure.stopped and not is_sudden)
-        time_ms = each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden else 0)
-        return is_effect, time_ms, each.failure.stopped
+    def is_sudden(each: SeenFailure) -> bool:
+        return not each.recorded and each.was_watched and each.ended_ms < first_recorded_end
 
-    failures = [each.failure for each in sorted(seen, key=key)]
-    first_ms = min(failure.time_ms for failure in failures)
-    return [failures[0].model_copy(update={"stopped": False, "time_ms": first_ms}), *failures[1:]]
+    def is_stopped(each: SeenFailure) -> bool:
+        before = each.was_watched and noticed.was_watched and each.ended_ms < noticed.ended_ms
+        return each.failure.stopped and not (each is noticed or before or is_sudden(each))
+
+    def time_ms(each: SeenFailure) -> int:
+        return each.failure.time_ms - (WATCH_LATENESS_MS if is_sudden(each) else 0)
+
+    def is_effect(each: SeenFailure) -> bool:
+        return each.failure.lost_peer or each.failure.waited or is_stopped(each)
+
+    causes = [each for each in seen if not is_effect(each) and not each.failure.in_communication]
+    first_cause = min((time_ms(each) for each in causes), default=None)
+
+    def classified(each: SeenFailure) -> RankFailure:
+        lost = first_cause is not None and first_cause <= each.failure.time_ms + WATCH_LATENESS_MS
+        lost_peer = each.failure.lost_peer or (each.failure.in_communication and lost)
+        return each.failure.model_copy(update={"stopped": is_stopped(each), "lost_peer": lost_peer})
+
+    pairs = [(classified(each), time_ms(each)) for each in seen]
+    first, *others = (it[0] for it in sorted(pairs, key=lambda it: (it[0].is_effect, it[1], it[0].stopped)))
+    first_ms = min([first.time_ms, *(each.failure.time_ms for each in seen if each.was_watched)])
+    return [first.model_copy(update={"stopped": False, "time_ms": first_ms}), *others]
 
 
 def explained(failures: Sequence[RankFailure], group: MemoryGroup, kills: int) -> list[RankFailure]:
@@ -127,7 +153,14 @@ def seen(failure: EndedRank, ended: Mapping[int, int], log_dir: Path) -> SeenFai
         time_ms=time_ms,
         message=message,
         stopped=signal_number in _STOP_SIGNALS,
-        lost_peer=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _LOST_PEER),
-        waited=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in _WAITED_IN_VAIN),
+        lost_peer=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in LOST_PEER),
+        waited=isinstance(recorded, dict) and any(phrase in message.lower() for phrase in WAITED_IN_VAIN),
+        in_communication=isinstance(recorded, dict) and recorded["extraInfo"].get("in_communication") is True,
     )
-    return SeenFailure(failure=record, ended_ms=ended_ms, recorded=isinstance(recorded, dict))
+    return SeenFailure(
+        failure=record,
+        ended_ms=ended_ms,
+        recorded=isinstance(recorded, dict),
+        by_itself=-failure.returncode not in _STOP_SIGNALS,
+        was_watched=failure.pid in ended,
+    )

@@ -99,10 +99,10 @@ def run(arguments: Namespace, watch: RankWatch, log_dir: Path) -> list[RankFailu
             _wait_for_one(processes)
         noticed_ms = {process.pid: now_ms() for process in processes if process.returncode}
     watch.stop()
+    ended = [(number, process) for number, process in enumerate(processes) if process.returncode]
+    ended.sort(key=lambda item: item[1].pid not in noticed_ms)  # those that were ended come last
     failures = [
-        seen(_ended(arguments, number, process, noticed_ms), watch.ended_ms, log_dir)
-        for number, process in enumerate(processes)
-        if process.returncode
+        seen(_ended(arguments, number, process, noticed_ms), watch.ended_ms, log_dir) for number, process in ended
     ]
     if not failures:
         return []

@@ -108,7 +108,13 @@ def _record(report: str, error: BaseException) -> None:
         return
     time_ms = rank_watch.stamp(error)
     exit_code = pulse.exit_code_of(error)
-    extra = {"py_callstack": report, "timestamp": str(time_ms // 1000), "time_ms": time_ms, "exit_code": exit_code}
+    extra = {
+        "py_callstack": report,
+        "timestamp": str(time_ms // 1000),
+        "time_ms": time_ms,
+        "exit_code": exit_code,
+        "in_communication": pulse.is_of_communication(error),
+    }
     data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
     write_whole(Path(name), json.dumps(data))
 

@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from training.benchmarks.driver.launch.process_tree import (
+    POLL_SECONDS,
+    PROC,
     become_reaper,
     descendants,
     is_running,
@@ -38,6 +40,8 @@ from training.benchmarks.driver.launch.process_tree import (
 )
 
 ALIVE = "alive"
+STATE_ENV = "CLUSTERDYNO_SUPERVISED_IN"  # of all that the command starts: the state folder
+SAYS = "supervise: "  # how lines of its own begin in the output of the command
 DEFAULT_GRACE = 10.0
 KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
@@ -83,14 +87,20 @@ class Supervisor:
         become_reaper()
         self._signals = _Signals()
         _hold_open(self._state / ALIVE)
-        write_json(self._state / "supervisor.json", {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())})
+        self._record()
         on_ready()
         exit_code = self._run_command()
         self._kill_descendants()
         write_json(self._state / "exit.json", {"exit_code": exit_code})
 
+    def _record(self, command: int | None = None) -> None:
+        """Write who supervises, and what, once it runs."""
+        own = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+        its = {} if command is None else {"command": command, "command_ticks": start_ticks(command)}
+        write_json(self._state / "supervisor.json", own | its)
+
     def _run_command(self) -> int:
-        environment = {**os.environ, **self._request["environment"]}
+        environment = {**os.environ, **self._request["environment"], STATE_ENV: str(self._state.absolute())}
         with (self._state / "output.log").open("ab") as output:
             try:
                 child = subprocess.Popen(
@@ -105,6 +115,7 @@ class Supervisor:
             except OSError as error:
                 output.write(f"cannot be started: {error}\n".encode())
                 return 127
+        self._record(child.pid)
         while self._status is None:
             seconds = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
             self._take(self._signals.wait(seconds), child.pid)
@@ -141,6 +152,10 @@ class Supervisor:
 
     def _kill_descendants(self) -> None:
         """Kill what is left; a process whose parent is killed becomes our child and wakes us when it ends."""
+        if self._reap(0) and not self._stopping and os.WIFSIGNALED(self._status or 0):
+            left = len(descendants(os.getpid()))
+            with (self._state / "output.log").open("a", encoding="utf-8") as output:
+                output.write(f"{SAYS}ended {left} processes that its command left when it was killed\n" * (left > 0))
         while self._reap(0):
             kill_below(os.getpid())
             self._signals.wait(KILL_AGAIN_SECONDS)
@@ -191,9 +206,13 @@ def find(state: Path) -> tuple[int, int] | None:
 
 
 def stop(state: Path, grace: float) -> None:
-    """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone."""
+    """Stop the supervised tree, with `grace` seconds between SIGTERM and SIGKILL, and wait until it is gone.
+
+    What a killed supervisor left running is killed.
+    """
     found = find(state)
     if found is None:
+        _end_orphans(state)
         return
     pid, ticks = found
     write_json(state / "stop.json", {"grace": grace})
@@ -203,6 +222,30 @@ def stop(state: Path, grace: float) -> None:
         for victim in [*descendants(pid), pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
+
+
+def _end_orphans(state: Path) -> None:
+    """Kill all that the command of a killed supervisor started, wherever it is in the tree of processes by now."""
+    found: set[int] = set()
+    limit = time.monotonic() + KILL_SECONDS
+    while (victims := _marked(f"{STATE_ENV}={state.absolute()}".encode())) and time.monotonic() < limit:
+        found.update(victims)
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    if found:
+        print(f"{SAYS}ended {len(found)} processes that outlived their supervisor", flush=True)
+
+
+def _marked(entry: bytes) -> list[int]:
+    """Pids of this user's running processes that were started with that entry in their environment."""
+    found = []
+    for path in PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdecimal() and entry in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found
 
 
 def trace(state: Path) -> None:

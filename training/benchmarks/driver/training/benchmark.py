@@ -20,6 +20,7 @@ from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.inputs import check_numbers, check_shapes, data_folder
 from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.model.checkpoint_reader import refused
 from training.benchmarks.driver.training.model.kernels import Kernels
 from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings.settings import AUTO, TrainingConfig
@@ -45,14 +46,20 @@ _WEIGHTS = ("float64", "float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSets:
-    """The training set and the evaluation set of a run; if the latter is empty, nothing is evaluated.
-
-    `files` are those that they are read from.
+    """The training set and the evaluation set of a run, and the files that each is read from; if the latter is empty,
+    nothing is evaluated. `other_files` are read for both.
     """
 
     train: SampleSet
     evaluation: SampleSet
-    files: tuple[Path, ...] = ()
+    train_files: tuple[Path, ...] = ()
+    evaluation_files: tuple[Path, ...] = ()
+    other_files: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.train_files, *self.evaluation_files, *self.other_files)
 
 
 class TrainingBenchmark(ABC, Generic[ConfigT]):
@@ -191,9 +198,7 @@ def _weights(
         state = benchmark.weights_of(config, _published(benchmark, config, path))
         found = {str(name): tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
     except (RuntimeError, ValueError, KeyError, AttributeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        # Torch's message about a class that is not allowed fills a page; only the class matters.
-        why = str(error).partition("WeightsUnpickler error: ")[2].partition(". Please")[0] or repr(error)
-        raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {why}") from error
+        raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {refused(error)}") from error
     except hugging_face.BrokenWeightsError as error:
         raise DataError(error.path, f"{error} (init_checkpoint)") from error
     wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}

@@ -12,7 +12,7 @@ from protocol.arguments import round_number
 from protocol.perflog import Event, PerfLogger
 from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark, check_names, prepare
 from training.benchmarks.driver.training.data import hugging_face
-from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify
+from training.benchmarks.driver.training.data.data_identity import DataIdentity, identify, refuse_repeated
 from training.benchmarks.driver.training.data.file_hashes import cache_folder
 from training.benchmarks.driver.training.layout.auto_layout import (
     LayoutChoice,
@@ -67,6 +67,7 @@ def run_training(
             cache_folder(),
             benchmark.published_md5,
         )
+        refuse_repeated(identity, run.data_dir or Path(), ready.data.train_files, ready.data.evaluation_files)
         try:
             trainer = Trainer(benchmark, run, ready)
         except ScheduleError as error:

@@ -122,10 +122,10 @@ class Trainer:
         found = {"global_steps": self.step, **self.metrics, "one_training": self.proof.record()}
         return found | {"time": time.perf_counter() - begin}
 
-    def compare(self) -> None:
-        """Compare the ranks now."""
+    def compare(self, *, with_loss: bool = True) -> None:
+        """Compare the ranks now, `with_loss` also by a forward pass."""
         with self.meter.excluded():
-            self.proof.check(self.step, self.precision)
+            self.proof.check(self.step, self.precision, with_loss=with_loss)
 
     def check_gradients(self) -> None:
         """End the run if a rank has other initial weights than the others, or does not get their gradients."""
@@ -148,8 +148,8 @@ class Trainer:
         start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
         if self._first_step:
             start["resumed_after_step"] = self._first_step
-        self._logger.log(Event.TRAIN_START, start)
         self.meter.start()
+        self._logger.log(Event.TRAIN_START, start)
         while not self._is_over():
             yield from self._epoch(self.step // self.schedule.steps_per_epoch)
         self.profiling.close()
@@ -193,8 +193,8 @@ class Trainer:
             self._logger.log(Event.STEP_BEGIN, place, step=step)
         self.train_step(batches, is_logged=logged)
         evaluation = self.evaluate() if evaluates else None
-        if is_due and not evaluates:
-            self.compare()
+        if not evaluates and (is_due or self._compares_after(step)):
+            self.compare(with_loss=is_due)
         self._evaluated = self._evaluated or evaluates
         if logged:
             losses = self.proof.losses()
@@ -208,6 +208,8 @@ class Trainer:
             extra |= {name: found[metric] for name, metric in self._step_names.items() if metric in found}
             self._logger.log(Event.STEP_END, values | extra)
             if not math.isfinite(mean):
+                self.compare(with_loss=False)
+                self.proof.enforce()
                 raise SystemExit(f"the loss is {mean} at step {step}: training has diverged")
         if evaluation is not None:
             self._logger.log(Event.EVALUATE, evaluation)
@@ -216,6 +218,10 @@ class Trainer:
         if self.checkpoints is not None and interval is not None and step % interval == 0:
             with self.meter.excluded():
                 self.checkpoints.save(step, self.model, self.optimizer, self.precision)
+
+    def _compares_after(self, step: int) -> bool:
+        interval = self.config.compare_interval_steps
+        return interval is not None and step % interval == 0
 
     def batches(self) -> Iterator[Batch]:
         """This rank's micro-batches, dicts of tensors of shape (samples, ...), from the next step to the end of its
@@ -234,7 +240,9 @@ class Trainer:
         if is_profiled:
             with self.meter.excluded():
                 self.profiling.begin(step)
+        self.proof.finiteness.begin(step)
         loss = self._update.run(batches, step, self.meter, self.proof.share_loss if is_logged else None)
+        self.proof.finiteness.note_loss(loss)
         self.proof.last_batch = self._update.first_batch
         if is_profiled:
             with self.meter.excluded():

@@ -172,9 +172,9 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
         paths = sorted(data_dir.glob(pattern))
         if not paths:
             raise DataError(data_dir / pattern, f"no such file; expected HDF5 ({key})")
-        files += paths
+        files.append(tuple(paths))
         found.append(GlmFiles(paths, config, is_training=key == "train_files"))
-    return DataSets(train=found[0], evaluation=found[1], files=tuple(files))
+    return DataSets(train=found[0], evaluation=found[1], train_files=files[0], evaluation_files=files[1])
 
 
 def synthetic(config: Config) -> DataSets:

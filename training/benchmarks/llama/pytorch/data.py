@@ -84,8 +84,12 @@ def open_files(config: Config, data_dir: Path) -> DataSets:
         NoSamples() if name is None else TokenFile(data_dir / name, config.seq_length, config.vocab_size)
         for name in (config.train_file, config.eval_file)
     )
-    names = (config.train_file, config.eval_file)
-    return DataSets(train=train, evaluation=evaluation, files=tuple(data_dir / name for name in names if name))
+    return DataSets(
+        train=train,
+        evaluation=evaluation,
+        train_files=(data_dir / config.train_file,),
+        evaluation_files=() if config.eval_file is None else (data_dir / config.eval_file,),
+    )
 
 
 def synthetic(config: Config) -> DataSets:

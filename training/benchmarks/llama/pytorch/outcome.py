@@ -1,5 +1,6 @@
 """Outcome of the Llama benchmark: the shared trainer's, with Llama's evaluation."""
 
 from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome
+from training.benchmarks.llama.pytorch.config import Config
 
-OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower"})
+OUTCOME = TrainingOutcome(unit="ips", final={"loss": "lower"}, settings=Config)

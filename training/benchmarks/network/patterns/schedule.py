@@ -105,7 +105,7 @@ def _of_places(name: str, groups: Sequence[Members], hosts: Sequence[HostRanks])
 
 
 def _searched(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:
-    return tuple(_of_places("batches", each, hosts) for each in batches(len(hosts)))
+    return tuple(_of_places("batches", each, hosts) for each in batches([(*range(len(hosts)),)]))
 
 
 def _pairs(hosts: Sequence[HostRanks]) -> tuple[ConcurrentGroups, ...]:

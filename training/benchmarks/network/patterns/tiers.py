@@ -1,29 +1,18 @@
 """Divides hosts into the blocks of a tiered fabric, from a topology or from the measurements, and pairs into classes.
 
-Pairs are compared with pairs of their class alone: those that meet at the same tier (rack, pod, core), and of which as
-many cross the uplinks of a block at the same time. Learnt tiers come from the distribution of the pairs' times: where
-it has a valley, the faster pairs must make up blocks of hosts, fast within and slow to each other; else it is no tier.
+Pairs are compared with pairs of their class alone: those that meet at the same tier (rack, pod, core), between hosts of
+the same kinds, and of which as many cross the uplinks of a block at the same time.
 """
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-MAX_TIERS = 3
-# A valley is twice as wide, in logarithms of a time, and holds at most this share of the pairs on its thinner side.
-_HALF_WIDTH = 0.035
-_VALLEY_SHARE = 0.02
-# The medians of two tiers differ by this many standard deviations at least.
-_NOISES = 6.0
-# The share of fast pairs within a block, at least, and between blocks, at most.
-_WITHIN, _BETWEEN = 0.9, 0.1
-# A host belongs to a block if it is fast with this share of the hosts that the block's first host is fast with.
-_COMMON = 0.6
 # Loads that differ by less than this factor are alike.
 _LOAD_FACTOR = 1.1
 MIN_CLASS = 3
+LEARNT = "learnt from these measurements"
 
 Pair = tuple[int, ...]
 
@@ -33,12 +22,16 @@ class Tiers:
     """The block of each host by node rank, one mapping a tier from the innermost outwards; `source` says from what.
 
     A host that is missing from a tier's mapping has no block there, and is outside everybody's. `names` has those of
-    the blocks by tier and number, such as "rack leaf0", where a topology tells them.
+    the blocks by tier and number, such as "rack leaf0", where a topology tells them. `is_loaded`: the pairs of a round
+    that leave a block share its uplinks. `kinds` has what each host is, such as its accelerators, where hosts differ:
+    like is compared with like.
     """
 
     blocks: tuple[Mapping[int, int], ...] = ()
     source: str = ""
     names: tuple[Mapping[int, str], ...] = ()
+    is_loaded: bool = True
+    kinds: Mapping[int, str] = field(default_factory=dict)
 
     def level(self, first: int, second: int) -> int:
         """The innermost tier in which two hosts, by node rank, share a block; the number of tiers if in none."""
@@ -51,19 +44,8 @@ class Tiers:
     def name(self, tier: int, number: int) -> str:
         """The name of a block: that of its switch, else its number from 1."""
         own = self.names[tier].get(number, "") if tier < len(self.names) else ""
-        return own or f"{'rack' if tier == 0 else 'group of racks'} {number + 1}"
-
-    def apart(self) -> tuple[int, ...]:
-        """The hosts of a block that an outermost tier of two blocks separates from all others; none if there is none.
-
-        Learnt from the measurements, the block may be a pod of its own, or one whose switch or uplinks are bad.
-        """
-        if len(self.blocks) < 2:
-            return ()
-        inner, outer = (self.members(len(self.blocks) - back) for back in (2, 1))
-        if len(outer) != 2 or len(inner) < 3:
-            return ()
-        return next((hosts for hosts in inner.values() if hosts in outer.values()), ())
+        is_learnt = self.source == LEARNT
+        return own or f"{'suspect ' * is_learnt}{'rack' if tier == 0 else 'group of racks'} {number + 1}"
 
     def members(self, tier: int) -> dict[int, tuple[int, ...]]:
         """The node ranks of each block of a tier."""
@@ -76,25 +58,41 @@ class Tiers:
         """The tiers in words."""
         sizes = [sorted(Counter(block.values()).values()) for block in self.blocks]
         told = [f"{len(each)} blocks of {_range(each)} hosts" for each in sizes]
-        return f"pairs are compared within tiers: {', in '.join(told)} ({self.source})"
+        unseen = "; of two blocks, nothing tells whether the uplinks of one are bad" * (len(sizes[-1]) == 2)
+        return f"pairs are compared within tiers: {', in '.join(told)} ({self.source}){unseen}"
 
 
 def _range(sizes: Sequence[int]) -> str:
     return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
 
 
-def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, with_load: bool) -> list[int]:
-    """The class of each pair, numbered from 0; -1 for one that too few are like to compare it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classes:
+    """The class of each pair, numbered from 0, -1 for one that too few are like to compare it; the tier of each class.
+
+    The tier is that in which the pairs of the class meet, from 0 outwards.
+    """
+
+    of_pairs: Sequence[int]
+    tiers: Sequence[int]
+
+
+def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, with_load: bool) -> Classes:
+    """The classes of pairs of which each is compared with the others of its class.
 
     `with_load`: the pairs of a round share uplinks, as far as bandwidth is measured.
     """
-    if not tiers.blocks:
-        return [0] * len(pairs)
+    if not tiers.blocks and not tiers.kinds:
+        return Classes(of_pairs=[0] * len(pairs), tiers=[0])
     levels = [tiers.level(*pair) for pair in pairs]
     keys: list[tuple[int, ...]] = [(level,) for level in levels]
-    if with_load:
+    if tiers.kinds:
+        number = {kind: place for place, kind in enumerate(sorted(set(tiers.kinds.values())))}
+        own = {host: number[kind] for host, kind in tiers.kinds.items()}
+        keys = [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
+    if with_load and tiers.is_loaded:
         loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
-        keys = [(level, *(each[place] for each in loads[:level][::-1])) for place, level in enumerate(levels)]
+        keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]
     return _numbered(keys)
 
 
@@ -115,141 +113,9 @@ def _step(load: int) -> int:
     return round(math.log(max(1, load)) / math.log(_LOAD_FACTOR))
 
 
-def _numbered(keys: Sequence[tuple[int, ...]]) -> list[int]:
-    """Numbers of the keys, -1 for those that few have."""
+def _numbered(keys: Sequence[tuple[int, ...]]) -> Classes:
+    """The classes of the keys, each of which begins with its tier; none for those that few have."""
     counts = Counter(keys)
     frequent = [key for key in sorted(counts) if counts[key] >= MIN_CLASS]
     number = {key: place for place, key in enumerate(frequent)}
-    return [number.get(key, -1) for key in keys]
-
-
-def combined(first: Tiers, second: Tiers) -> Tiers:
-    """The tiers of the first, and those of the second that fit in between, from the innermost outwards.
-
-    A host without a block takes that of the other's tier if that tier has the same blocks otherwise.
-    """
-    if not first.blocks or not second.blocks:
-        return first if first.blocks else second
-    result = [dict(block) for block in first.blocks]
-    for block in second.blocks:
-        same = next((own for own in result if _is_within(own, block) and _is_within(block, own)), None)
-        if same is not None:
-            number = {block[host]: own for host, own in same.items() if host in block}
-            same |= {host: number[each] for host, each in block.items() if host not in same and each in number}
-        elif all(_is_within(own, block) or _is_within(block, own) for own in result):
-            place = sum(_is_within(own, block) for own in result)
-            result.insert(place, dict(block))
-    return Tiers(blocks=tuple(result[:MAX_TIERS]), source=first.source)
-
-
-def _is_within(inner: Mapping[int, int], outer: Mapping[int, int]) -> bool:
-    """Whether each block of `inner` lies in one block of `outer`, as far as both know its hosts."""
-    known = {(block, outer[host]) for host, block in inner.items() if host in outer}
-    return len(known) == len({block for block, _ in known})
-
-
-def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> Tiers:
-    """The tiers that the pairs' times show; times and their noise are logarithms. A flat fabric has none."""
-    hosts = sorted({host for pair in pairs for host in pair})
-    own = {host: place for place, host in enumerate(hosts)}
-    found: list[dict[int, int]] = []
-    between = [(own[first], own[second]) for first, second in pairs]
-    count = len(hosts)
-    while len(found) < MAX_TIERS and count >= 4:
-        block = _blocks(count, _middles(between, times), noise)
-        if block is None:
-            break
-        singles = iter(range(count, 2 * count))
-        place = [block[each] if each in block else next(singles) for each in range(count)]
-        number = {old: new for new, old in enumerate(dict.fromkeys(place))}
-        found.append({host: block[at] for host, at in own.items() if at in block})
-        own = {host: number[place[at]] for host, at in own.items()}
-        ends = [sorted((number[place[first]], number[place[second]])) for first, second in between]
-        times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
-        between = [(one, other) for one, other in ends if one != other]
-        count = len(number)
-    return Tiers(blocks=tuple(found), source="learnt from these measurements") if found else Tiers()
-
-
-def _middles(keys: Sequence[tuple[int, int]], values: Sequence[float]) -> dict[tuple[int, int], float]:
-    """The middle one of each key's values, of an even number the higher."""
-    found = dict(zip(keys, values, strict=True))
-    if len(found) == len(keys):
-        return found
-    every: dict[tuple[int, int], list[float]] = {}
-    for key, value in zip(keys, values, strict=True):
-        every.setdefault(key, []).append(value)
-    return {key: sorted(own)[len(own) // 2] for key, own in every.items()}
-
-
-def _blocks(count: int, figures: Mapping[tuple[int, int], float], noise: float) -> dict[int, int] | None:
-    """The block of each of `count` nodes that has one, from the first valley in which blocks separate; None: none."""
-    for limit in _valleys(sorted(figures.values()), _NOISES * noise):
-        fast: list[set[int]] = [{node} for node in range(count)]
-        for (first, second), time in figures.items():
-            if time < limit:
-                fast[first].add(second)
-                fast[second].add(first)
-        block: dict[int, int] = {}
-        blocks = 0
-        for seed in range(count):
-            mine = fast[seed] - block.keys()
-            if seed in block or len(mine) < 2:
-                continue
-            members = [node for node in mine if len(fast[node] & mine) >= _COMMON * len(mine)]
-            if len(members) >= 2:
-                block |= dict.fromkeys(members, blocks)
-                blocks += 1
-        if _separates(block, figures, limit):
-            return _filled(block, count)
-    return None
-
-
-def _filled(block: dict[int, int], count: int) -> dict[int, int]:
-    """Give nodes without a block, which a fault makes slow to everybody, the places that smaller blocks lack.
-
-    Only if the others are of one size, two at least, and lack exactly as many.
-    """
-    sizes = Counter(block.values())
-    largest = max(sizes.values())
-    single = [node for node in range(count) if node not in block]
-    places = [number for number, size in sorted(sizes.items()) for _ in range(largest - size)]
-    if len(places) != len(single) or list(sizes.values()).count(largest) < 2:
-        return block
-    return block | dict(zip(single, places, strict=True))
-
-
-def _separates(block: Mapping[int, int], figures: Mapping[tuple[int, int], float], limit: float) -> bool:
-    """Whether pairs are fast within the blocks, and slow between them; and there are two blocks at least."""
-    if len(set(block.values())) < 2:
-        return False
-    tally = {True: [0, 0], False: [0, 0]}
-    for (first, second), time in figures.items():
-        if first in block and second in block:
-            own = tally[block[first] == block[second]]
-            own[0] += time < limit
-            own[1] += 1
-    (fast_within, within), (fast_between, between) = tally[True], tally[False]
-    return fast_within >= _WITHIN * within and fast_between <= _BETWEEN * between and between > 0
-
-
-def _valleys(ordered: Sequence[float], least: float) -> list[float]:
-    """Times between two groups of pairs, from the fastest on: hardly a pair takes about that long.
-
-    The groups' medians differ by `least` or more; all are logarithms.
-    """
-    found: list[float] = []
-    best: tuple[float, float] | None = None
-    low, high = ordered[0], ordered[-1]
-    steps = min(2000, int((high - low) / _HALF_WIDTH * 2))
-    for step in range(1, steps):
-        limit = low + step * (high - low) / steps
-        begin, end = bisect_left(ordered, limit - _HALF_WIDTH), bisect_left(ordered, limit + _HALF_WIDTH)
-        if end - begin <= _VALLEY_SHARE * min(begin, len(ordered) - end):
-            fullness = float(end - begin)
-            best = (fullness, limit) if best is None or fullness < best[0] else best
-        elif best is not None:
-            found.append(best[1])
-            best = None
-    middles = [(bisect_left(ordered, limit), limit) for limit in found]
-    return [limit for place, limit in middles if ordered[(place + len(ordered)) // 2] - ordered[place // 2] >= least]
+    return Classes(of_pairs=[number.get(key, -1) for key in keys], tiers=[key[0] for key in frequent])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from training.benchmarks.network.patterns.tiers import Tiers
 
-_COLUMNS = ("host", "rack", "pod", "rail", "device")
+_COLUMNS = ("host", "rack", "pod", "rail", "device", "kind")
 _SIMULATION = re.compile(r"\s*\d+\s+\d+\s+\d+\s+\d+\s+\d+\s+\S+\s*")
 _IB_NODE = re.compile(r'(?P<kind>Switch|Ca|Rt)\s+\d+\s+"(?P<id>[A-Z]-[0-9a-fA-F]+)"\s*#\s*"(?P<name>[^"]*)"')
 _IB_PORT = re.compile(r'\[\d+\](?:\([0-9a-fA-F]+\))?\s+"(?P<id>[A-Z]-[0-9a-fA-F]+)"')
@@ -33,10 +33,17 @@ class HostWidth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """The tiers of the job's hosts, and the names of their NICs by (node rank, rail) as far as the file has them."""
+    """What is known of the job's hosts: their tiers, the names of their NICs by (node rank, rail), and their kinds.
 
-    tiers: Tiers
+    Tiers of None are learnt from the measurements. A host's kind, by node rank, is such as "NVIDIA H100".
+    """
+
+    tiers: Tiers | None = None
     devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    kinds: Mapping[int, str] = field(default_factory=dict)
+
+
+UNKNOWN = Topology()
 
 
 @dataclass(slots=True)
@@ -48,6 +55,7 @@ class _Graph:
     devices: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     innermost: set[str] = field(default_factory=set)  # NVSwitches
     names: dict[str, str] = field(default_factory=dict)  # of switches that have another one than in `near`
+    kinds: dict[str, str] = field(default_factory=dict)  # of hosts
 
     def link(self, one: str, other: str) -> None:
         self.links.setdefault(one, set()).add(other)
@@ -76,9 +84,10 @@ def read_topology(path: Path, hosts: Sequence[HostWidth]) -> Topology:
     devices = {
         (rank, rail): device for rank, name in enumerate(names) for rail, device in sorted(graph.devices.get(name, []))
     }
+    kinds = {rank: graph.kinds[name] for rank, name in enumerate(names) if name in graph.kinds}
     tiers = _tiers(graph, names)
     blocks, labels = tuple(block for block, _ in tiers), tuple(label for _, label in tiers)
-    return Topology(tiers=Tiers(blocks=blocks, source=source, names=labels), devices=devices)
+    return Topology(tiers=Tiers(blocks=blocks, source=source, names=labels), devices=devices, kinds=kinds)
 
 
 def _fields(line: str) -> list[str]:
@@ -87,7 +96,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _of_table(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
-    """Columns host, rack and optionally pod, rail, device; a host on several leaf switches has several rows."""
+    """Columns host, rack, and if known pod, rail, device, kind; a host on several leaf switches has several rows."""
     rows = [(number, _fields(line)) for number, line in lines if not line.lstrip().startswith("#")]
     (first, header), *rows = rows
     unknown = [each for each in header if each not in _COLUMNS]
@@ -104,6 +113,11 @@ def _of_table(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
         graph.near.setdefault(values["host"], set()).add(f"rack {values['rack']}")
         if values.get("pod"):
             graph.link(f"rack {values['rack']}", f"pod {values['pod']}")
+        if values.get("kind") and graph.kinds.setdefault(values["host"], values["kind"]) != values["kind"]:
+            raise TopologyError(
+                f"topology {path}, line {number}: host {values['host']} is of kind {values['kind']}, and above of"
+                f" {graph.kinds[values['host']]}; a host has one kind"
+            )
         if values.get("device"):
             rail = values.get("rail") or "0"
             if not rail.isdecimal():

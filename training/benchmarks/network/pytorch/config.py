@@ -38,7 +38,8 @@ class Config(MessageConfig):
         LATE_PERCENT, gt=0, description="how much longer than its peers' a host's or pair's small messages must take"
     )
     topology: str | None = Field(
-        None, description="file on the first host with the racks of all hosts, for pairs and rail_pairs; None: learnt"
+        None,
+        description="file on the first host with the racks of all hosts, for pairs and adaptive; None: learnt",
     )
     nccl_tests: str | None = Field(
         None, description="folder on the hosts with nccl-tests' programs, for tool nccl_tests; None: those on PATH"
@@ -105,8 +106,9 @@ class Config(MessageConfig):
     @field_validator("topology")
     @classmethod
     def _compares_pairs(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("pattern") not in PAIR_PATTERNS:
-            raise ValueError(f"only the patterns {' and '.join(PAIR_PATTERNS)} compare by topology; leave topology out")
+        if value is not None and info.data.get("pattern") not in (*PAIR_PATTERNS, "adaptive"):
+            known = f"{', '.join(PAIR_PATTERNS)} and adaptive"
+            raise ValueError(f"only the patterns {known} compare by topology; leave topology out")
         return value
 
     @field_validator("nccl_tests")

@@ -19,7 +19,7 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext, ope
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts import nccl_tests
 from training.benchmarks.network.hosts.links import advertised_gbps
-from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
@@ -47,8 +47,8 @@ def main() -> None:
     with open_run("network", "pytorch", Config, arguments) as run:
         config, logger = run.config, run.logger
         output = Output(run.group, folder)
-        work = _work(run)
         around = surroundings(run)
+        work = _work(run, around)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
         logger.log(Event.TRAIN_START, {"total_steps": work.total_steps, **work.forecast(output)})
@@ -86,14 +86,14 @@ _LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | Lo
 }
 
 
-def _work(run: WorkloadContext[Config]) -> Work:
+def _work(run: WorkloadContext[Config], around: Topology) -> Work:
     if run.config.tool in _LOADED:
         if refusal := unsupported(run.config, run.group.backend):
             raise UnusableSettingsError(refusal)
         return _LOADED[run.config.tool](run)
     if run.config.tool not in SWEEPS:
         return ToolComparison(run)
-    return AdaptiveScan(run) if run.config.pattern == "adaptive" else Sweep(run)
+    return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
 
 
 def _concluded(
@@ -102,7 +102,7 @@ def _concluded(
     steps: Sequence[dict[str, Any]],
     output: Output,
     program: Path | None,
-    around: tuple[Tiers | None, dict[tuple[int, int], str]],
+    around: Topology,
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """What rank 0 makes of its steps: the verdict that all ranks share (correct, problem), and FINISHED's value."""
     config = run.config
@@ -221,7 +221,7 @@ def host_rate(collective: str, row: Mapping[str, Any]) -> float:
 def _answers(
     run: WorkloadContext[Config],
     steps: Sequence[dict[str, Any]],
-    around: tuple[Tiers | None, Mapping[tuple[int, int], str]] = (None, {}),
+    around: Topology = UNKNOWN,
 ) -> tuple[dict[str, Any], list[str]]:
     """Figures and sentences that answer the case's questions, from rank 0's steps."""
     config = run.config
@@ -249,9 +249,8 @@ def _answers(
             figures["zero3_at_scale"] = verdict
         if verdict is not None or config.tool == "all_reduce_bench":
             sentences.append(sentence)
-    tiers, devices = around
     slow, late = config.slow_percent, config.late_percent
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, tiers=tiers, devices=devices)
+    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
     if found is not None:
         figures["noise_percent"] = found.noise_percent
         figures |= told(found.findings) | {"remarks": list(found.remarks)}

@@ -1,6 +1,7 @@
-"""Tells rank 0 what surrounds the ranks: the fabric's tiers from the topology file, and the NIC of each rank."""
+"""Tells rank 0 what surrounds the ranks: the tiers of the topology file, each rank's NIC and each host's kind."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,38 +9,53 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
 from training.benchmarks.network.hosts.nics import nic_of
-from training.benchmarks.network.patterns.tiers import Tiers
-from training.benchmarks.network.patterns.topology import HostWidth, Topology, TopologyError, read_topology
+from training.benchmarks.network.patterns.topology import (
+    UNKNOWN,
+    HostWidth,
+    Topology,
+    TopologyError,
+    read_topology,
+)
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
-def surroundings(run: WorkloadContext[Config]) -> tuple[Tiers | None, dict[tuple[int, int], str]]:
-    """(tiers, NICs by node rank and local rank) on rank 0, None and none on the others. All ranks call it.
+def surroundings(run: WorkloadContext[Config]) -> Topology:
+    """What is known of the hosts, the same on every rank. All ranks call it.
 
     Raises:
         UnusableSettingsError: the topology file cannot be used; every rank raises it.
     """
-    topology = _topology(run) if run.config.topology is not None else None
+    told = _topology(run) if run.config.topology is not None else UNKNOWN
+    if run.config.pattern == "all":
+        return told
     names = _devices(run) if run.config.pattern == "rail_pairs" else {}
-    return (topology.tiers, names | dict(topology.devices)) if topology is not None else (None, names)
+    return replace(told, devices=names | dict(told.devices), kinds=_kinds(run) | dict(told.kinds))
 
 
-def _topology(run: WorkloadContext[Config]) -> Topology | None:
+def _kinds(run: WorkloadContext[Config]) -> dict[int, str]:
+    """The devices of each host by node rank: what its accelerators are called, or without any its CPU."""
+    device = run.group.device
+    own = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(Path("/proc/cpuinfo"))
+    found: list[tuple[int, str]] = [(0, "")] * run.group.placement.world_size
+    dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), own))
+    return {node: name for node, name in found if name}
+
+
+def _topology(run: WorkloadContext[Config]) -> Topology:
     hosts = [HostWidth(name=host.name, ranks=len(host.ranks)) for host in line_up(run.group)]
-    found: Topology | None = None
-    problem = [""]
+    found: list[Topology | str] = [""]
     if run.group.placement.rank == 0:
         try:
-            found = read_topology(Path(str(run.config.topology)), hosts)
+            found = [read_topology(Path(str(run.config.topology)), hosts)]
         except TopologyError as error:
-            problem = [str(error)]
-    dist.broadcast_object_list(problem, src=0)
-    if problem[0]:
-        raise UnusableSettingsError(problem[0])
-    return found
+            found = [str(error)]
+    dist.broadcast_object_list(found, src=0)
+    if isinstance(found[0], str):
+        raise UnusableSettingsError(found[0])
+    return found[0]
 
 
 def _devices(run: WorkloadContext[Config]) -> dict[tuple[int, int], str]:

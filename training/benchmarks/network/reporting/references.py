@@ -1,5 +1,7 @@
 """References of a network case: the time of each collective, size, form and group; and who became slower."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size
 _CHOSEN_FIELDS = ("op", "root", "aggregate", "after_compute_ms")
 
 _PAIR = 2
+# Of more hosts a baseline holds each host's pairs as one: their number grows with the square.
+MOST_HOSTS_OF_PAIRS = 64
 
 Step = Mapping[str, Any]
 
@@ -63,8 +67,9 @@ def references(steps: Iterable[Step]) -> dict[str, Reference]:
     """p50 in microseconds in values of rank 0's STEP_END, by a key that says what was measured.
 
     A reference is the median over repeats and rounds, with their range; a single repeat has the range of its iterations
-    (minimum to p95). Where `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped,
-    since a host may send anything.
+    (minimum to p95). Of more than MOST_HOSTS_OF_PAIRS hosts it is one of each host, the median over its pairs. Where
+    `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped, since a host may send
+    anything.
     """
     found: dict[str, list[_Times]] = {}
     rows: dict[str, Step] = {}
@@ -79,7 +84,32 @@ def references(steps: Iterable[Step]) -> dict[str, Reference]:
             key = " ".join(f"{name}={value}" for name, value in _identity(row).items())
             found.setdefault(key, []).append(times)
             rows[key] = row
+    of_pairs = [key for key, row in rows.items() if row.get("pattern") == "pairs" and len(_hosts_of(row)) == _PAIR]
+    if len({host for key in of_pairs for host in _hosts_of(rows[key])}) > MOST_HOSTS_OF_PAIRS:
+        _by_host(found, rows, of_pairs)
     return {key: _reference(values, rows[key]) for key, values in found.items()}
+
+
+def _by_host(found: dict[str, list[_Times]], rows: dict[str, Step], of_pairs: Sequence[str]) -> None:
+    """Put one measurement a host in the place of those of its pairs: of each repeat the medians over them."""
+    every: dict[str, list[list[_Times]]] = {}
+    for key in of_pairs:
+        values, row = found.pop(key), rows.pop(key)
+        own = row.get("own_hosts", row["hosts"])
+        for host, own_host in zip(row["hosts"], own, strict=True):
+            # The keys of pairs have their own names, too.
+            single = {**row, "hosts": [host], "own_hosts": [own_host], "group": str(host)}
+            name = " ".join(f"{each}={value}" for each, value in _identity(single).items())
+            rows.setdefault(name, single)
+            every.setdefault(name, []).append(values)
+    for name, of_host in every.items():
+        repeats = max(map(len, of_host))
+        found[name] = [_Times.middle([values[at] for values in of_host if at < len(values)]) for at in range(repeats)]
+
+
+def _hosts_of(row: Step) -> list[str]:
+    hosts = row.get("hosts")
+    return [*map(str, hosts)] if isinstance(hosts, list) else []
 
 
 def _rows(step: Step) -> Iterator[Step]:
@@ -124,16 +154,23 @@ class _Times:
             raise ValueError(f"p50 {p50} does not lie between min {low} and p95 {high}")
         return cls(p50=p50, low=low, high=high, busbw=bandwidth)
 
+    @classmethod
+    def middle(cls, every: Sequence[Self]) -> Self:
+        """The medians of several measurements."""
+        p50, low, high, busbw = (
+            median([getattr(each, name) for each in every]) for name in ("p50", "low", "high", "busbw")
+        )
+        return cls(p50=p50, low=low, high=high, busbw=busbw)
+
 
 def _reference(values: Sequence[_Times], row: Step) -> Reference:
     time_us = median_of([each.p50 for each in values])
     single = len(values) == 1
-    hosts = row.get("hosts")
     details: dict[str, JsonValue] = {
         "collective": str(row.get("variant") or row.get("collective", "")),
         "size_bytes": row.get("size_bytes", 0),
         "group": str(row.get("group", "")),
-        "hosts": [*map(str, hosts)] if isinstance(hosts, list) else [],
+        "hosts": [*_hosts_of(row)],
         "busbw_GBps": median([each.busbw for each in values]),
     }
     return Reference(

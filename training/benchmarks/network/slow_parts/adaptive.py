@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product, zip_longest
 from typing import Literal
 
-from training.benchmarks.network.patterns.designs import Members, batches, meetings
-from training.benchmarks.network.slow_parts.comparison import Excess, Judge, Times
+from training.benchmarks.network.patterns.designs import HostLayout, Members, batches, lone_pairs, meetings
+from training.benchmarks.network.slow_parts.comparison import Excess, Judge, ScanRound, Times
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
@@ -29,14 +29,6 @@ LEAST_HOSTS = 4
 PARTNERS = 3
 # How often groups of bad hosts are searched again without them.
 PASSES = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScanRound:
-    """Disjoint groups of hosts that measure at once, and the purpose of the round in words."""
-
-    purpose: str
-    groups: tuple[Members, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,10 +79,14 @@ def _halves(members: Members) -> tuple[Members, Members]:
 
 
 class AdaptiveSearch:
-    """One search among `count` hosts, by a judge; `find` says whether every pair of hosts must meet in some group."""
+    """One search among `count` hosts, by a judge; `find` says whether every pair of hosts must meet in some group.
 
-    def __init__(self, count: int, judge: Judge, find: Search = "hosts") -> None:
+    By the `layout` groups lie within a rack and a kind of host, where uplinks and other generations change no time.
+    """
+
+    def __init__(self, count: int, judge: Judge, find: Search = "hosts", layout: HostLayout | None = None) -> None:
         self._count, self._judge, self._find = count, judge, find
+        self._layout = layout or HostLayout.flat(count)
         self._rounds = 0
         # Hosts that no control group may hold: bad ones, and those that may be.
         self._bad: set[int] = set()
@@ -105,11 +101,19 @@ class AdaptiveSearch:
         if self._count < LEAST_HOSTS:
             raise ValueError(f"{self._count} hosts: a search compares groups and needs {LEAST_HOSTS} hosts or more")
         undecided: list[Members] = []
-        bad = yield from self._search("batches", batches(self._count), undecided)
+        cells = self._layout.cells()
+        screening = batches(cells)
+        if lone := lone_pairs(self._layout):
+            screening = [*screening, lone]
+        bad = yield from self._search("batches", [each for each in screening if each], undecided)
         if self._find == "links":
-            good = [host for host in range(self._count) if host not in self._bad]
-            classes = [[tuple(good[place] for place in group) for group in groups] for groups in meetings(len(good))]
-            bad += yield from self._search("every two hosts once", classes, undecided)
+            good = [tuple(host for host in cell if host not in self._bad) for cell in cells]
+            of_cells = [
+                [[tuple(cell[place] for place in group) for group in groups] for groups in meetings(len(cell))]
+                for cell in good
+            ]
+            together = [[*chain(*each)] for each in zip_longest(*of_cells, fillvalue=())]
+            bad += yield from self._search("every two hosts once", together, undecided)
         return ScanResult(bad=tuple(bad), rounds=self._rounds, undecided=tuple(undecided))
 
     def _search(
@@ -142,7 +146,7 @@ class AdaptiveSearch:
         """Measure a round; returns the suspicious among `tests`."""
         self._rounds += 1
         times = yield ScanRound(purpose=purpose, groups=tuple(groups))
-        return self._judge.suspicious(groups, tests, times)
+        return self._judge.suspicious(groups, tests, times, self._layout.like)
 
     def _narrowed(self, suspicious: Sequence[Members]) -> Generator[ScanRound, Sequence[Times], list[Members]]:
         """Cut suspicious groups down to pairs of hosts."""
@@ -208,11 +212,16 @@ class AdaptiveSearch:
         for host in hosts:
             free = [other for other in good if other not in partners[host]]
             if free:
-                other = min(free, key=lambda each: (each in taken, abs(each - host), each))
+                other = min(free, key=lambda each: (*self._apart(host, each), each in taken, abs(each - host), each))
                 taken.add(other)
                 partners[host].add(other)
                 made[min(host, other), max(host, other)] = host
         return made
+
+    def _apart(self, one: int, other: int) -> tuple[bool, bool]:
+        """Whether two hosts are of different kinds, and in different racks."""
+        racks, kinds = self._layout.racks, self._layout.kinds
+        return kinds[one] != kinds[other], racks[one] != racks[other]
 
     def _tested(
         self, purpose: str, tests: Sequence[Members]
@@ -232,23 +241,17 @@ class AdaptiveSearch:
         return found
 
     def _controls(self, tests: Sequence[Members], busy: set[int]) -> list[Members]:
-        """Groups of good hosts, of the tests' sizes in turn."""
+        """Groups of good hosts that are like the tests."""
         no_controls = busy | self._bad | self._doubtful
-        good = [host for host in range(self._count) if host not in no_controls]
-        sizes = sorted({len(test) for test in tests}, reverse=True)
-        made: list[Members] = []
-        while fitting := [size for size in sizes if size <= len(good)]:
-            size = fitting[len(made) % len(fitting)]
-            made.append(tuple(good[:size]))
-            good = good[size:]
-        return made
+        free = [host for host in range(self._count) if host not in no_controls]
+        return self._layout.groups_like(tests, free)
 
 
-def expected_rounds(count: int, find: Search) -> tuple[int, int]:
+def expected_rounds(count: int, find: Search, layout: HostLayout | None = None) -> tuple[int, int]:
     """The rounds of a search where nothing is bad, and where one host is, without noise."""
 
     def needed(slow: int | None) -> int:
-        steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find).run()
+        steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find, layout).run()
         this_round = next(steps)
         while True:
             times: Times = {group: {"latency": 2.0 if slow in group else 1.0} for group in this_round.groups}

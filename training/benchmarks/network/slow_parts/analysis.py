@@ -5,15 +5,26 @@ bandwidth and the smallest latency, each by its median time; `symptoms` has the 
 symptoms is one finding, with all symptoms and their probable cause.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.samples import Cell
 from protocol.bandwidth import COLLECTIVES, host_gbps
-from training.benchmarks.network.patterns.tiers import Tiers, combined, learn
+from training.benchmarks.network.patterns.learning import combined, learn
+from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.slow_parts.blame import blamed, finding_of
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES, Figure, Symptom, alike, figure
+from training.benchmarks.network.slow_parts.figures import (
+    LATE_PERCENT,
+    LATENCY_BYTES,
+    Figure,
+    Symptom,
+    alike,
+    figure,
+    without_common,
+)
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
 from training.benchmarks.network.slow_parts.outliers import ALPHA
@@ -30,6 +41,7 @@ _MIN_REPEATS_WITH_STALLS = 2
 # Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
 MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
+_LINKS_SHOWN = 5
 PAIR_PATTERNS = ("pairs", "rail_pairs")
 _PARTS_OF_HALVES = ("within", "across")
 
@@ -69,10 +81,12 @@ def analyse(
     late_percent: float = LATE_PERCENT,
     names: Mapping[int, str] | None = None,
     tiers: Tiers | None = None,
+    kinds: Mapping[int, str] | None = None,
 ) -> Analysis | None:
     """Analyse the values of rank 0's STEP_END, see analyse_scan (percent of the peers' time)."""
     scan = scan_of(steps, names)
-    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, tiers=tiers)
+    around = Topology(tiers=tiers, kinds=kinds or {})
+    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, around=around)
 
 
 def analyse_scan(
@@ -80,19 +94,18 @@ def analyse_scan(
     *,
     slow_percent: float,
     late_percent: float = LATE_PERCENT,
-    tiers: Tiers | None = None,
-    devices: Mapping[tuple[int, int], str] | None = None,
+    around: Topology = UNKNOWN,
 ) -> Analysis | None:
     """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
     has compared them (pattern adaptive).
 
-    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `tiers` are
-    those of the topology; without them they are learnt from the pairs. `devices` names NICs by node rank and rail.
+    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `around` has
+    what is known of the hosts; tiers that it does not tell are learnt from the pairs.
     """
     if not _has_groups(scan):
         return None
     (pattern,) = scan.patterns
-    search = _Search(scan, pattern, slow_percent, late_percent, tiers, devices or {})
+    search = _Search(scan, pattern, slow_percent, late_percent, around)
     enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
     return shown_with(scan, search.findings() if enough else [], search.remarks)
 
@@ -144,25 +157,24 @@ def _places_to_show(readings: Readings) -> Sequence[int]:
 class _Search:
     """The search for findings in a scan; `remarks` collects how groups were compared."""
 
-    def __init__(
-        self,
-        scan: Scan,
-        pattern: str,
-        slow_percent: float,
-        late_percent: float,
-        tiers: Tiers | None,
-        devices: Mapping[tuple[int, int], str],
-    ) -> None:
-        self._scan, self._pattern, self._tiers, self._devices = scan, pattern, tiers, devices
+    def __init__(self, scan: Scan, pattern: str, slow_percent: float, late_percent: float, around: Topology) -> None:
+        self._scan, self._pattern, self._around = scan, pattern, around
+        kinds = {rank: around.kinds.get(rank, "") for rank in scan.names}
+        self._kinds = kinds if len(set(kinds.values())) > 1 else {}
         self._slow_percent, self._late_percent = slow_percent, late_percent
         self.remarks: list[str] = []
 
     def findings(self) -> list[NetworkFinding]:
         """Hosts first, then the rest in the order of their symptoms."""
+        if self._kinds:
+            counts = Counter(self._kinds.values())
+            told = ", ".join(f"{count} x {kind or 'unknown'}" for kind, count in counts.most_common())
+            single = f"; {', '.join(k or 'unknown' for k, n in counts.items() if n == 1)}: with no host of its own kind"
+            self.remarks.append(f"hosts are compared with hosts of their kind: {told}{single * (1 in counts.values())}")
         if self._pattern == PEERS:
             sizes = [self._scan.of_size(size) for size in sorted(self._scan.sizes)]
             slow, late = self._slow_percent, self._late_percent
-            return peer_findings(sizes, self._scan.names, slow_percent=slow, late_percent=late)
+            return peer_findings(sizes, self._scan.names, self._kinds, slow_percent=slow, late_percent=late)
         if self._pattern != "halves":
             found = self._of_part(self._pattern, "")
         else:
@@ -174,6 +186,8 @@ class _Search:
         readings = [alike(self._scan.of_size(size, begin)) for size in sorted(self._scan.sizes)]
         if part in PAIR_PATTERNS:
             readings = [each.choose([p for p, own in enumerate(each.members) if len(own) == 2]) for each in readings]
+        elif self._kinds:
+            readings = [without_common(each, [self._kind(own) for own in each.members]) for each in readings]
         readings = [each for each in readings if len(each)]
         if not readings:
             return []
@@ -187,36 +201,37 @@ class _Search:
             symptoms += self._slow(figures[-1], [each for each in symptoms if each.name == "stalls"])
         names = self._scan.names
         subjects = blamed(part, symptoms, figures[-1], names, tiers)
-        return [finding_of(part, subject, own, names, self._devices) for subject, own in subjects.items()]
+        return [finding_of(part, subject, own, names, self._around.devices) for subject, own in subjects.items()]
+
+    def _kind(self, members: Sequence[int]) -> tuple[str, ...]:
+        """The kinds of a group's hosts."""
+        return tuple(sorted(self._kinds[rank] for rank in members))
 
     def _tiers_of(self, part: str, readings: Sequence[Readings]) -> Tiers:
         """The topology's tiers, else those that latency shows, which other pairs do not change, and bandwidth."""
         if part not in PAIR_PATTERNS:
             return Tiers()
-        tiers = self._tiers
+        tiers = self._around.tiers
         if tiers is None:
             ends = (readings[0], readings[-1])
             settled = [settle(each.columns["middle"], ALPHA) for each in ends]
-            learnt = [learn(ends[0].members, each.values, each.noise) for each in settled]
-            tiers = combined(*learnt) if len(readings) > 1 else learnt[0]
+            learnt = [learn(ends[0].members, each.values, each.noise, self._kinds) for each in settled]
+            late = learnt[0] if readings[0].size_bytes <= LATENCY_BYTES else Tiers()
+            tiers = combined(late, learnt[-1])
         if tiers.blocks:
             names = self._scan.names
             outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
-        if self._tiers is None and (apart := tiers.apart()):
-            hosts = ", ".join(self._scan.names[rank] for rank in apart)
-            self.remarks.append(
-                f"{hosts} are slower to all others than these among themselves: a pod of their own, or a bad switch or"
-                " bad uplinks of their rack; a topology tells which"
-            )
-        return tiers
+        return replace(tiers, kinds=self._kinds)
 
     def _slow(self, found: Figure, stalling: Sequence[Symptom]) -> list[Symptom]:
         symptoms, links = slow_ones(found, stalling)
         if links:
+            shown = ", ".join(found.readings.label(place, self._scan.names) for place in links[:_LINKS_SHOWN])
             self.remarks.append(
-                f"{links} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
-                " others: too many for bad links; an overloaded fabric, or one whose tiers a topology must tell"
+                f"{len(links)} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
+                " others: too many for bad links; routes that share a wire, an overloaded fabric, or one whose tiers a"
+                f" topology must tell ({shown}{', ...' * (len(links) > _LINKS_SHOWN)})"
             )
         return symptoms
 

@@ -71,12 +71,21 @@ def blamed(
     """The symptoms of each subject in a part of a pattern, without what a named host or rack explains."""
     readings, kind = figure.readings, KINDS[part]
     found: dict[Subject, list[Symptom]] = {}
+    rails_of = Counter(each.block[:2] for each in symptoms if each.block is not None)
     for each in symptoms:
-        if each.host >= 0 and part == "rail_pairs":
+        if each.block is not None:
+            is_whole = rails_of[each.block[:2]] >= _MOST * len(set(readings.rails))
+            subject = _block(each.block, tiers, is_whole=is_whole)
+            if each.name in {known.name for known in found.get(subject, ())}:
+                continue
+        elif each.host >= 0 and part == "rail_pairs":
             rank, rail = divmod(each.host, DEVICES_PER_HOST)
             subject = Subject("device", (rank,), f"{RAIL}{rail}")
         elif each.host >= 0:
             subject = Subject("host", (each.host,), "")
+            # A host may be bad in several classes of pairs: one of them tells it.
+            if each.name in {known.name for known in found.get(subject, ())}:
+                continue
         else:
             rail = readings.rails[each.place]
             has_name = kind not in ("host", "link", "pair")
@@ -86,6 +95,13 @@ def blamed(
     if part == "rail_pairs":
         found = _widest(found, figure)
     return _without_echoes(_with_racks(found, tiers))
+
+
+def _block(block: tuple[int, int, int], tiers: Tiers, *, is_whole: bool) -> Subject:
+    """The rack, or group of racks, of a symptom; with its rail unless the whole of it is bad."""
+    tier, number, rail = block
+    label = tiers.name(tier, number) + f" {RAIL}{rail}" * (not is_whole)
+    return Subject("rack", tiers.members(tier)[number], label)
 
 
 def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subject, list[Symptom]]:
@@ -101,7 +117,10 @@ def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subje
                 if alike := _alike([found[subject] for subject in own], len(members)):
                     label = f"{tiers.name(tier, number)} {device}".rstrip()
                     kept = {subject: each for subject, each in found.items() if subject not in own}
-                    found = {Subject("rack", members, label): alike, **kept}
+                    rack = Subject("rack", members, label)
+                    known = kept.pop(rack, [])
+                    names = {each.name for each in known}
+                    found = {rack: known + [each for each in alike if each.name not in names], **kept}
     return found
 
 

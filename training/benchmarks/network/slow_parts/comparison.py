@@ -1,8 +1,8 @@
 """Compares the groups of one round with each other: which take longer than their peers, beyond bound and noise.
 
-Peers are the groups of the same size in the same round, so that traffic, drift and the fabric are alike. A figure is
-the logarithm of a time, its value the median over the repeats. The noise is the larger of the scatter from repeat to
-repeat and of the spread of the peers, both robust; the limit is a quantile of Student's t.
+Peers are the groups of the same size (and tier, and kinds of hosts) in the same round, so that traffic, drift and the
+fabric are alike. A figure is the logarithm of a time, its value the median over the repeats. The noise is the larger of
+the scatter from repeat to repeat and of the spread of the peers, both robust; the limit is a quantile of Student's t.
 
 Sources: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for robust scales; Abramowitz and
 Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile.
@@ -11,7 +11,7 @@ Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist, median, median_low
@@ -32,6 +32,14 @@ _ENOUGH_PEERS, _KEPT = 3, 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ScanRound:
+    """Disjoint groups of hosts that measure at once, and the purpose of the round in words."""
+
+    purpose: str
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Excess:
     """By how much a group takes longer: `ratio` of the times (above 1), and `deviations`, in those of the noise."""
 
@@ -48,22 +56,28 @@ class Judge:
             "bandwidth": -math.log1p(-slow_percent / 100),
             "latency": math.log1p(late_percent / 100),
         }
-        self._earlier: dict[tuple[SymptomName, int], list[float]] = {}
+        self._earlier: dict[tuple[SymptomName, Hashable], list[float]] = {}
 
     def suspicious(
-        self, groups: Sequence[tuple[int, ...]], tests: Sequence[tuple[int, ...]], times: Sequence[Times]
+        self,
+        groups: Sequence[tuple[int, ...]],
+        tests: Sequence[tuple[int, ...]],
+        times: Sequence[Times],
+        like: Callable[[tuple[int, ...]], Hashable] = len,
     ) -> dict[tuple[int, ...], tuple[Excess, ...]]:
         """Those of `tests` that take longer than their peers; `times` holds one mapping for each repeat.
 
-        Peers are the groups that are no tests, or all groups where all are tests.
+        Peers are the groups that are no tests, or all groups where all are tests; and that are `like` a test, which are
+        those of its size.
         """
         found: dict[tuple[int, ...], list[Excess]] = {}
+        chosen_tests = set(tests)
         for symptom in self._bounds:
-            for size in sorted({len(test) for test in tests}):
-                alike = [group for group in groups if len(group) == size and _is_measured(group, symptom, times)]
-                chosen = [group for group in alike if group in set(tests)]
+            for own in dict.fromkeys(map(like, tests)):
+                alike = [group for group in groups if like(group) == own and _is_measured(group, symptom, times)]
+                chosen = [group for group in alike if group in chosen_tests]
                 if chosen:
-                    for group, excess in self._compared(symptom, alike, chosen, times):
+                    for group, excess in self._compared(symptom, own, alike, chosen, times):
                         found.setdefault(group, []).append(excess)
         return {group: tuple(excesses) for group, excesses in found.items()}
 
@@ -86,6 +100,7 @@ class Judge:
     def _compared(
         self,
         symptom: SymptomName,
+        like: Hashable,
         alike: Sequence[tuple[int, ...]],
         chosen: Sequence[tuple[int, ...]],
         times: Sequence[Times],
@@ -101,14 +116,14 @@ class Judge:
         level = median(drifts)
         typical = {group: median(own) + level for group, own in zip(alike, values, strict=True)}
         peers = [typical[alike[place]] for place in controls]
-        known = self._earlier.setdefault((symptom, len(alike[0])), [])
+        known = self._earlier.setdefault((symptom, like), [])
         if len(peers) < _ENOUGH_PEERS:
             peers = [*peers, *known]
         usual = sorted(peers)[(len(peers) - 1) // 3]
         sigma, degrees = _noise(values, peers, usual)
         limit = max(self._bounds[symptom], _quantile(_ALPHA / len(chosen), degrees) * sigma)
         over = {group: typical[group] - usual for group in alike}
-        self._earlier[symptom, len(alike[0])] = [
+        self._earlier[symptom, like] = [
             *known,
             *(typical[group] for group in alike if over[group] <= limit),
         ][-_KEPT:]

@@ -7,12 +7,20 @@ test is binomial with the others' share (k + 1) / (n + 2), Laplace's rule of suc
 good do not prove a rate of 0. Slow operations may be common: their test is Fisher's exact one, which knows no rate. A
 host must have too many even without its worst pair; a pair is named only if its hosts have hardly any elsewhere.
 
-Source: Fisher, "Statistical Methods for Research Workers" (1934), section 21.02, for the exact test.
+The unit of independence is a host's pair: its repeats may share a route that is slow for all of them. Counts are
+divided by the design effect 1 + (repeats - 1) rho, where rho is the correlation within the host's own pairs: repeats
+that are bad independently count each, those of paths that are always bad or always good count once.
+
+Source: Rao and Scott, "A Simple Method for the Analysis of Clustered Binary Data" (1992), for the divided counts.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from training.benchmarks.network.slow_parts.chance import chance, design_effect, exact_chance
 
 MIN_REPEATS_WITH_EVENTS = 2
 # For a host without its worst pair: the rest need not be as significant.
@@ -21,7 +29,6 @@ _REST_ALPHA = 0.01
 _ELSEWHERE_SHARE = 0.05
 # How much larger a host's share of slow measurements is than that of the others, at least.
 LEAST_EXCESS = 0.02
-_NEGLIGIBLE = 1e-17
 
 
 @dataclass(slots=True)
@@ -31,6 +38,10 @@ class Tally:
     measured: int = 0
     bad: int = 0
     repeats: int = 0
+
+    def __sub__(self, part: Tally) -> Tally:
+        """The measurements without a part of them."""
+        return Tally(measured=self.measured - part.measured, bad=self.bad - part.bad)
 
     @property
     def share(self) -> float:
@@ -60,6 +71,11 @@ class _Host:
 
     tally: Tally = field(default_factory=Tally)
     bad_pairs: dict[int, Tally] = field(default_factory=dict)
+
+    def effect(self, repeats: int) -> float:
+        """The design effect of its pairs, 1 for independent repeats to `repeats` for those that say the same."""
+        pairs = self.tally.measured // repeats if repeats else 0
+        return design_effect([each.bad for each in self.bad_pairs.values()], pairs, repeats)
 
 
 def culprit_pairs(
@@ -97,7 +113,7 @@ def culprit_pairs(
     while worst := _worst_host(hosts, total, alpha / comparisons, repeats, rare):
         host, p_value = worst
         mine = hosts[host]
-        others = Tally(measured=total.measured - mine.tally.measured, bad=total.bad - mine.tally.bad)
+        others = total - mine.tally
         p_value = min(1.0, p_value * comparisons)
         places = tuple(sorted(mine.bad_pairs))
         found.append(Culprit(host=host, places=places, tally=mine.tally, others=others, p_value=p_value))
@@ -138,14 +154,14 @@ def _worst_host(
         if own.tally.bad > expected and own.tally.bad_repeats >= MIN_REPEATS_WITH_EVENTS:
             excess[host] = (own.tally.bad - expected) / math.sqrt(expected)
     for host in sorted(excess, key=lambda each: -excess[each]):
-        tally = hosts[host].tally
-        p_value = _p_value(tally, total, rare)
-        if p_value >= limit:
+        mine = hosts[host]
+        if _p_value(mine.tally, total, rare) >= limit:
             return None
-        worst = max(hosts[host].bad_pairs.values(), key=lambda each: each.bad)
-        rest = Tally(measured=tally.measured - repeats, bad=tally.bad - worst.bad)
-        without = Tally(measured=total.measured - repeats, bad=total.bad - worst.bad)
-        if _p_value(rest, without, rare) < _REST_ALPHA and (rare or _is_frequent(tally, total)):
+        effect = mine.effect(repeats)
+        p_value = _p_value(mine.tally, total, rare, effect)
+        worst = max(mine.bad_pairs.values(), key=lambda each: each.bad)
+        chance_of_rest = _p_value(mine.tally - worst, total - worst, rare, effect)
+        if p_value < limit and chance_of_rest < _REST_ALPHA and (rare or _is_frequent(mine.tally, total)):
             return host, p_value
     return None
 
@@ -156,8 +172,13 @@ def _is_frequent(own: Tally, total: Tally) -> bool:
     return own.share >= max(others + LEAST_EXCESS, 2 * others)
 
 
-def _p_value(own: Tally, total: Tally, rare: bool) -> float:
-    """The probability that chance gives a host or group so many of all bad measurements."""
+def _p_value(own: Tally, total: Tally, rare: bool, effect: float = 1.0) -> float:
+    """The probability that chance gives a host or group so many of all bad measurements; `effect` as design_effect."""
+    if effect > 1:
+        others = total - own
+        own = Tally(measured=math.ceil(own.measured / effect), bad=int(own.bad / effect))
+        rest = Tally(measured=int(others.measured / effect), bad=math.ceil(others.bad / effect))
+        total = Tally(measured=own.measured + rest.measured, bad=own.bad + rest.bad)
     if rare:
         return chance(own.bad, own.measured, _rate(own, total))
     return exact_chance(own.bad, own.measured, total.bad, total.measured)
@@ -199,7 +220,7 @@ def _culprits(
     """Pairs, or groups if there are no `pairs`, with too many bad measurements."""
     found = []
     for place, own in bad.items():
-        others = Tally(measured=total.measured - own.measured, bad=total.bad - own.bad)
+        others = total - own
         if not others.measured or own.bad_repeats < MIN_REPEATS_WITH_EVENTS:
             continue
         p_value = _p_value(own, total, rare)
@@ -216,45 +237,3 @@ def _is_alone(own: Tally, pair: tuple[int, ...], hosts: dict[int, _Host], repeat
     """Whether a pair's hosts have hardly a bad measurement with others."""
     elsewhere = [hosts[host].tally for host in pair]
     return all(each.bad - own.bad <= _ELSEWHERE_SHARE * (each.measured - repeats) for each in elsewhere)
-
-
-def chance(bad: int, measured: int, share: float) -> float:
-    """p-value: probability (0 to 1) of at least `bad` bad ones of `measured`, each bad with the probability `share`.
-
-    Source: the binomial distribution.
-    """
-    if bad <= 0:
-        return 1.0
-    if share >= 1:
-        return 1.0
-    log_share, log_rest = math.log(share), math.log1p(-share)
-    whole = 0.0
-    for k in range(bad, measured + 1):
-        term = math.exp(_log_choose(measured, k) + k * log_share + (measured - k) * log_rest)
-        whole += term
-        if k > measured * share and term <= _NEGLIGIBLE * whole:
-            break
-    return min(1.0, whole)
-
-
-def exact_chance(bad: int, measured: int, all_bad: int, all_measured: int) -> float:
-    """p-value: probability (0 to 1) that of `all_bad` bad ones among `all_measured`, `bad` or more are in `measured`.
-
-    Source: Fisher's exact test, one-sided: the tail of the hypergeometric distribution.
-    """
-    if bad <= 0:
-        return 1.0
-    every = _log_choose(all_measured, measured)
-    whole = 0.0
-    for k in range(bad, min(measured, all_bad) + 1):
-        if measured - k > all_measured - all_bad:
-            continue
-        term = math.exp(_log_choose(all_bad, k) + _log_choose(all_measured - all_bad, measured - k) - every)
-        whole += term
-        if term <= _NEGLIGIBLE * whole and k * all_measured > measured * all_bad:
-            break
-    return min(1.0, whole)
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median, median_low
 
-from training.benchmarks.network.patterns.tiers import Tiers, classes_of
+from training.benchmarks.network.patterns.tiers import Classes, Tiers, classes_of
 from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
 from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
+from training.benchmarks.network.slow_parts.noise import medians
 from training.benchmarks.network.slow_parts.readings import Readings
 
 # Messages up to this size show latency, larger ones bandwidth: 64 KiB take 5 us at 100 Gbit/s.
@@ -22,7 +24,8 @@ LATE_PERCENT = 50.0
 class Symptom:
     """One figure of a host or device (`host`, else -1) or of a group (`place`, else -1) that is bad.
 
-    `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure.
+    `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure. A symptom
+    of a block of hosts has its (tier, number, rail), and neither host nor place.
     """
 
     name: SymptomName
@@ -32,6 +35,7 @@ class Symptom:
     share: float | None
     p_value: float
     text: str
+    block: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,8 @@ class Figure:
     name: SymptomName
     readings: Readings
     pairs: Sequence[tuple[int, ...]] | None
-    classes: Sequence[int]
+    classes: Classes
+    tiers: Tiers
     bound: float
 
     @property
@@ -55,10 +60,10 @@ def figure(
 ) -> Figure:
     """The figure at the readings' size; `percent` is the smallest increase of time, or loss of bandwidth, to report."""
     bound = math.log1p(percent / 100) if name == "latency" else -math.log1p(-percent / 100)
-    classes = [0] * len(readings)
+    classes = Classes(of_pairs=[0] * len(readings), tiers=[0])
     if pairs is not None:
         classes = classes_of(readings.members, readings.rounds, tiers, with_load=name == "bandwidth")
-    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, bound=bound)
+    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, tiers=tiers, bound=bound)
 
 
 def alike(readings: Readings) -> Readings:
@@ -66,6 +71,22 @@ def alike(readings: Readings) -> Readings:
     common = Counter(readings.world_sizes).most_common(1)
     chosen = [place for place, width in enumerate(readings.world_sizes) if width == common[0][0]]
     return readings.choose(chosen)
+
+
+def without_common(readings: Readings, likes: Sequence[Hashable]) -> Readings:
+    """The readings with the usual time of groups that are alike (equal values of `likes`) moved to that of all."""
+    times = medians(readings.columns["middle"])
+    of_like: dict[Hashable, list[float]] = {}
+    for like, time in zip(likes, times, strict=True):
+        of_like.setdefault(like, []).append(time)
+    every = median_low(times)
+    usual = {like: median_low(own) for like, own in of_like.items()}
+    shifts = [every - usual[like] for like in likes]
+    columns = {
+        name: [array("f", [time + shift for time, shift in zip(each, shifts, strict=True)]) for each in of_repeats]
+        for name, of_repeats in readings.columns.items()
+    }
+    return replace(readings, columns=columns)
 
 
 def usual_gap(readings: Readings, upper: str, lower: str, places: Sequence[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import compress, count, pairwise
 from operator import gt
 
@@ -29,15 +29,17 @@ _LEAST_SAMPLE = 20
 
 
 def intermittent(
-    found: Figure, compared: Compared, outliers: Sequence[Outlier], stalling: Sequence[Symptom]
+    found: Figure, compared: Compared, stalling: Sequence[Symptom], explained: Set[int] = frozenset()
 ) -> list[Symptom]:
-    """Hosts and groups with more slow measurements than the others; what `outliers` and stalls explain is left out.
+    """Hosts and groups with more slow measurements than the others.
+
+    What outliers and stalls explain is left out, and the places `explained`.
 
     A measurement is slow if it exceeds what is expected by SLOW_FACTOR, and what is usual for the cut: on some networks
     the slowest of many operations takes several times the median in every measurement of every host.
     """
     readings = found.readings
-    kept = _unexplained(found, outliers)
+    kept = [place for place in _unexplained(found, compared.outliers) if place not in explained]
     if not kept:
         return []
     deviation = max(

@@ -9,17 +9,22 @@ well acquits nobody.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from statistics import median, median_low
 
+from training.benchmarks.network.patterns.tiers import Classes
+from training.benchmarks.network.slow_parts.chance import chance
 from training.benchmarks.network.slow_parts.noise import Settled, quantile, settle, spread, tail
+from training.benchmarks.network.slow_parts.pair_model import PairModel
 
 ALPHA = 0.001
 # A repeat is bad if it deviates by the bound and by this share of the median deviation: a constant fault is constant,
 # while interference may hit the same group in most repeats by chance.
 _OF_MEDIAN = 0.5
+# A host is bad if at least this share of its pairs is that would show its fault.
+_LEAST_SHARE = 0.5
 MIN_PAIRS = 3
 # With a single pair in a class a host cannot be told from the path.
 _MIN_PAIRS_OF_A_HOST = 2
@@ -29,13 +34,16 @@ _MIN_PAIRS_OF_A_HOST = 2
 class Outlier:
     """A host or a group (its place in the readings), its class, the figure of its peers, and its p-value.
 
-    `places` are those of the groups that show it; `host` is a node rank, -1 for a group.
+    `places` are those of the groups that show it; `host` is a node rank, -1 for a group. `slow` of the host's `pairs`
+    are as bad.
     """
 
     host: int
     places: tuple[int, ...]
     reference: float
     p_value: float
+    slow: int = 0
+    pairs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,56 +54,10 @@ class Compared:
     expected: list[float]
 
 
-class _PairModel:
-    """The best figure of each host in each class, the usual best figure there, and what follows for each pair."""
-
-    def __init__(
-        self, values: Sequence[float], pairs: Sequence[tuple[int, ...]], classes: Sequence[int], *, adds_up: bool
-    ) -> None:
-        number = max(classes, default=0) + 1
-        self.able: list[dict[int, float]] = [{} for _ in range(number + 1)]  # the last for class -1
-        self.pairs_of: list[dict[int, int]] = [{} for _ in range(number + 1)]
-        for (first, second), each, value in zip(pairs, classes, values, strict=True):
-            able, count = self.able[each], self.pairs_of[each]
-            if value < able.get(first, math.inf):
-                able[first] = value
-            if value < able.get(second, math.inf):
-                able[second] = value
-            count[first] = count.get(first, 0) + 1
-            count[second] = count.get(second, 0) + 1
-        self.usual = [median_low(able.values()) if able else 0.0 for able in self.able]
-        self.expected = self._sums(pairs, classes) if adds_up else self._worst(pairs, classes)
-
-    def without_outliers(self, classes: Sequence[int], bound: float) -> list[float]:
-        """What follows for each pair if no host is worse than usual by more than `bound`; all are logarithms."""
-        most = [usual + bound for usual in self.usual]
-        if all(value <= limit for able, limit in zip(self.able, most, strict=True) for value in able.values()):
-            return self.expected
-        return [min(value, most[each]) for value, each in zip(self.expected, classes, strict=True)]
-
-    def _worst(self, pairs: Sequence[tuple[int, ...]], classes: Sequence[int]) -> list[float]:
-        """The worse host determines the time, as with bandwidths."""
-        able = self.able
-        return [max(able[each][one], able[each][other]) for (one, other), each in zip(pairs, classes, strict=True)]
-
-    def _sums(self, pairs: Sequence[tuple[int, ...]], classes: Sequence[int]) -> list[float]:
-        """The deviations of two bad hosts add up, as delays do."""
-        base = [math.exp(usual) for usual in self.usual]
-        more = [
-            {host: math.exp(value) - least for host, value in able.items()}
-            for able, least in zip(self.able, base, strict=True)
-        ]
-        able = self.able
-        return [
-            max(able[c][one], able[c][other], math.log(max(base[c], base[c] + more[c][one] + more[c][other])))
-            for (one, other), c in zip(pairs, classes, strict=True)
-        ]
-
-
 def pair_outliers(
     repeats: Sequence[Sequence[float]],
     pairs: Sequence[tuple[int, ...]],
-    classes: Sequence[int],
+    classes: Classes,
     bound: float,
     *,
     adds_up: bool = False,
@@ -109,10 +71,11 @@ def pair_outliers(
     hosts = len({host for pair in pairs for host in pair})
     comparisons = len(pairs) + hosts
     settled = settle(repeats, ALPHA / comparisons)
-    model = _PairModel(settled.values, pairs, classes, adds_up=adds_up)
+    of_pairs = classes.of_pairs
+    model = PairModel(settled.values, pairs, of_pairs, adds_up=adds_up)
     if len(pairs) < MIN_PAIRS:
         return Compared(outliers=[], expected=model.expected)
-    judge = _Judge(settled, model.expected, classes, bound, comparisons)
+    judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
     bad = [
         (host, each)
         for each, able in enumerate(model.able[:-1])
@@ -121,47 +84,74 @@ def pair_outliers(
     ]
     places: dict[tuple[int, int], list[int]] = {key: [] for key in bad}
     if places:
-        for place, ((first, second), each) in enumerate(zip(pairs, classes, strict=True)):
+        for place, ((first, second), each) in enumerate(zip(pairs, of_pairs, strict=True)):
             for key in ((first, each), (second, each)):
                 if key in places:
                     places[key].append(place)
     constant = {
         key: own for key, own in places.items() if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
     }
-    found = [
-        judge.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
-        for (host, each), own in _own_faults(constant, pairs, model).items()
-    ]
+    paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
+    found, acquitted = list[Outlier](), list[tuple[int, int]]()
+    for (host, each), own in constant.items():
+        whole = judge.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
+        slow, of_host, of_paths = paths.of_host(host, each)
+        if hosts * of_paths < ALPHA:
+            p_value = max(whole.p_value, hosts * of_paths)
+            found.append(replace(whole, p_value=p_value, slow=slow, pairs=of_host))
+        else:
+            acquitted.append((host, each))
+    if acquitted:
+        model.acquit(acquitted)
+        judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
     found += judge.single_outliers()
-    return Compared(outliers=found, expected=model.without_outliers(classes, bound))
+    return Compared(outliers=found, expected=model.without_outliers(of_pairs, bound))
 
 
-def _own_faults(
-    bad: Mapping[tuple[int, int], list[int]], pairs: Sequence[tuple[int, ...]], model: _PairModel
-) -> dict[tuple[int, int], list[int]]:
-    """Bad hosts, by host and class, without those whose partners explain it; the values are the places of their pairs.
+class _Paths:
+    """The chance that a host's slow paths are slow each by itself, as often as those that touch none of the suspects.
 
-    Every partner there is bad in another class, too, where the host itself is as good as others: the hosts of the only
-    other rack in the pod of a bad rack have bad pairs within the pod alone.
+    The paths are those of the tier in which a suspect is bad and of those beyond: nearer hosts may be reached another
+    way. A path is one draw. Where no other path is slow, nothing says that paths stay slow over the new connections of
+    each repeat, and each repeat is a draw.
     """
-    classes: dict[int, set[int]] = {}
-    for host, each in bad:
-        classes.setdefault(host, set()).add(each)
-    good = {
-        host: {each for each, count in enumerate(model.pairs_of[:-1]) if count.get(host, 0) >= _MIN_PAIRS_OF_A_HOST}
-        - own
-        for host, own in classes.items()
-    }
-    return {
-        (host, each): own
-        for (host, each), own in bad.items()
-        if not all(
-            each in classes.get(partner, ()) and classes[partner] & good[host]
-            for place in own
-            for partner in pairs[place]
-            if partner != host
-        )
-    }
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[int, ...]],
+        classes: Classes,
+        model: PairModel,
+        judge: "_Judge",
+        suspects: set[int],
+    ) -> None:
+        self._classes, self._model, self._judge = classes, model, judge
+        self._own: dict[int, list[int]] = {host: [] for host in suspects}
+        # Of the others by class: all, and the slow ones.
+        self._others, self._slow = [0] * len(classes.tiers), [0] * len(classes.tiers)
+        for place, (pair, each) in enumerate(zip(pairs, classes.of_pairs, strict=True)):
+            ends = suspects.intersection(pair)
+            for host in ends:
+                self._own[host].append(place)
+            if not ends and each >= 0:
+                self._others[each] += 1
+                self._slow[each] += self._is_slow(place)
+
+    def of_host(self, host: int, each: int) -> tuple[int, int, float]:
+        """(slow pairs of the host, all of them, probability of so many) of a host that is bad in a class."""
+        every = self._own[host]
+        tiers, of_pairs = self._classes.tiers, self._classes.of_pairs
+        beyond = {other for other in map(of_pairs.__getitem__, every) if other >= 0 and tiers[other] >= tiers[each]}
+        showing = {other for other in beyond if self._judge.exceeds(self._model.shown(host, each, other), other)}
+        own = [self._is_slow(place) for place in every if of_pairs[place] in showing]
+        others, bad = (sum(count[other] for other in showing) for count in (self._others, self._slow))
+        draws = 1 if bad else self._judge.repeats
+        probability = chance(draws * sum(own), draws * len(own), (bad + 1) / (draws * others + 2))
+        slow = sum(map(self._is_slow, every))
+        return slow, len(every), probability if sum(own) >= _LEAST_SHARE * len(own) else 1.0
+
+    def _is_slow(self, place: int) -> bool:
+        each = self._classes.of_pairs[place]
+        return self._judge.exceeds(self._model.values[place] - self._model.usual[each], each)
 
 
 def group_outliers(repeats: Sequence[Sequence[float]], bound: float) -> Compared:
@@ -194,6 +184,7 @@ class _Judge:
     ) -> None:
         self._settled, self._expected, self._classes = settled, expected, classes
         self._bound, self._comparisons = bound, comparisons
+        self.repeats = len(settled.repeats)
         self._left = [value - each for value, each in zip(settled.values, expected, strict=True)]
         factor = quantile(ALPHA / comparisons, settled.degrees)
         self._noise = {}

@@ -8,17 +8,16 @@ rank all of whose pairs are bad is a bad device, most ranks of a host are a bad 
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median_low
 from typing import NamedTuple
 
-from training.benchmarks.network.patterns.tiers import Tiers, classes_of, learn
-from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES, Figure, Symptom, alike
+from training.benchmarks.network.patterns.learning import learn
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES, Figure, Symptom, alike, without_common
 from training.benchmarks.network.slow_parts.figures import figure as figure_of
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
-from training.benchmarks.network.slow_parts.noise import medians, settle
+from training.benchmarks.network.slow_parts.noise import settle
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
 from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
@@ -45,15 +44,23 @@ class _Pair(NamedTuple):
 
 
 def peer_findings(
-    sizes: Sequence[Readings], names: Mapping[int, str], *, slow_percent: float, late_percent: float
+    sizes: Sequence[Readings],
+    names: Mapping[int, str],
+    kinds: Mapping[int, str],
+    *,
+    slow_percent: float,
+    late_percent: float,
 ) -> list[NetworkFinding]:
-    """The findings of the pattern peers; `sizes` are the readings of each size, the bounds in percent of a time."""
+    """The findings of the pattern peers; `sizes` are the readings of each size, the bounds in percent of a time.
+
+    `kinds` tells the kinds of hosts by node rank, if they differ: hosts of a kind are compared.
+    """
     found = [each for each in (_of_pairs(alike(readings)) for readings in sizes) if each is not None]
     found = [each for each in found if each[1] == found[-1][1]]
     if not found:
         return []
     pairs = found[-1][1]
-    figures = [_figure(readings, pairs, slow_percent, late_percent) for readings, _ in found]
+    figures = [_figure(readings, pairs, kinds, slow_percent, late_percent) for readings, _ in found]
     symptoms = stalling_ones(figures)
     stalling = list(symptoms)
     if found[0][0].size_bytes <= LATENCY_BYTES:
@@ -76,7 +83,9 @@ def _of_pairs(readings: Readings) -> tuple[Readings, list[_Pair]] | None:
     return readings.choose([place for place, _ in told]), pairs
 
 
-def _figure(readings: Readings, pairs: Sequence[_Pair], slow_percent: float, late_percent: float) -> Figure:
+def _figure(
+    readings: Readings, pairs: Sequence[_Pair], kinds: Mapping[int, str], slow_percent: float, late_percent: float
+) -> Figure:
     """The figure of a size: pairs in one class, without what every host's same pair has in common; else by tiers."""
     is_latency = readings.size_bytes <= LATENCY_BYTES
     name: SymptomName = "latency" if is_latency else "bandwidth"
@@ -84,27 +93,12 @@ def _figure(readings: Readings, pairs: Sequence[_Pair], slow_percent: float, lat
     # With two ranks a host neither can be told from their link.
     devices = [pair.devices for pair in pairs] if max(pair.other for pair in pairs) > 1 else None
     if len({pair.node for pair in pairs}) >= _LEAST_HOSTS:
-        return replace(plain, readings=_without_common(readings, pairs), pairs=devices)
+        peers = [(pair.one, pair.other, kinds.get(pair.node)) for pair in pairs]
+        return replace(plain, readings=without_common(readings, peers), pairs=devices)
     settled = settle(readings.columns["middle"], ALPHA)
     local = [(pair.one, pair.other) for pair in pairs]
     classes = classes_of(local, [0] * len(local), learn(local, settled.values, settled.noise), with_load=False)
     return replace(plain, pairs=devices, classes=classes)
-
-
-def _without_common(readings: Readings, pairs: Sequence[_Pair]) -> Readings:
-    """The readings with the usual time of two local ranks, over all hosts, moved to that of all."""
-    times = medians(readings.columns["middle"])
-    of_pair: dict[tuple[int, int], list[float]] = {}
-    for pair, time in zip(pairs, times, strict=True):
-        of_pair.setdefault((pair.one, pair.other), []).append(time)
-    every = median_low(times)
-    usual = {local: median_low(own) for local, own in of_pair.items()}
-    shifts = [every - usual[pair.one, pair.other] for pair in pairs]
-    columns = {
-        name: [array("f", [time + shift for time, shift in zip(each, shifts, strict=True)]) for each in of_repeats]
-        for name, of_repeats in readings.columns.items()
-    }
-    return replace(readings, columns=columns)
 
 
 def _subjects(symptoms: Sequence[Symptom], pairs: Sequence[_Pair]) -> dict[tuple[int, str], list[Symptom]]:

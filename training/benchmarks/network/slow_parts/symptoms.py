@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from common.samples import Median, median_of
@@ -18,33 +19,40 @@ from training.benchmarks.network.slow_parts.findings import FaultKind
 from training.benchmarks.network.slow_parts.intermittent import intermittent
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
+from training.benchmarks.network.slow_parts.racks import bad_blocks
 from training.benchmarks.network.slow_parts.readings import Readings
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
-# Links that may be named alone, by host: more are a property of the fabric.
-_LINKS_PER_HOST = 0.5
+# Links that may be named alone, by host: more are a property of the fabric, such as routes that share a wire.
+_LINKS_PER_HOST = 0.125
 MIN_LINKS = 2
 
 
-def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Symptom], int]:
-    """The hosts and groups that are slow in this figure, and the number of links that are too many to be bad.
+def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Symptom], list[int]]:
+    """The blocks, hosts and groups that are slow in this figure; and the places of the slow links if they are too many.
 
     `stalling`: those that are named for stalls already.
     """
     repeats = found.readings.columns["middle"]
     if found.pairs is None:
         compared = group_outliers(repeats, found.bound)
-    else:
-        late = found.name == "latency"
-        compared = pair_outliers(repeats, found.pairs, found.classes, found.bound, adds_up=late)
-    outliers, links = compared.outliers, 0
-    if found.pairs is not None:
-        alone = [each for each in outliers if each.host < 0]
-        hosts = len({host for pair in found.pairs for host in pair})
-        if len(alone) > max(MIN_LINKS, _LINKS_PER_HOST * hosts):
-            links, outliers = len(alone), [each for each in outliers if each.host >= 0]
-    constant = [_constant(each, found) for each in outliers]
-    return constant + intermittent(found, compared, outliers, stalling), links
+        return [_constant(each, found) for each in compared.outliers] + intermittent(found, compared, stalling), []
+    late, readings = found.name == "latency", found.readings
+    blocks, classes = bad_blocks(
+        repeats, readings.members, readings.rails, found.classes, found.tiers, found.bound, adds_up=late
+    )
+    compared = pair_outliers(repeats, found.pairs, classes, found.bound, adds_up=late)
+    explained = frozenset(place for block in blocks for place in block.outlier.places)
+    symptoms = [_constant(each, found) for each in compared.outliers]
+    symptoms += intermittent(found, compared, stalling, explained)
+    of_blocks = [
+        replace(_constant(each.outlier, found), place=-1, block=(each.tier, each.number, each.rail)) for each in blocks
+    ]
+    links = [each.place for each in symptoms if each.host < 0]
+    hosts = len({host for pair in found.pairs for host in pair})
+    if len(links) <= max(MIN_LINKS, _LINKS_PER_HOST * hosts):
+        return of_blocks + symptoms, []
+    return of_blocks + [each for each in symptoms if each.host >= 0], links
 
 
 def _constant(outlier: Outlier, found: Figure) -> Symptom:
@@ -52,20 +60,31 @@ def _constant(outlier: Outlier, found: Figure) -> Symptom:
     middle = readings.columns["middle"]
     every = [math.exp(column[place]) for column in middle for place in outlier.places]
     groups = [math.exp(median([column[place] for column in middle])) for place in outlier.places]
-    time, where = median(groups), found.everywhere if outlier.host >= 0 else ""
+    time = median(groups)
     if found.name == "latency":
         what = f"small messages ({format_size(size)})" if size else "barriers"
-        text = f"{what}{where} take {_duration(time - usual)} longer than {_duration(usual)}"
+        text = f"{what}{_where(outlier)} take {_duration(time - usual)} longer than {_duration(usual)}"
     else:
         percent = 100 * (1 - usual / time)
         interval = _interval(median_of([1 / each for each in every]), 1 / usual)
-        text = f"{'all its pairs are ' if where else ''}{percent:.0f} %{interval} slow at {format_size(size)}"
+        text = f"{_which(outlier)}{percent:.0f} %{interval} slow at {format_size(size)}"
     kind: FaultKind = "constant" if _is_constant(outlier, readings) else "intermittent"
     if kind == "intermittent":
         text += ", but some operations are as fast as the others'"
     place = outlier.places[0] if outlier.host < 0 else -1
     p_value, share = outlier.p_value, usual / time
     return Symptom(name=found.name, host=outlier.host, place=place, kind=kind, share=share, p_value=p_value, text=text)
+
+
+def _which(outlier: Outlier) -> str:
+    """The pairs of a bad host that are slow; nothing for a group."""
+    if not outlier.pairs:
+        return ""
+    return f"{'all its' if outlier.slow == outlier.pairs else f'{outlier.slow} of its {outlier.pairs}'} pairs are "
+
+
+def _where(outlier: Outlier) -> str:
+    return f" on {_which(outlier).removesuffix(' are ')}" if outlier.pairs else ""
 
 
 def _is_constant(outlier: Outlier, readings: Readings) -> bool:

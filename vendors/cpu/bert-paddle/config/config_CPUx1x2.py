@@ -17,7 +17,6 @@ eval_batch_size = 64
 max_steps = 1500
 eval_interval_samples = 3200
 eval_start_samples = 12800
-optimizer = "adamw"
 learning_rate = 2e-3
 warmup = 0.02
 log_freq = 50

@@ -1,12 +1,16 @@
 """What keeps ranks from waiting for one another indefinitely: their plans are compared, and a failed call fails."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
 import pytest
 
+from tests.tiers import samples
 from training.benchmarks.aicb.pytorch.agreement import RankPlan, check, plan_of
-from training.benchmarks.aicb.pytorch.calls import Caller
+from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.stream import stream_of
 from training.benchmarks.aicb.pytorch.waiting import Waiters
@@ -21,13 +25,20 @@ SENT = LogItem(CommType.isend, CommGroup.pp_group, msg_size=64, additional="send
 GOT = LogItem(CommType.irecv, CommGroup.pp_group, msg_size=64, additional="recv_prev")
 
 
-def plans(rows: Sequence[Sequence[LogItem]], *, pp: int = 1, settings: Sequence[str] = ("", "")) -> list[RankPlan]:
+BACK = LogItem(CommType.isend, CommGroup.pp_group, msg_size=64, additional="send_prev")
+RETURNED = LogItem(CommType.irecv, CommGroup.pp_group, msg_size=64, additional="recv_next")
+BOTH = LogItem(CommType.all_reduce, CommGroup.pp_group, msg_size=8)
+
+
+def plans(
+    rows: Sequence[Sequence[LogItem]], *, pp: int = 1, settings: Sequence[str] = ("", ""), blocking: bool = True
+) -> list[RankPlan]:
     """What two ranks tell each other; `rows` and `settings` by rank."""
     groups, found = RankGroups(world_size=2, pp=pp), []
     for rank, (own, told) in enumerate(zip(rows, settings, strict=True)):
         stage = rank if pp == 2 else 0
         of = StageWorkload(Workload([*own, EPOCH_END]), groups, stage, stage, "test.csv", "")
-        found.append(plan_of(stream_of(of, Caller(of, rank, 2, Fraction(1)), blocking=True), groups, rank, told))
+        found.append(plan_of(stream_of(of, Caller(of, rank, 2, Fraction(1)), blocking=blocking), groups, rank, told))
     return found
 
 
@@ -52,6 +63,84 @@ def test_ranks_that_make_the_same_calls_agree() -> None:
 def test_what_does_not_fit_is_refused_before_the_first_call(found: list[RankPlan], says: str) -> None:
     with pytest.raises(UnusableSettingsError, match=says):
         check(found)
+
+
+def late(item: LogItem, overlap: int) -> LogItem:
+    return replace(item, overlap=overlap)
+
+
+@pytest.mark.parametrize(
+    ("rows", "blocking", "says"),
+    [
+        ([[RETURNED, SENT], [GOT, BACK]], True, "rank 0 waits in pp_group 0:1:2: rank 1 sends, rank 0 receives"),
+        ([[BOTH, *[RETURNED, SENT] * 2], [BOTH, *[GOT, BACK] * 2]], True, r"receives \(its call 1\), rank 1 waits in"),
+        ([[SENT, RETURNED], [BACK, GOT]], True, ""),
+        ([[SENT, RETURNED], [GOT, BACK]], True, ""),
+        ([[BOTH, SENT, BOTH], [BOTH, BOTH, GOT]], True, ""),
+        ([[BOTH, SENT, BOTH], [GOT, BOTH, BOTH]], True, "rank 0 waits in pp_group 0:1:2 .its call 1., rank 1 waits in"),
+        ([[RETURNED, SENT], [GOT, BACK]], False, "waits in"),
+        ([[late(RETURNED, 1), late(SENT, 0)], [GOT, BACK]], False, ""),
+    ],
+    ids=["receive first", "receive first in the second", "send first", "one of them", "eager", "across", "at once",
+         "overlapping"],
+)  # fmt: skip
+def test_an_order_in_which_all_would_wait_is_refused(rows: list[list[LogItem]], blocking: bool, says: str) -> None:
+    found = plans(rows, pp=2, blocking=blocking)
+    if not says:
+        check(found)
+        return
+    with pytest.raises(UnusableSettingsError, match=f"indefinitely: .*{says}"):
+        check(found)
+
+
+@pytest.mark.parametrize("seed", samples(40, 400))
+def test_the_verdict_is_that_of_a_loop_that_takes_one_call_at_a_time(seed: int) -> None:
+    """Four ranks of two groups each and of neighbours, in orders that are shuffled a little."""
+    random = Random(seed)
+    job = RankGroups(world_size=4, tp=2, pp=2)
+    kinds = [LogItem(CommType.all_reduce, group, msg_size=8) for group in (CommGroup.tp_group, CommGroup.pp_group)]
+    common = [random.choice(kinds) for _ in range(6)]
+    found, programs = [], []
+    for rank in range(4):
+        rows = list(common)
+        for ends in ([SENT, RETURNED] if rank < 2 else [GOT, BACK], [RETURNED, SENT] if rank < 2 else [GOT, BACK]):
+            at = random.randrange(len(rows) + 1)
+            rows[at:at] = ends
+        of = StageWorkload(Workload([*rows, EPOCH_END]), job, rank // 2, rank, "test.csv", "")
+        stream = stream_of(of, Caller(of, rank, 4, Fraction(1)), blocking=True)
+        found.append(plan_of(stream, job, rank, ""))
+        programs.append([stream.calls[item] for item in stream.epochs[0].items])
+    try:
+        check(found)
+        said = False
+    except UnusableSettingsError as error:
+        said = "waits in" in str(error)
+    assert said == stands_still(programs)
+
+
+def stands_still(programs: list[list[RankCall | None]]) -> bool:
+    """By trying over and over which rank can take its next call; a send needs nobody."""
+    at, messages = [0] * len(programs), Counter[tuple[object, object]]()
+    moved = True
+    while moved:
+        moved = False
+        for rank, program in enumerate(programs):
+            call = program[at[rank]] if at[rank] < len(program) else None
+            if call is None:
+                continue
+            if call.kind is CommType.isend:
+                messages[rank, call.peer] += 1
+                going = [rank]
+            elif call.kind is CommType.irecv:
+                going = [rank] if messages[call.peer, rank] else []
+                messages[call.peer, rank] -= len(going)
+            else:
+                there = [each for each in call.ranks if programs[each][at[each] : at[each] + 1] == [call]]
+                going = there if len(there) == len(call.ranks) else []
+            for each in going:
+                at[each] += 1
+            moved = moved or bool(going)
+    return any(place < len(program) for place, program in zip(at, programs, strict=True))
 
 
 class LostPeer:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,10 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         {"stages": "unfit"},
         r"one another indefinitely: pp_group 0:2:2: rank 0 sends, rank 2 receives: 2 calls on rank 0 and 1 calls",
     ),
+    "stages that both receive first": (
+        {"stages": "receiving"},
+        r"one another indefinitely: rank 0 waits in pp_group 0:2:2: rank 2 sends, rank 0 receives \(its call 1\)",
+    ),
     "too large": (
         {**TINY, "hidden_size": 1 << 22, "seq_length": 1 << 12},
         r"the workload needs [\d.]+ GB on rank 0, [\d.]+ GB a rank are free; --set scale=1/\d+ fits",
@@ -128,7 +133,9 @@ def write_files(folder: Path) -> None:
     sent = rows("isend", 64, group=CommGroup.pp_group, additional="send_next")
     got = rows("irecv", 64, group=CommGroup.pp_group, additional="recv_prev")
     known = rows("all_reduce", 8, group=CommGroup.pp_group, comm_group_size=2)
-    for name, first, second in (("stages", [sent], None), ("unfit", [sent, sent], [got])):
+    back, returned = (replace(row, additional=way) for row, way in ((sent, "send_prev"), (got, "recv_next")))
+    receiving = ("receiving", [returned, sent], [got, back])
+    for name, first, second in (("stages", [sent], None), ("unfit", [sent, sent], [got]), receiving):
         (folder / name).mkdir()
         Workload([EPOCH_END, known, *first, EPOCH_END]).save(folder / name / "stage0.csv")
         if second is not None:

@@ -9,7 +9,16 @@ from training.benchmarks.driver.launch.memory_kills import MemoryGroup
 
 
 def seen(
-    rank: int, time_ms: int, ended_ms: int, *, recorded: bool, signal: str | None = None, lost_peer: bool = False
+    rank: int,
+    time_ms: int,
+    ended_ms: int,
+    *,
+    recorded: bool,
+    signal: str | None = None,
+    lost_peer: bool = False,
+    in_communication: bool = False,
+    by_itself: bool = True,
+    was_watched: bool = True,
 ) -> SeenFailure:
     failure = RankFailure(
         rank=rank,
@@ -21,8 +30,11 @@ def seen(
         message="",
         stopped=signal in ("SIGTERM", "SIGKILL"),
         lost_peer=lost_peer,
+        in_communication=in_communication,
     )
-    return SeenFailure(failure=failure, ended_ms=ended_ms, recorded=recorded)
+    return SeenFailure(
+        failure=failure, ended_ms=ended_ms, recorded=recorded, by_itself=by_itself, was_watched=was_watched
+    )
 
 
 def test_a_sudden_end_that_was_seen_late_still_comes_before_the_peers_errors() -> None:
@@ -54,8 +66,8 @@ def test_who_lost_a_peer_is_no_cause_whatever_the_clock_says() -> None:
 def test_what_torchrun_ended_after_an_error_is_no_cause() -> None:
     failures = ordered(
         [
-            seen(0, 1190, 1190, recorded=False, signal="SIGTERM"),
             seen(1, 1000, 1100, recorded=True),
+            seen(0, 1190, 1190, recorded=False, signal="SIGTERM"),
             seen(2, 1100, 1100, recorded=False, signal="SIGTERM"),
         ]
     )
@@ -63,13 +75,54 @@ def test_what_torchrun_ended_after_an_error_is_no_cause() -> None:
 
 
 def test_of_ends_in_the_same_millisecond_the_stopped_one_is_later() -> None:
-    failures = ordered([seen(0, 1000, 1000, recorded=False, signal="SIGTERM"), seen(1, 1000, 1000, recorded=False)])
+    failures = ordered([seen(1, 1000, 1000, recorded=False), seen(0, 1000, 1000, recorded=False, signal="SIGTERM")])
     assert [each.rank for each in failures] == [1, 0]
 
 
 def test_a_rank_that_somebody_terminated_is_a_cause() -> None:
     failures = ordered([seen(0, 1000, 1000, recorded=False, signal="SIGTERM"), seen(1, 1001, 1100, recorded=True)])
     assert (failures[0].rank, failures[0].stopped) == (0, False)
+
+
+def test_who_was_ended_before_it_was_watched_comes_after_who_was_noticed_first() -> None:
+    """torchrun's time for it is a whole second, 900 ms too early; both as losing.py recorded them."""
+    failures = ordered(
+        [
+            seen(1, 1900, 1900, recorded=False, signal="SIGKILL", by_itself=False),
+            seen(0, 1000, 1000, recorded=False, signal="SIGTERM", by_itself=False, was_watched=False),
+        ]
+    )
+    assert [(each.rank, each.stopped, each.time_ms) for each in failures] == [(1, False, 1900), (0, True, 1000)]
+
+
+def test_what_a_rank_recorded_before_it_was_ended_tells_nothing_of_when_the_others_ended() -> None:
+    """The launcher's signal reached rank 0 first; rank 1 was still leaving. Times as losing.py recorded them."""
+    failures = ordered(
+        [
+            seen(2, 1350, 1350, recorded=False, signal="SIGKILL", by_itself=False),
+            seen(0, 1391, 1391, recorded=False, signal="SIGTERM", by_itself=False),
+            seen(1, 1350, 1406, recorded=True, lost_peer=True, by_itself=False),
+        ]
+    )
+    assert [(each.rank, each.stopped, each.is_effect) for each in failures] == [
+        (2, False, False),
+        (1, False, True),
+        (0, True, True),
+    ]
+
+
+@pytest.mark.parametrize(("killed_ms", "lost"), [(990, True), (1190, True), (1300, False)])
+def test_an_error_in_communication_without_a_known_text_is_an_effect_of_what_failed_before(
+    killed_ms: int, lost: bool
+) -> None:
+    failures = ordered(
+        [
+            seen(0, 1000, 1250, recorded=True, in_communication=True),
+            seen(1, killed_ms, killed_ms, recorded=False, signal="SIGSEGV"),
+        ]
+    )
+    assert failures[0].rank == (1 if lost else 0)
+    assert [each.lost_peer for each in failures if each.rank == 0] == [lost]
 
 
 def test_only_a_sigkill_of_the_first_is_put_down_to_the_memory(tmp_path: Path) -> None:

@@ -179,12 +179,40 @@ def _wrong_products() -> contextlib.AbstractContextManager[object]:
     return mock.patch.object(Llama, "forward", wrong)
 
 
+def _not_finite(*, is_of_gradient: bool) -> Sabotage:
+    """In step AT the second rank computes a loss that is not finite, or a gradient of it."""
+
+    def sabotage() -> contextlib.AbstractContextManager[object]:
+        forward, trained = Llama.forward, itertools.count(1)
+
+        def broken(self: Llama, batch: Any) -> Any:
+            found = forward(self, batch)
+            # The probe of the gradients makes the first two passes.
+            if self.training and torch.is_grad_enabled() and next(trained) == AT + 2 and _is_second():
+                if is_of_gradient:
+                    found[LOSS].register_hook(lambda gradient: gradient * torch.nan)  # type: ignore[no-untyped-call]
+                else:
+                    found[LOSS] = found[LOSS] * torch.inf
+            return found
+
+        return mock.patch.object(Llama, "forward", broken)
+
+    return sabotage
+
+
+RARELY = {"eval_interval_samples": None, "log_freq": 100}
 SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
     "none": ("llama", {}, contextlib.nullcontext),
     "no_averaging": ("llama", {}, _no_averaging),
     "no_averaging_unprobed": ("llama", {}, _no_averaging_unprobed),
     "no_averaging_of_shards": ("llama", FSDP, _no_averaging_of_shards),
     "bit": ("llama", {}, _after_a_step(_flip_a_bit)),
+    "bit_between_evaluations": ("llama", RARELY | {"compare_interval_steps": 2}, _after_a_step(_flip_a_bit)),
+    "loss": ("llama", RARELY | {"compare_interval_steps": 4}, _not_finite(is_of_gradient=False)),
+    "loss_that_is_logged": ("llama", RARELY | FSDP | {"log_freq": 3}, _not_finite(is_of_gradient=False)),
+    "gradient": ("llama", RARELY | {"compare_interval_steps": 4}, _not_finite(is_of_gradient=True)),
+    "gradient_of_shards": ("llama", RARELY | FSDP, _not_finite(is_of_gradient=True)),
+    "lost_update": ("llama", RARELY | {"compare_interval_steps": 1}, _no_update(lambda number: number == AT)),
     "bit_of_what_layers_share": ("llama", TP, _after_a_step(_flip_a_norm)),
     "rate_of_zero": ("llama", {}, _times_the_rate(0, (0, 1))),
     "half_rate_of_shards": ("llama", FSDP, _times_the_rate(0.5, (1,))),
@@ -266,7 +294,7 @@ def _ended(name: str, folder: Path, group: Any) -> str | None:
     """The message with which this rank ends."""
     model, settings, sabotage = SABOTAGES[name]
     with sabotage():
-        run = trainer_of(model, config_of(model, **SETTINGS, **settings), group, folder / f"{name}.log")
+        run = trainer_of(model, config_of(model, **(SETTINGS | settings)), group, folder / f"{name}.log")
         run._logger = PerfLogger(dist.get_rank(), io.StringIO())
         try:
             run.evaluate()

@@ -35,6 +35,23 @@ print(counter.get_total_flops() / (2 * config.flops_per_sample()) * config.seq_l
 """
 
 
+INITIALIZED = """
+from pathlib import Path
+import torch
+from torch import nn
+from protocol.case_config import load_case_config
+from training.benchmarks.driver.training.model.parallel import _fill
+from training.benchmarks.successor.pytorch.config import Config
+from training.benchmarks.successor.pytorch.model import Successor
+model = Successor(load_case_config(Config, Path("{case}"), {{"hidden_size": 256, "num_layers": 1}}))
+own = [(module, *(each.detach().std().item() for each in module.parameters())) for module in model.modules()
+       if isinstance(module, nn.Linear | nn.Embedding)]  # filled by their own reset_parameters
+_fill(model, 1, torch.device("cpu"), None)
+for module, *deviations in own:
+    print(*(each.detach().std().item() / own for each, own in zip(module.parameters(), deviations)))
+"""
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, with the page's files in it."""
@@ -90,3 +107,10 @@ def test_the_operations_of_the_page_are_those_that_torch_counts(project: Path) -
     script = FLOPS.format(case=CASE)
     found = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=False)
     assert float(found.stdout) == pytest.approx(1, rel=1e-3), found.stderr
+
+
+def test_the_parameters_of_the_page_are_filled_as_torch_fills_these_layers(project: Path) -> None:
+    script = INITIALIZED.format(case=CASE)
+    found = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True, check=False)
+    ratios = [float(word) for word in found.stdout.split()]
+    assert len(ratios) == 5 and all(ratio == pytest.approx(1, rel=0.25) for ratio in ratios), found

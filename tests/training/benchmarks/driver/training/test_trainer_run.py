@@ -18,6 +18,8 @@ from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of,
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 from training.benchmarks.cpm.pytorch.outcome import OUTCOME
+from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.data_identity import DataIdentity, refuse_repeated
 from training.benchmarks.driver.training.data.loader import NoSamples
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import Target
@@ -310,6 +312,40 @@ def test_a_run_without_an_evaluation_file_measures_speed_alone(single: Single, t
     finished = records[-1].value
     assert isinstance(finished, dict) and finished["converged"] is None
     assert not [key for key in finished if key.startswith("final_")]
+
+
+@pytest.mark.parametrize(
+    ("repeated", "message"),
+    [
+        (
+            "eval.npy",
+            "eval.npy: the run also trains train.npy, which has the same content: it evaluates on what it trains",
+        ),
+        ("train.npy", "the run also trains this file: it evaluates on what it trains"),
+    ],
+)
+def test_an_evaluation_on_what_is_trained_is_refused(
+    repeated: str, message: str, single: Single, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train.npy", repeated):
+        np.save(tmp_path / name, (np.arange(16 * 32) % 40).astype(np.uint16))
+    settings = {"data": "files", "eval_file": repeated, "max_steps": 3}
+    with pytest.raises(SystemExit) as end:
+        single("llama", settings, tmp_path)
+    assert end.value.code == 2 and f"{message}; identify_data = False allows it" in capsys.readouterr().err
+    assert single("llama", settings | {"identify_data": False}, tmp_path)[-1].event is Event.FINISHED
+
+
+def test_a_shard_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    first, second, other = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "c.hdf5"))
+    digests = {first: "1", second: "1", other: "2"}
+    files: dict[str, dict[str, str | int]] = {
+        path.name: {"size": 3, "sha256": digest} for path, digest in digests.items()
+    }
+    identity = DataIdentity(files=files)
+    refuse_repeated(identity, tmp_path, [first], [other])
+    with pytest.raises(DataError, match=r"b.hdf5: the run also trains a.hdf5, .*: its samples would count twice"):
+        refuse_repeated(identity, tmp_path, [first, second], [other])
 
 
 class _Misnamed(LlamaBenchmark):

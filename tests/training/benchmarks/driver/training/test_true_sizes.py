@@ -1,8 +1,10 @@
 """The shipped true-size cases: published batch sizes, steps and rates, and that a step fits into a device's memory."""
 
 import json
+import math
 import subprocess
 import sys
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
+from training.benchmarks.bert.paddle.config import Config as PaddleConfig
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, activation_bytes, step_bytes
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate, learning_rate
@@ -136,6 +139,45 @@ def test_an_update_of_cpm_and_glm_takes_the_rate_of_the_step_before_it() -> None
         for step in (2, 433, 800, 2000):
             assert applied_rate(config, step, end) == learning_rate(config, step - lag, end)
         assert (applied_rate(config, 1, end) == 0) is bool(lag), "the first update of a warm-up changes nothing"
+
+
+# BERT in Paddle: FlagPerf's configs of training/nvidia/bert-paddle, and what benchmarks/bert/paddle has in its code.
+PADDLE: dict[str, Any] = {
+    "optimizer": "adamw", "learning_rate": 1e-4, "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-6,
+    "max_grad_norm": None, "seed": 9031, "precision": "fp32", "target_mlm_accuracy": 0.67, "data": "files",
+    "train_batch_size": 12, "gradient_accumulation_steps": 1, "eval_batch_size": 12, "num_layers": 24,
+    "hidden_size": 1024, "max_seq_length": 512, "max_predictions_per_seq": 76,
+    "init_checkpoint": "model.ckpt-28252.safetensors",
+}  # fmt: skip
+PADDLE_OF_SHAPE = {"1x1": (10_000_000, 450_000_000), "1x8": (10_000, 4_500_000), "2x8": (10_000, 4_500_000)}
+
+
+def _paddle(device: str, shape: str) -> PaddleConfig:
+    path = ROOT / "vendors" / "nvidia" / "bert-paddle" / "config" / f"config_{device}x{shape}.py"
+    return load_case_config(PaddleConfig, path, {})
+
+
+@pytest.mark.parametrize("device", MEMORY)
+@pytest.mark.parametrize("shape", PADDLE_OF_SHAPE)
+def test_bert_in_paddle_is_flagperfs(device: str, shape: str) -> None:
+    """Its loop, walked step by step: the samples before a step decide on evaluation, a multiple of the interval too."""
+    config, (steps, samples) = _paddle(device, shape), PADDLE_OF_SHAPE[shape]
+    wanted = PADDLE | {"max_steps": steps, "max_samples": samples}
+    assert {key: config.model_dump()[key] for key in wanted} == wanted
+    schedule = TrainingSchedule.of(config, dp_size=RANKS[shape], train_samples=10**9)
+    assert schedule.total_steps == steps, "max_steps comes before max_samples"
+    batch = 12 * RANKS[shape]
+    assert schedule.global_batch_size == batch
+    interval = int(0.05 * (230.23 * batch + 3_000_000) / 25_000) * 25_000
+    evaluates = (n for n in count(1) if (n - 1) * batch >= 150_000 and n % math.ceil(interval / batch) == 0)
+    mine = (n for n in count(1) if schedule.evaluates_after(n))
+    wanted_steps = [n for n in islice(evaluates, 4) if n < steps]
+    assert list(islice(mine, len(wanted_steps))) == wanted_steps != []
+    # FlagPerf's scheduler counts the updates before this one.
+    for update in (1, 2, 1000, 2000, 2001, 5000, steps):
+        done = update - 1
+        rate = 1e-4 * (done / 2000 if done < 2000 else 1 - done / steps)
+        assert applied_rate(config, update, steps) == pytest.approx(rate, rel=1e-8), update
 
 
 @pytest.mark.parametrize("model", MODELS)

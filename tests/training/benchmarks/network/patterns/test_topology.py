@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
+from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import HostWidth, TopologyError, read_topology
 from training.benchmarks.network.slow_parts.analysis import analyse
 
@@ -68,6 +69,12 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+def tiers_of(path: Path, hosts: list[HostWidth]) -> Tiers:
+    tiers = read_topology(path, hosts).tiers
+    assert tiers is not None
+    return tiers
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -79,10 +86,10 @@ def written(folder: Path, text: str) -> Path:
     ids=["table", "rails", "ib", "simulation"],
 )
 def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str]) -> None:
-    found = read_topology(written(tmp_path, text), HOSTS)
-    assert found.tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1},) and found.tiers.source == "topology fabric.txt"
-    assert tuple(found.tiers.name(0, number) for number in (0, 1)) == names
-    assert [found.tiers.level(0, other) for other in (1, 2, 3)] == [0, 1, 1]
+    tiers = tiers_of(written(tmp_path, text), HOSTS)
+    assert tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1},) and tiers.source == "topology fabric.txt"
+    assert tuple(tiers.name(0, number) for number in (0, 1)) == names
+    assert [tiers.level(0, other) for other in (1, 2, 3)] == [0, 1, 1]
 
 
 def test_the_nics_of_the_rails(tmp_path: Path) -> None:
@@ -92,10 +99,16 @@ def test_the_nics_of_the_rails(tmp_path: Path) -> None:
     assert (found[0, 0], found[0, 1], found[3, 0]) == ("mlx5_2", "mlx5_10", "HCA-1")
 
 
+def test_the_kinds_of_hosts(tmp_path: Path) -> None:
+    text = "host rack kind\nnode1 a H100\nnode2 a H100\nnode3 b A100\nnode4 b A100\n"
+    assert read_topology(written(tmp_path, text), HOSTS).kinds == {0: "H100", 1: "H100", 2: "A100", 3: "A100"}
+    assert read_topology(written(tmp_path, TABLE), HOSTS).kinds == {}
+
+
 def test_hosts_of_one_nvlink_rack_come_before_those_of_its_leaf(tmp_path: Path) -> None:
     """Servers of two GPUs are split into hosts of one rank: hosts of one NVSwitch, of one leaf, of one spine."""
     hosts = [HostWidth(name=f"n{number}", ranks=1) for number in range(8)]
-    blocks = read_topology(written(tmp_path, simulated()), hosts).tiers.blocks
+    blocks = tiers_of(written(tmp_path, simulated()), hosts).blocks
     assert [[tier[host] for host in range(8)] for tier in blocks] == [
         [0, 0, 1, 1, 2, 2, 3, 3],
         [0, 0, 0, 0, 1, 1, 1, 1],
@@ -105,14 +118,14 @@ def test_hosts_of_one_nvlink_rack_come_before_those_of_its_leaf(tmp_path: Path) 
 def test_pods_are_a_tier_beyond_the_racks(tmp_path: Path) -> None:
     rows = [f"node{number} r{(number - 1) // 2} p{(number - 1) // 4}" for number in range(1, 9)]
     hosts = [HostWidth(name=f"node{number}.cluster.example", ranks=8) for number in range(1, 9)]
-    blocks = read_topology(written(tmp_path, "\n".join(["host rack pod", *rows])), hosts).tiers.blocks
+    blocks = tiers_of(written(tmp_path, "\n".join(["host rack pod", *rows])), hosts).blocks
     assert [sorted(set(tier.values())) for tier in blocks] == [[0, 1, 2, 3], [0, 1]]
 
 
 def test_a_flat_topology_has_no_tiers_and_none_are_learnt(tmp_path: Path) -> None:
     rows = [f"node{number} a" for number in range(1, 9)]
     hosts = [HostWidth(name=f"node{number}", ranks=1) for number in range(1, 9)]
-    tiers = read_topology(written(tmp_path, "\n".join(["host rack", *rows])), hosts).tiers
+    tiers = tiers_of(written(tmp_path, "\n".join(["host rack", *rows])), hosts)
     assert tiers.blocks == ()
     values = steps(FABRICS["2:1, two leaves"], Ailment(), 1)
     learnt, told = analyse(values, slow_percent=15), analyse(values, slow_percent=15, tiers=tiers)
@@ -124,12 +137,15 @@ def test_a_bad_host_is_named_by_the_topology_where_the_measurements_cannot(tmp_p
     """At 2:1 a host at half of its rate is as slow within its leaf as everybody is across leaves."""
     rows = [f"node{number} leaf{(number - 1) // 4}" for number in range(1, 9)]
     hosts = [HostWidth(name=f"node{number}", ranks=1) for number in range(1, 9)]
-    tiers = read_topology(written(tmp_path, "\n".join(["host rack", *rows])), hosts).tiers
+    tiers = tiers_of(written(tmp_path, "\n".join(["host rack", *rows])), hosts)
     values = steps(FABRICS["2:1, two leaves, equal latency"], Ailment(rate={5: 0.5}), 1)
     learnt, told = analyse(values, slow_percent=15), analyse(values, slow_percent=15, tiers=tiers)
     assert learnt is not None and learnt.findings == () and "in no block: node6" in learnt.remarks[0]
     assert told is not None and [each.subject for each in told.findings] == ["host node6"]
-    assert told.remarks == ("pairs are compared within tiers: 2 blocks of 4 hosts (topology fabric.txt)",)
+    (remark,) = told.remarks
+    assert remark.startswith(
+        "pairs are compared within tiers: 2 blocks of 4 hosts (topology fabric.txt); of two blocks"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,6 +157,7 @@ def test_a_bad_host_is_named_by_the_topology_where_the_measurements_cannot(tmp_p
         ("host pod\nnode1 a\n", "line 1: columns host, pod"),
         ("host rack\nnode1\n", "line 2: 1 values in 2 columns"),
         ("host rack rail device\nnode1 a x mlx5_0\n", "line 2: rail 'x'; allowed: 0, 1, 2"),
+        ("host rack kind\nnode1 a H100\nnode1 b A100\n", "line 3: host node1 is of kind A100, and above of H100"),
         ("host rack\nnode1 a\n", "lacks node2, node3, node4; it has node1"),
         ("15 2 4 3 2 H100\n8 9\n0 99 1Gbps 1ms 0\n1 8 1Gbps 1ms 0\n", "links to nodes beyond 15"),
         ("5 2 0 1 1 H100\n4\nx y\n", "no network of simulation/"),

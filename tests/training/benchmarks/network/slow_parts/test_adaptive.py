@@ -8,19 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiers import samples
-from tests.training.benchmarks.network.adaptive_simulation import KINDS, Faults, drawn, search, table
+from tests.training.benchmarks.network.adaptive_simulation import KINDS, Cluster, Faults, Racks, drawn, search, table
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
 from training.benchmarks.network.patterns.designs import batches, meetings
+from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts import adaptive
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
 
 
 @given(st.integers(4, 1100))
 def test_batches_are_disjoint_alike_and_hold_every_host(count: int) -> None:
-    rounds = batches(count)
+    rounds = batches([(*range(count),)])
     assert len(rounds) <= 2
     assert {host for groups in rounds for group in groups for host in group} == set(range(count))
     assert len({len(group) for groups in rounds for group in groups}) == 1
@@ -186,3 +188,79 @@ def test_the_table_of_the_documentation_is_made_here() -> None:
     lines = table(1, counts=(8,)).splitlines()
     assert len(lines) == 2 + 2 * (2 + 3 * len(KINDS))
     assert all(line.count("|") == lines[0].count("|") for line in lines)
+
+
+def test_a_round_of_few_groups_is_held_against_those_of_earlier_rounds() -> None:
+    """Two pairs that both take twice as long as six others did: beside each other, nothing is seen of it."""
+
+    def round_of(us: dict[tuple[int, ...], float]) -> list[Times]:
+        return [{pair: {"bandwidth": value * (1 + noise / 1000)} for pair, value in us.items()} for noise in range(4)]
+
+    healthy: dict[tuple[int, ...], float] = {(n, n + 1): 100.0 + n / 10 for n in range(0, 12, 2)}
+    slow: dict[tuple[int, ...], float] = {(12, 13): 200.0, (14, 15): 201.0}
+    judge = Judge(slow_percent=15, late_percent=50)
+    assert judge.suspicious([*healthy], [*healthy], round_of(healthy)) == {}
+    found = judge.suspicious([*slow], [*slow], round_of(slow))
+    assert {pair: round(excess.ratio, 1) for pair, (excess,) in found.items()} == dict.fromkeys(slow, 2.0)
+    alone = Judge(slow_percent=15, late_percent=50)
+    assert alone.suspicious([*slow], [*slow], round_of(slow)) == {}
+
+
+# Racks of 4:1 whose hosts stand in random order in the list; learnt racks: at least so many of 100 bad hosts are named.
+RACKS = [(64, 8), (64, 16), (128, 16)]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("count", "of_rack"), RACKS)
+def test_a_bad_host_is_named_within_racks_that_stand_in_another_order(count: int, of_rack: int, network: str) -> None:
+    """Across racks a host at 70 % is as fast as every other."""
+    noise, named, draws = NETWORKS[network], 0, samples(3, 100)
+    for seed in draws:
+        faults = drawn("host, rate -30 %", 1, count, noise, seed)
+        racks = Racks.drawn(count, of_rack, seed)
+        told = search(count, noise, faults, seed, "hosts", racks, told=True)
+        learnt = search(count, noise, faults, seed, "hosts", racks)
+        assert told.named == faults.truth and told.rounds <= 12, f"seed {seed}"
+        assert learnt.named <= faults.truth and learnt.rounds <= 70, f"seed {seed}"
+        assert told.unseen.startswith(f"hosts are compared within {count // of_rack} racks ()")
+        named += learnt.named == faults.truth
+    assert named >= 0.6 * len(draws)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_healthy_racks_raise_no_alarm_and_a_flat_fabric_takes_two_rounds_more(network: str) -> None:
+    noise = NETWORKS[network]
+    for seed in samples(2, 100):
+        for count, of_rack in RACKS:
+            racks = Racks.drawn(count, of_rack, seed)
+            for told in (True, False):
+                assert not search(count, noise, Faults(), seed, "hosts", racks, told=told).named, f"seed {seed}"
+        flat = search(64, noise, Faults(), seed, "hosts", Racks(of=(0,) * 64))
+        assert flat.named == frozenset() and flat.rounds <= 2 + 4
+        assert flat.unseen == "no racks show: a host behind uplinks that are slower than it is not seen"
+
+
+def test_hosts_that_are_alone_in_their_rack_are_compared_across_racks() -> None:
+    of = (*(rack for rack in range(8) for _ in range(8)), 8, 9, 10)
+    for bad in (64, 3):
+        found = search(67, QUIET, Faults(rate={(bad,): 0.5}), 1, "hosts", Racks(of=of), told=True)
+        assert found.named == {(bad,)}
+        assert found.unseen.endswith("alone in a rack, or slow to everybody, and compared across racks: 64, 65, 66")
+
+
+def test_kinds_of_hosts_are_batches_of_their_own() -> None:
+    """A quarter of the hosts has half of the rate, and one of each kind is bad."""
+    old = range(48, 64)
+    kinds = {host: "old" if host in old else "new" for host in range(64)}
+    rate: dict[tuple[int, ...], float] = {(host,): 0.5 for host in old}
+    for bad in ({}, {(50,): 0.3, (5,): 0.6}):
+        cluster = Cluster(QUIET, Faults(rate=rate | bad), 1)
+        ground = ground_of(range(64), Topology(kinds=kinds))
+        steps = searched(ground, Judge(slow_percent=15, late_percent=50), "hosts")
+        this_round = next(steps)
+        while True:
+            try:
+                this_round = steps.send(cluster.measure(this_round))
+            except StopIteration as end:
+                assert {each.members for each in end.value[0].bad} == {*bad}
+                break

@@ -186,3 +186,26 @@ def test_a_median_has_an_interval_that_says_how_sure_it_is() -> None:
     assert median_of([5.0]).confidence == 0
     with pytest.raises(ValueError, match="none given"):
         median_of([])
+
+
+@pytest.mark.parametrize("pattern", ["each", "k_batch", "pairs"])
+def test_older_hosts_alone_or_in_batches_are_compared_with_their_like(pattern: str) -> None:
+    old = {f"node{number}": 0.5 for number in (9, 10, 11, 12)}
+    kinds = {rank: "new" if rank < 8 else "old" for rank in range(12)}
+    for seed in SEEDS:
+        values = steps(pattern, 12, slowest_member(old), noise=0.02, seed=seed)
+        found = look(values, kinds=kinds)
+        assert found.findings == (), f"seed {seed}: {found.sentences}"
+        assert found.remarks[0] == "hosts are compared with hosts of their kind: 8 x new, 4 x old"
+        assert look(values).findings, "as one kind they are slow"
+
+
+def test_a_host_without_another_of_its_kind_is_told_and_compared_with_nobody() -> None:
+    found = look(
+        steps("each", 4, slowest_member({"node4": 0.5}), noise=0, seed=0),
+        kinds={0: "new", 1: "new", 2: "new", 3: "old"},
+    )
+    assert found.findings == ()
+    assert found.remarks == (
+        "hosts are compared with hosts of their kind: 3 x new, 1 x old; old: with no host of its own kind",
+    )

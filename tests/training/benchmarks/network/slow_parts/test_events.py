@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import combinations
+from statistics import pvariance
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.benchmarks.network.slow_parts.events import chance, culprit_groups, culprit_pairs, exact_chance
+from tests.tiers import samples
+from training.benchmarks.network.slow_parts.chance import chance, design_effect, exact_chance
+from training.benchmarks.network.slow_parts.events import culprit_groups, culprit_pairs
 from training.benchmarks.network.slow_parts.noise import every_nth, quantile, settle, tail
 
 PAIRS = list(combinations(range(6), 2))
@@ -104,3 +108,40 @@ def test_a_bad_group_among_similar_ones() -> None:
     (found,) = culprit_groups([[3]] * 6, 8, ALPHA)
     assert (found.host, found.places) == (-1, (3,))
     assert culprit_groups([[3]], 8, ALPHA) == [] and culprit_groups([[0]] * 6, 1, ALPHA) == []
+
+
+@given(st.integers(6, 40), st.integers(2, 9), st.data())
+def test_pairs_that_are_bad_always_or_never_count_once(pairs: int, repeats: int, data: st.DataObject) -> None:
+    """The evidence is then that of Fisher's test over pairs, of one measurement each."""
+    slow = data.draw(st.integers(1, pairs - 1))
+    assert design_effect([repeats] * slow, pairs, repeats) == pytest.approx(repeats)
+
+
+def test_the_design_effect_of_drawn_pairs() -> None:
+    """Against its definition: the variance of the number of bad measurements over that of independent ones."""
+    draw = random.Random(7)
+    pairs, repeats, share, stuck = 400, 5, 0.3, 0.4
+    effects, totals = [], []
+    for _ in range(samples(300, 3000).stop):
+        bad = []
+        for _ in range(pairs):
+            always = draw.random() < share
+            each = (always if draw.random() < stuck else draw.random() < share for _ in range(repeats))
+            bad.append(sum(each))
+        effects.append(design_effect([count for count in bad if count], pairs, repeats))
+        totals.append(sum(bad))
+    by_definition = pvariance(totals) / (pairs * repeats * share * (1 - share))
+    assert sum(effects) / len(effects) == pytest.approx(by_definition, rel=0.3)
+    assert sum(effects) / len(effects) == pytest.approx(1 + (repeats - 1) * stuck**2, rel=0.05)
+
+
+def test_repeats_of_slow_paths_are_no_more_evidence_the_more_of_them_there_are() -> None:
+    """5 of a host's 63 pairs are slow in every repeat, as 2 % of the others are; bursts that are free count each."""
+    pairs = list(combinations(range(64), 2))
+    own = [place for place, pair in enumerate(pairs) if 0 in pair]
+    others = [place for place, pair in enumerate(pairs) if 0 not in pair][::50]
+    for repeats in (3, 5, 20):
+        found = culprit_pairs([[*own[:5], *others]] * repeats, pairs, ALPHA, rare=False)
+        assert not [each for each in found if each.host >= 0], f"{repeats} repeats"
+    free = [[*own[repeat::4], *others[repeat::5]] for repeat in range(4)]
+    assert [each.host for each in culprit_pairs(free, pairs, ALPHA, rare=False)] == [0]

@@ -90,6 +90,26 @@ def identify(
     return DataIdentity(files=described)
 
 
+def refuse_repeated(identity: DataIdentity, root: Path, train: Sequence[Path], evaluation: Sequence[Path]) -> None:
+    """Check that no content is trained twice in an epoch, and none both trained and evaluated.
+
+    Raises:
+        DataError: it is; the message names the files.
+    """
+    seen: dict[object, tuple[Path, str]] = {}
+    of_role = ((train, "trains"), (evaluation, "evaluates"))
+    for path, what in ((path, what) for paths, what in of_role for path in paths):
+        facts = identity.files.get(_name(path, root))
+        if facts is None or not facts["size"]:
+            continue
+        other, before = seen.setdefault(facts["sha256"], (path, what))
+        if (other, before) == (path, what):
+            continue
+        which = "this file" if other == path else f"{_name(other, root)}, which has the same content"
+        wrong = f"it evaluates on what it {before}" if before != what else "its samples would count twice"
+        raise DataError(path, f"the run also {before} {which}: {wrong}; identify_data = False allows it")
+
+
 def _compare(of_nodes: Mapping[int, Mapping[str, FileHashes]], root: Path) -> None:
     """Check that each node has the files of the first one.
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from protocol import safe_json
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SUFFIX, INDEX = ".safetensors", "model.safetensors.index.json"
@@ -96,8 +97,8 @@ def model_facts(path: Path) -> dict[str, JsonValue]:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = safe_json.read(file)
+    except (OSError, safe_json.UnsafeJsonError) as error:
         raise BrokenWeightsError(file, f"no JSON: {error}") from error
     if not isinstance(found, dict):
         raise BrokenWeightsError(file, "no JSON object")

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from protocol.claims import LoggedRun
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.outcome import Assessment, Better, Comparison, MeasuredCase, MeasuredRound, Metric, Reference
+from training.benchmarks.driver.training.measuring.claims import TrainingClaims
 from training.benchmarks.driver.training.measuring.curve_records import (
     CURVE_ENTRY,
     compare_references,
     curve_of,
     curve_reference,
 )
-from training.benchmarks.driver.training.settings.settings import PHASES
+from training.benchmarks.driver.training.measuring.steady_words import steady_assessment
+from training.benchmarks.driver.training.settings.settings import PHASES, TrainingConfig
 
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
 # Settings that change neither what is computed nor how fast.
 _INCIDENTAL = (
-    "checkpoint_dir", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters", "profile",
-    "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed", "warmup_steps",
+    "checkpoint_dir", "compare_interval_steps", "identify_data", "init_checkpoint", "log_freq", "nominal_parameters",
+    "profile", "profile_ranks", "profile_steps", "resume", "save_weights", "seed", "timeout_s", "vary_seed",
+    "warmup_steps",
 )  # fmt: skip
 
 
@@ -28,10 +34,11 @@ class TrainingOutcome(DefaultOutcome):
     """See Outcome.
 
     `unit` is what FINISHED's throughputs count (FlagPerf: sps for BERT, ips for the others: both are samples a
-    second). `final` has the metrics of the last evaluation by name, each with its better direction.
+    second). `final` has the metrics of the last evaluation by name, each with its better direction. `settings` is the
+    benchmark's Config, by which FINISHED is derived from the log.
     """
 
-    def __init__(self, unit: str, final: Mapping[str, Better]) -> None:
+    def __init__(self, unit: str, final: Mapping[str, Better], settings: type[TrainingConfig]) -> None:
         seconds = (
             ("e2e_time", "from the start of rank 0 to the result"),
             ("init_time", "until the training begins"),
@@ -40,7 +47,7 @@ class TrainingOutcome(DefaultOutcome):
             ("train_no_eval_time", "of the training without evaluations"),
             ("pure_training_computing_time", "of forward, backward and update only"),
         )
-        self._unit = unit
+        self._unit, self._settings = unit, settings
         super().__init__(
             (
                 Metric(
@@ -100,6 +107,11 @@ class TrainingOutcome(DefaultOutcome):
             remarks=curves.remarks,
         )
 
+    def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
+        """See ClaimsOutcome."""
+        config = self._settings.model_validate_json(json.dumps(dict(case.config)))
+        return [*TrainingClaims(config, log, self._unit).contradictions()]
+
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
         """See Outcome; whether targets were reached, and warnings about an implausible throughput."""
         sentences, warnings = [], []
@@ -115,9 +127,9 @@ class TrainingOutcome(DefaultOutcome):
                 reached = " and ".join(map(str, targets))
                 samples = each.metrics.get("num_trained_samples")
                 sentences.append(f"{prefix}reached {reached} after {samples} samples: {', '.join(found)}")
-            steady = self._steady(each.metrics)
-            if steady:
-                sentences.append(prefix + steady)
+            steady = steady_assessment(each.metrics, self._unit, is_set=case.config.get("warmup_steps") is not None)
+            sentences += [prefix + said for said in (*steady.sentences, *_efficiency(each))]
+            warnings += [prefix + said for said in steady.warnings]
             mfu = each.metrics.get("mfu")
             if is_measured(mfu) and mfu > 1:
                 warnings.append(
@@ -125,18 +137,16 @@ class TrainingOutcome(DefaultOutcome):
                 )
         return Assessment(sentences=tuple(sentences), warnings=tuple(warnings))
 
-    def _steady(self, metrics: Mapping[str, JsonValue]) -> str:
-        """What a round says of its steady state; nothing in records from before it was measured."""
-        if "steady_steps" not in metrics:
-            return ""
-        name = f"throughput({self._unit})_steady"
-        rate, low, high = (metrics.get(name + end) for end in ("", "_low", "_high"))
-        if not isinstance(rate, int | float) or not is_measured(rate):
-            return "the step time did not settle: more steps show a steady state, or warmup_steps sets where it begins"
-        found = f"steady after {metrics.get('warmup_steps')} steps: {rate:.4g} samples/s"
-        if isinstance(low, int | float) and isinstance(high, int | float) and is_measured(low) and is_measured(high):
-            found += f", 95 % interval {low:.4g} to {high:.4g}"
-        return found
+
+def _efficiency(measured: MeasuredRound) -> list[str]:
+    """Tokens that were trained for each joule, by power meter; none where no meter or no tokens are known."""
+    metrics = measured.metrics
+    numbers = [metrics.get(name) for name in ("training_sequences_per_second", "raw_train_time", "tokens_per_sample")]
+    if not measured.joules or not all(map(is_measured, numbers)):
+        return []
+    tokens = math.prod(float(number) for number in numbers if is_measured(number))
+    found = ", ".join(f"{tokens / joules:.4g} by {meter}" for meter, joules in sorted(measured.joules.items()))
+    return [f"tokens per joule of all hosts, evaluations included: {found}"]
 
 
 def _rate(name: str, unit: str, meaning: str, *, is_reference: bool = True) -> Metric:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import uuid
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
+from training.benchmarks.driver.training.model.checkpoint_reader import SafePlanner, SafeReader
 from training.benchmarks.driver.training.model.parallel import ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -105,9 +107,9 @@ class Checkpoints:
         step = self._read_facts(path)
         state = _state(model, optimizer, precision)
         try:
-            load(state, checkpoint_id=path)
-        except (CheckpointException, OSError, RuntimeError, ValueError) as error:
-            raise UnusableSettingsError(f"resume: {path}: broken checkpoint: {error}") from error
+            load(state, storage_reader=SafeReader(path), planner=SafePlanner())
+        except (CheckpointException, OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+            raise UnusableSettingsError(f"resume: {path}: broken checkpoint: {_why(error)}") from error
         set_state_dict(model.module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         precision.scaler.load_state_dict(state["scaler"])
         _set_random_state(state[_random_key()], model)
@@ -118,7 +120,7 @@ class Checkpoints:
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
             step, identity = int(facts["step"]), dict(facts["identity"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UnusableSettingsError(f"resume: {file}: broken checkpoint: {error!r}") from error
         differing = [
             f"{key} was {identity.get(key)!r}, is {value!r}"
@@ -128,6 +130,12 @@ class Checkpoints:
         if differing:
             raise UnusableSettingsError(f"resume: {path} is of other settings: {'; '.join(differing)}")
         return step
+
+
+def _why(error: BaseException) -> str:
+    """What went wrong on the first rank that says it, without the stack."""
+    failures = error.failures if isinstance(error, CheckpointException) else {}
+    return next((f"rank {rank}: {each}" for rank, (each, _) in sorted(failures.items())), str(error))
 
 
 def _state(model: ParallelModel, optimizer: Optimizer, precision: Precision) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from training.benchmarks.driver.training.model.attention import Packing
 from training.benchmarks.driver.training.model.recomputation import recomputed
+from training.benchmarks.driver.training.proof.finiteness import Finiteness
 from training.benchmarks.driver.training.settings.settings import Recompute
 
 Batch = dict[str, Tensor]
@@ -29,6 +30,7 @@ class BenchmarkModel(nn.Module):
         super().__init__()
         self.recompute: Recompute = "none"
         self.is_compiled = False
+        self.finiteness: Finiteness | None = None
 
     def blocks(self) -> Sequence[nn.Module]:
         """The repeated layers: the units of sharding, recomputation and compilation."""
@@ -58,7 +60,10 @@ class BenchmarkModel(nn.Module):
         """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
         the block's own.
         """
-        return recomputed(self.recompute if self.training else "none", block)(*inputs)
+        output = recomputed(self.recompute if self.training else "none", block)(*inputs)
+        if self.finiteness is not None:
+            self.finiteness.watch(block, output)
+        return output
 
 
 def metric(total: Tensor, count: Tensor | int) -> Tensor:

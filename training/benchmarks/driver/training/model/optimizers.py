@@ -66,6 +66,14 @@ def updates_made(optimizer: Optimizer) -> int:
     return sum(int(group.get("step", 0)) for group in optimizer.param_groups)
 
 
+def updates_of_each(optimizer: Optimizer) -> int:
+    """The fewest updates that the optimizer has counted of a parameter (apex: of a group), 0 before the first."""
+    counts = [state["step"] for state in optimizer.state.values() if "step" in state]
+    if counts:
+        return int(torch.stack([torch.as_tensor(_local(count)) for count in counts]).min())
+    return min((int(group.get("step", 0)) for group in optimizer.param_groups), default=0)
+
+
 class GradientClipper:
     """Scales all gradients of a model so that their common 2-norm is at most `max_norm`.
 

@@ -1,5 +1,6 @@
-"""Proves that all ranks make one training: gathers their states at every evaluation and ends the run at a departure."""
+"""Proves that all ranks make one training: gathers their states now and then, and ends the run at a departure."""
 
+import math
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -14,10 +15,11 @@ from protocol import pulse
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet
 from training.benchmarks.driver.training.model.model import LOSS, Batch
-from training.benchmarks.driver.training.model.optimizers import updates_made
+from training.benchmarks.driver.training.model.optimizers import updates_made, updates_of_each
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.proof.checksums import checksum, combined
+from training.benchmarks.driver.training.proof.finiteness import Finiteness
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
 from training.benchmarks.driver.training.proof.replicas import (
     LOSS_TOLERANCE,
@@ -59,12 +61,17 @@ class OneTraining(RankComparison):
             self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
         super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
         self._last_scale: float | None = None
+        self._last_updates = 0
+        self.finiteness = Finiteness(None if config.precision == "fp16" else model.module.blocks()[0])
+        model.module.finiteness = self.finiteness
         self.last_batch: Batch = {}
 
     @torch.no_grad()
-    def check(self, step: int, precision: Precision) -> None:
-        """Compare the ranks after `step`; all ranks call it. Leaves the model in training mode."""
-        own = self._state(step, precision)
+    def check(self, step: int, precision: Precision, *, with_loss: bool = True) -> None:
+        """Compare the ranks after `step`; all ranks call it. Leaves the model in training mode. `with_loss`: also by
+        their loss on the shared batch, which takes a forward pass.
+        """
+        own = self._state(step, precision, with_loss=with_loss)
         self._states = [ReplicaState.of_numbers(numbers) for numbers in self._gathered(own.numbers())]
         tolerance = "tf32" if self._config.precision == "fp32" and self._is_tf32() else self._config.precision
         expected = Expectation(
@@ -76,7 +83,7 @@ class OneTraining(RankComparison):
             steps=0 if self._all_skipped(step, precision) else self._moving_steps(step),
         )
         self._note(step, own.parameters)
-        self._last_scale = precision.loss_scale
+        self._last_scale, self._last_updates = precision.loss_scale, updates_of_each(self._optimizer)
         found = first_departure(self._states, expected)
         if found is not None:
             self.departure = self._with_details(found, step)
@@ -116,7 +123,7 @@ class OneTraining(RankComparison):
             dist.barrier()
         raise SystemExit(departure.sentence)
 
-    def _state(self, step: int, precision: Precision) -> ReplicaState:
+    def _state(self, step: int, precision: Precision, *, with_loss: bool) -> ReplicaState:
         parameters = tuple(
             int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
         )
@@ -132,8 +139,10 @@ class OneTraining(RankComparison):
             balance=self._order.balance(),
             data=int(combined(map(checksum, self.last_batch.values()), self._device)),
             has_moved=parameters != self._last_parameters,
-            loss=self._shared_loss(precision),
+            loss=self._shared_loss(precision) if with_loss else math.nan,
             parameters=parameters,
+            broken=self.finiteness.first(),
+            missed=self._missed(step, precision),
         )
 
     def _shared_loss(self, precision: Precision) -> float:
@@ -171,6 +180,20 @@ class OneTraining(RankComparison):
 
     def _is_tf32(self) -> bool:
         return self._device.type == "cuda" and self._config.tf32
+
+    def _missed(self, step: int, precision: Precision) -> int:
+        """How many of the updates since the last check a parameter lacks, but for those that fp16 skips: each halves
+        the loss scale, which doubles after so many steps without one.
+        """
+        if self._last_step is None:
+            return 0
+        steps = step - self._last_step
+        missed = self._last_updates + steps - updates_of_each(self._optimizer)
+        scale = precision.loss_scale
+        if scale is not None and self._last_scale:
+            halved = round(math.log2(self._last_scale / scale))
+            missed = max(0, missed - halved - steps // precision.scaler.get_growth_interval() - 1)
+        return max(0, missed)
 
     def _all_skipped(self, step: int, precision: Precision) -> bool:
         """Whether every step since the last check may have been skipped because fp16 overflowed: each halves the loss

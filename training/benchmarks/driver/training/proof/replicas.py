@@ -9,7 +9,8 @@ Coordinates = dict[str, int]
 """A rank's place in each dimension of the layout's mesh, by the dimension's name."""
 # Relative differences of two ranks' loss on the shared batch that kernels for other processors explain.
 LOSS_TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
-_FIXED = 10
+_FIXED = 12
+NOT_FINITE = ("a loss", "a gradient")
 # Relative difference of a learning rate that an optimizer which keeps it in float32 explains.
 _RATE_TOLERANCE = 1e-6
 
@@ -18,7 +19,9 @@ _RATE_TOLERANCE = 1e-6
 class ReplicaState:
     """What one rank has at a check.
 
-    `updates` is how many its optimizer has counted, over all parameters, `rate` the learning rate of the last one.
+    `broken` is the moment at which it first computed a number that is not finite (see Finiteness), 0 for never;
+    `missed` how many updates of the steps since the last check it has not made. `updates` is how many its optimizer has
+    counted, over all parameters, `rate` the learning rate of the last one.
     `seed` is that of its generator, `random` a checksum of the generator's state, `order` a hash of the samples that it
     has trained, `balance` as in DataOrder, `has_moved` whether its parameters differ from those of the last check,
     `loss` in nats. `parameters` has a checksum for each of the groups of parameters that are divided along the same
@@ -36,18 +39,23 @@ class ReplicaState:
     has_moved: bool
     loss: float
     parameters: tuple[int, ...]
+    broken: int = 0
+    missed: int = 0
 
     def numbers(self) -> list[int]:
         """The state as integers of 64 bits, signed, for a gathering over the ranks."""
         rate, loss = struct.unpack("<qq", struct.pack("<dd", self.rate, self.loss))
         data = [self.order, self.balance, self.data]
         first = [self.step, self.updates, rate, self.seed, self.random, *data, int(self.has_moved), loss]
+        first += [self.broken, self.missed]
         return [_signed(number) for number in (*first, *self.parameters)]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[int]) -> "ReplicaState":
         """The state that `numbers` describes."""
-        step, updates, rate_bits, seed, random, order, balance, data, moved, loss_bits = numbers[:_FIXED]
+        step, updates, rate_bits, seed, random, order, balance, data, moved, loss_bits, broken, missed = numbers[
+            :_FIXED
+        ]
         rate, loss = struct.unpack("<dd", struct.pack("<qq", rate_bits, loss_bits))
         return cls(
             step=step,
@@ -61,6 +69,8 @@ class ReplicaState:
             has_moved=bool(moved),
             loss=loss,
             parameters=tuple(numbers[_FIXED:]),
+            broken=broken,
+            missed=missed,
         )
 
 
@@ -95,7 +105,7 @@ def first_departure(states: Sequence[ReplicaState], expected: Expectation) -> De
 
     Among ranks that have to be equal, most are right; where there is no majority the lowest rank is.
     """
-    for look in (_steps, _updates, _random, _samples, _parameters, _movement, _losses):
+    for look in (_steps, _finite, _updates, _random, _samples, _parameters, _movement, _losses):
         found = look(states, expected)
         if found is not None:
             return found
@@ -110,12 +120,33 @@ def _steps(states: Sequence[ReplicaState], expected: Expectation) -> Departure |
     )
 
 
+def _finite(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    """The rank that computed something that is not finite before the others did; what is summed spreads it to all."""
+    moments = [state.broken for state in states]
+    first = min((moment for moment in moments if moment), default=0)
+    ranks = [rank for rank, moment in enumerate(moments) if moment == first]
+    if not first or len(ranks) == len(states):  # none, or the training has diverged, on all ranks
+        return None
+    step, what = divmod(first, 2)
+    more = f", as rank{'s' * (len(ranks) > 2)} {', '.join(map(str, ranks[1:]))}" if len(ranks) > 1 else ""
+    sentence = (
+        f"rank {ranks[0]} has found {NOT_FINITE[what]} that is not finite in step {step}{more}, before the other ranks"
+    )
+    return Departure(rank=ranks[0], sentence=sentence)
+
+
 def _updates(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
     for rank, state in enumerate(states):
         if expected.rate is not None and not math.isclose(state.rate, expected.rate, rel_tol=_RATE_TOLERANCE):
             return Departure(
                 rank=rank,
                 sentence=f"rank {rank} has updated with the learning rate {state.rate:.9g}, not {expected.rate:.9g}",
+            )
+        if state.missed:
+            every = ", as all ranks have" if all(each.missed == state.missed for each in states) else ""
+            plural = "s" * (state.missed != 1)
+            return Departure(
+                rank=rank, sentence=f"rank {rank} has skipped {state.missed} update{plural} since the last check{every}"
             )
     return _odd(
         [state.updates for state in states],

@@ -105,8 +105,8 @@ def learning_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
 def applied_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
     """The rate (dimensionless) that the update of `step`, counted from 1, takes.
 
-    FlagPerf's CPM and GLM set the rate of a step, which their logs show, after its update: each update takes the rate
-    of the step before, the first one 0 if there is a warm-up.
+    FlagPerf's CPM, GLM and BERT in Paddle set the rate of a step, which their logs show, after its update: each update
+    takes the rate of the step before, the first one 0 if there is a warm-up.
     """
     return learning_rate(config, step - 1 if config.lr_schedule in _AFTER_THE_UPDATE else step, total_steps)
 
@@ -131,7 +131,7 @@ class AppliedRates:
 
 def _bert(config: TrainingConfig, step: int, steps: int) -> float:
     """FlagPerf's "poly" of degree 1 to 0: after the warm-up it falls as if there had been none."""
-    warmup_steps = int(config.warmup * steps)
+    warmup_steps = int(round(config.warmup * steps, 6))  # 2000 of 10**7 are not 1999
     left = step / warmup_steps if step < warmup_steps else 1 - min(step / steps, 1.0)
     return config.learning_rate * left
 
@@ -161,11 +161,12 @@ def _risen(config: TrainingConfig, step: int, steps: int) -> tuple[float, float]
     return (step / warmup_steps if warmup_steps else 1.0), step - warmup_steps
 
 
-# The formulas of FlagPerf's schedulers, training/benchmarks/<model>/pytorch/schedulers.
+# The formulas of FlagPerf's schedulers, training/benchmarks/<model>/<framework>/schedulers.
 UPSTREAM: dict[str, Callable[[TrainingConfig, int, int], float]] = {
     "flagperf_bert": _bert,
+    "flagperf_bert_paddle": _bert,
     "flagperf_cpm": _cpm,
     "flagperf_cpm_cosine": _cpm_cosine,
     "flagperf_glm": _glm,
 }
-_AFTER_THE_UPDATE = ("flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm")
+_AFTER_THE_UPDATE = ("flagperf_bert_paddle", "flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm")

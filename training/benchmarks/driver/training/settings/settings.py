@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from training.benchmarks.driver.training.settings.data_settings import DataSettings
 from training.benchmarks.driver.training.settings.division import ranks_of_a_copy
-from training.benchmarks.driver.training.settings.layout_settings import LayoutSettings
 from training.benchmarks.driver.training.settings.number_ranges import numbers_of
 
 AUTO = "auto"
@@ -17,7 +17,7 @@ PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
 
 
-class TrainingConfig(LayoutSettings):
+class TrainingConfig(DataSettings):
     """Settings of the shared trainer; a model's `Config` adds its sizes, its targets and its data.
 
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
@@ -28,12 +28,6 @@ class TrainingConfig(LayoutSettings):
     hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
     num_attention_heads: int = Field(16, ge=1, description="attention heads")
 
-    data: Literal["synthetic", "files"] = Field("files", description="data made on the fly, or read from data_dir")
-    train_samples: int = Field(4096, ge=1, description="samples of the synthetic training set")
-    eval_samples: int = Field(512, ge=1, description="samples of the synthetic evaluation set")
-    identify_data: bool = Field(True, description="whether the sha256 of every file that is read is recorded")
-    num_workers: int = Field(0, ge=0, description="processes that load data for each rank; 0: the rank itself")
-
     train_batch_size: int = Field(8, ge=1, description="samples of a micro-batch on each device")
     eval_batch_size: int = Field(8, ge=1, description="samples of an evaluation batch on each device")
     gradient_accumulation_steps: int = Field(1, ge=1, description="micro-batches of a step")
@@ -43,6 +37,7 @@ class TrainingConfig(LayoutSettings):
     eval_interval_samples: int | None = Field(
         None, ge=1, description="samples between two evaluations; None: only at the end"
     )
+    compare_interval_steps: int | None = Field(50, ge=1, description="steps between comparisons of ranks; None: none")
     vary_seed: bool = Field(False, description="whether round n takes seed + n - 1, for a reference of several seeds")
     eval_start_samples: int = Field(0, ge=0, description="samples before the first evaluation")
     log_freq: int = Field(10, ge=1, description="steps between two logged steps")
@@ -55,8 +50,9 @@ class TrainingConfig(LayoutSettings):
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     max_grad_norm: float | None = Field(None, gt=0, description="gradients are scaled down to this norm; None: never")
     lr_schedule: Literal[
-        "constant", "linear", "cosine", "flagperf_bert", "flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm"
-    ] = Field("linear", description="shape after the warm-up; flagperf_*: FlagPerf's formulas for these models")
+        "constant", "linear", "cosine",
+        "flagperf_bert", "flagperf_bert_paddle", "flagperf_cpm", "flagperf_cpm_cosine", "flagperf_glm",
+    ] = Field("linear", description="shape after the warm-up; flagperf_*: by FlagPerf's formulas")  # fmt: skip
     warmup: float = Field(0.0, ge=0, lt=1, description="fraction of lr_decay_steps in which the rate rises from 0")
     lr_decay_steps: int | None = Field(
         None, ge=1, description="steps until the lowest rate; None: all of the run (flagperf_*: max_steps)"
@@ -173,9 +169,8 @@ class TrainingConfig(LayoutSettings):
         if self.optimizer == "lamb" and self.optimizer_impl == "fused":
             raise ValueError("optimizer_impl = 'fused': torch has no fused LAMB; allowed: 'auto', 'apex', 'foreach'")
         if self.attention == FLASH_ATTENTION and self.precision == "fp32":
-            raise ValueError(
-                f"attention = {FLASH_ATTENTION!r} needs precision 'bf16' or 'fp16', which is {self.precision!r}"
-            )
+            allowed = f"needs precision 'bf16' or 'fp16', which is {self.precision!r}"
+            raise ValueError(f"attention = {FLASH_ATTENTION!r} {allowed}")
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
+from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import Forecast, in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
@@ -19,16 +20,11 @@ from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.output import Output
-from training.benchmarks.network.slow_parts.adaptive import (
-    AdaptiveSearch,
-    BadMembers,
-    ScanResult,
-    ScanRound,
-    expected_rounds,
-)
-from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.slow_parts.adaptive import BadMembers, ScanResult, expected_rounds
+from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
 from training.benchmarks.network.slow_parts.packing import unpacked
 
 # Medians over the repeats of a round need so many.
@@ -42,14 +38,17 @@ _CAUSES: dict[str, tuple[str, str]] = {
 class AdaptiveScan:
     """The measurements of a case with the pattern adaptive. All ranks make it together."""
 
-    def __init__(self, run: WorkloadContext[Config]) -> None:
+    def __init__(self, run: WorkloadContext[Config], around: Topology) -> None:
         self._run, self._config = run, run.config
         self._hosts = taking_part(line_up(run.group), run.config.ranks_per_host)
         first = refuse_unusable(run, self._hosts)
         self._repeats = max(LEAST_REPEATS, run.config.repeats)
         self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
         self._forecast = rehearse(first[0], run.group, run.config, self._sizes)
-        self._fewest, self._usual = expected_rounds(len(self._hosts), run.config.search)
+        self._ground = ground_of([host.node_rank for host in self._hosts], around)
+        self._fewest, self._usual = expected_rounds(len(self._hosts), run.config.search, self._ground.layout)
+        if self._ground.is_to_learn:
+            self._fewest, self._usual = self._fewest + ROUNDS_TO_ASK, self._usual + ROUNDS_TO_ASK
         self.total_steps = self._steps_in(self._fewest)
         self.result: ScanResult | None = None
 
@@ -72,7 +71,7 @@ class AdaptiveScan:
         config, is_first = self._config, self._run.group.placement.rank == 0
         stepper, exchange = Stepper(self._run, output, self._sizes), Exchange(self._run.group, self._config.timeout_s)
         judge = Judge(slow_percent=config.slow_percent, late_percent=config.late_percent)
-        search = AdaptiveSearch(len(self._hosts), judge, config.search).run() if is_first else None
+        search = searched(self._ground, judge, config.search) if is_first else None
         asked: ScanRound | None = next(search) if search is not None else None
         begin, number = time.perf_counter(), 0
         while True:
@@ -94,7 +93,7 @@ class AdaptiveScan:
             try:
                 asked = search.send(_times(asked.groups, values, self._repeats))
             except StopIteration as end:
-                asked, self.result = None, end.value
+                asked, (self.result, self._ground) = None, end.value
 
     def _round(
         self, number: int, purpose: str, groups: Sequence[Members], stepper: Stepper
@@ -133,7 +132,8 @@ class AdaptiveScan:
         unclear = ["-".join(self._hosts[place].name for place in members) for members in self.result.undecided]
         if unclear:
             found.append(f"pair {', '.join(unclear)}: slow, and neither host is slow with the others: measure it again")
-        return found or [f"no host stands out in {self.result.rounds} rounds"]
+        found = found or [f"no host stands out in {self.result.rounds} rounds"]
+        return [*found, self._ground.unseen([host.name for host in self._hosts])]
 
 
 def _seconds(forecast: Forecast, rounds: int, repeats: int) -> float:

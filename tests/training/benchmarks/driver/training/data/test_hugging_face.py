@@ -125,6 +125,8 @@ def _damage(folder: Path, what: str) -> None:
         case "other model":
             other = facts | {"num_attention_heads": 8, "rope_scaling": {"a": 1}, "rope_parameters": None}
             (folder / "config.json").write_text(json.dumps(other))
+        case "deep":
+            (folder / "config.json").write_text("[" * 100_000)
         case "other rope":
             parameters = facts["rope_parameters"] | {"rope_theta": 10000.0}
             (folder / "config.json").write_text(json.dumps(facts | {"rope_parameters": parameters}))
@@ -137,6 +139,7 @@ def _damage(folder: Path, what: str) -> None:
     ("what", "said"),
     [
         ("missing", "model-00001-of-"),
+        ("deep", "config.json: no JSON"),
         ("missing", ": no such file; model.safetensors.index.json names it"),
         ("cut", "broken safetensors file: "),
         ("text", "broken safetensors file: "),

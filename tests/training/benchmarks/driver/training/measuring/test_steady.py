@@ -2,20 +2,24 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from protocol.outcome import Assessment, MeasuredCase, MeasuredRound
+from run_benchmarks.results.outcomes import joules_of
 from tests.training.benchmarks.driver.training.tiny import config_of
-from training.benchmarks.driver.training.measuring import report
+from training.benchmarks.driver.training.measuring import log_values, report
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress
 from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome
 from training.benchmarks.driver.training.measuring.rates import Times
 from training.benchmarks.driver.training.measuring.steady import SteadyState, half_width, settled_after
+from training.benchmarks.driver.training.measuring.steady_words import steady_assessment
 from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 MEAN = 0.1
 
@@ -134,10 +138,73 @@ def test_without_a_steady_state_the_figures_are_of_the_whole_training(monkeypatc
         assert found[key] is None
 
 
+def _assessed(times: list[float], *, is_set: bool = False) -> tuple[SteadyState | None, Assessment]:
+    """The steady state of the steps of a run, and what its FINISHED is said to show."""
+    steady = SteadyState.of(times, 30 if is_set else None)
+    finished = log_values._steady(steady, 16, "ips") | {
+        "global_steps": len(times),
+        "num_trained_samples": 16 * len(times),
+    }
+    return steady, steady_assessment(finished, "ips", is_set=is_set)
+
+
+@pytest.mark.parametrize(("count", "is_anywhere"), [(100, False), (400, False), (100, True), (400, True)])
+def test_a_steady_rate_that_a_slow_phase_makes_too_high_says_so(count: int, is_anywhere: bool) -> None:
+    """A fifth of the steps at half as much again: whatever part of them is cut as a warm-up is told, with the rate of
+    all steps, which no rule of ours finds.
+    """
+    leaning = 0
+    for seed in range(60):
+        times = _steps(count, seed)
+        begin = random.Random(seed).randrange(count * 4 // 5) if is_anywhere else 0
+        times[begin : begin + count // 5] = [1.5 * time for time in times[begin : begin + count // 5]]
+        steady, said = _assessed(times)
+        if steady is None or fmean(times) / steady.mean < 1.05:
+            continue
+        leaning += 1
+        whole = 16 / fmean(times)
+        (warning,) = said.warnings
+        assert f"with which it is {whole:.4g}" in warning, warning
+        assert "may be too high" in warning and f"{whole:.4g} with the steps before, which the" in said.sentences[0]
+        ratio = float(said.sentences[1].partition(" times as long")[0].rpartition(" ")[2])
+        cut = steady.warmup_steps
+        assert "a phase of " in said.sentences[1] and ratio == pytest.approx(fmean(times[:cut]) / steady.mean, rel=0.01)
+    assert leaning > 10
+
+
+def test_a_compilation_and_a_chosen_warmup_are_told_without_a_warning() -> None:
+    steady, said = _assessed([4.0, *_steps(99)])
+    assert steady is not None and steady.warmup_steps == 1 and said.warnings == ()
+    assert said.sentences[0].endswith("with the steps before, which the interval excludes")
+    _, chosen = _assessed([0.15] * 30 + _steps(70), is_set=True)
+    assert chosen.warnings == () and chosen.sentences[1].startswith("a phase of 30 steps, 30 % of all, is left out")
+    few = sum(bool(_assessed(_steps(400, seed))[1].warnings) for seed in range(60))
+    assert few <= 2, "of runs without a phase"
+
+
+def test_tokens_per_joule_stand_beside_the_energy() -> None:
+    measured = MeasuredRound(
+        number=1,
+        metrics={"training_sequences_per_second": 8.0, "raw_train_time": 50.0, "tokens_per_sample": 512.0},
+        steps=[],
+        hosts={0: "a", 1: "b"},
+        joules=joules_of([_node({"rapl": 1000.0, "ipmi": 5000.0}), _node({"rapl": 600.0})]),
+    )
+    case = MeasuredCase(name="ONE", config={}, nnodes=2, nproc=1)
+    (sentence,) = TrainingOutcome("ips", {}, TrainingConfig).assess(case, [measured]).sentences
+    assert sentence == f"tokens per joule of all hosts, evaluations included: {8 * 50 * 512 / 1600:.4g} by rapl"
+    assert joules_of([_node({"rapl": "1"}), _node({})]) == joules_of([]) == {}
+
+
+def _node(joules: Mapping[str, object]) -> Any:
+    power = {meter: {"watts": {}, "joules": found} for meter, found in joules.items()}
+    return SimpleNamespace(node_rank=0, host="a", monitor={"phase": {"power": power}})
+
+
 def _sentences(**metrics: Any) -> tuple[str, ...]:
-    case: Any = SimpleNamespace()
-    measured: Any = SimpleNamespace(number=1, metrics=metrics)
-    return TrainingOutcome("ips", {}).assess(case, [measured]).sentences
+    case: Any = SimpleNamespace(config={})
+    measured: Any = SimpleNamespace(number=1, metrics=metrics, joules={})
+    return TrainingOutcome("ips", {}, TrainingConfig).assess(case, [measured]).sentences
 
 
 def test_a_run_says_when_it_was_steady() -> None:

@@ -44,9 +44,15 @@ CAUGHT = {
     "bit_of_what_layers_share": "after step 8 rank 1 has other parameters than rank 0, first model.norm.weight",
     "rate_of_zero": "after step 4 rank 0 has updated with the learning rate 0, not 0.00471875",
     "half_rate_of_shards": "after step 4 rank 1 has updated with the learning rate 0.002359375, not 0.00471875",
-    "no_updates": "after step 4 rank 0 has the parameters that it had 4 steps ago",
-    "no_updates_later": "after step 8 rank 0 has the parameters that it had 4 steps ago",
-    "lost_update_of_shards": "after step 8 rank 1 has counted 147 updates, rank 0 168",
+    "bit_between_evaluations": "after step 6 rank 1 has other parameters than rank 0, first model.layers.1.mlp.up_proj",
+    "loss": "after step 8 rank 1 has found a loss that is not finite in step 6, before the other ranks",
+    "loss_that_is_logged": "after step 6 rank 1 has found a loss that is not finite in step 6, before the other ranks",
+    "gradient": "after step 8 rank 1 has found a gradient that is not finite in step 6, before the other ranks",
+    "gradient_of_shards": "after step 12 rank 1 has found a gradient that is not finite in step 6, before the other",
+    "lost_update": "after step 6 rank 0 has skipped 1 update since the last check, as all ranks have",
+    "no_updates": "after step 4 rank 0 has skipped 4 updates since the last check, as all ranks have",
+    "no_updates_later": "after step 8 rank 0 has skipped 4 updates since the last check, as all ranks have",
+    "lost_update_of_shards": "after step 8 rank 1 has skipped 1 update since the last check",
     "same_samples": "after step 4 rank 1 has trained the same samples as rank 0",
     "lost_samples": "after step 4 the ranks together have not trained each sample of their steps once",
     "same_dropout": "after step 0 rank 1 has a generator with the seed 44040192, not 44040193",
@@ -114,8 +120,8 @@ def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None
     data.mkdir()
     cache.mkdir()
     tokens = np.arange(16 * 200, dtype=np.int32) % 40
-    for name in ("train.npy", "eval.npy"):
-        np.save(data / name, tokens)
+    for name, shift in (("train.npy", 0), ("eval.npy", 1)):
+        np.save(data / name, np.roll(tokens, shift))
     settings = config_of("llama").model_dump() | SETTINGS | {"data": "files"}
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
     with socket.socket() as listener:
@@ -137,16 +143,18 @@ def test_the_controller_learns_the_rank_and_the_sentence(tmp_path: Path) -> None
     whole = hashlib.sha256((data / "train.npy").read_bytes()).hexdigest()
     size = (data / "train.npy").stat().st_size
     md5 = hashlib.md5((data / "train.npy").read_bytes()).hexdigest()
-    expected = {"size": size, "sha256": whole, "md5": None, "published_md5": None}
+    expected = {"size": size, "sha256": whole}
+    of_eval = {"size": size, "sha256": hashlib.sha256((data / "eval.npy").read_bytes()).hexdigest()}
     found = files_read(read_rank_log(tmp_path, 0))
     assert [(name, file.model_dump()) for name, file in found.items()] == [
-        ("eval.npy", expected), ("train.npy", expected | {"md5": md5, "published_md5": "0" * 32}),
+        ("eval.npy", of_eval | {"md5": None, "published_md5": None}),
+        ("train.npy", expected | {"md5": md5, "published_md5": "0" * 32}),
     ]  # fmt: skip
     other = f"{data}/train.npy: is not the published file: its md5 is {md5}, not {'0' * 32}"
     assert [other in (tmp_path / f"rank{rank}.out.log").read_text() for rank in range(2)] == [True, False]
     assert files_read(read_rank_log(tmp_path, 1)) == {}, "one rank tells it"
     (kept,) = cache.iterdir()
-    assert kept.read_text().count(whole) == 2
+    assert kept.read_text().count(whole) == 1
 
 
 def test_nodes_share_the_reading_of_a_shared_folder_and_must_have_the_same_files(sabotaged: Path) -> None:

@@ -86,6 +86,10 @@ def test_flagperfs_schedules_fall_over_max_steps_however_long_the_run_is() -> No
         learning_rate=1.0, warmup=0.0, max_steps=8, lr_decay_steps=16, lr_schedule="flagperf_bert", min_lr_ratio=0.0
     )
     assert learning_rate(longer, 4, 3) == 0.75
+    exact = _config(
+        learning_rate=1.0, warmup=59 / 30000, max_steps=30000, lr_schedule="flagperf_bert", min_lr_ratio=0.0
+    )
+    assert [learning_rate(exact, step, 9) for step in (58, 59)] == [58 / 59, 1 - 59 / 30000], "59/30000*30000 < 59"
     without = _config(learning_rate=1.0, warmup=0.0, max_steps=8, lr_schedule="flagperf_cpm", min_lr_ratio=0.0)
     assert applied_rate(without, 1, 8) == 1.0, "no warm-up: the first update takes the full rate"
 

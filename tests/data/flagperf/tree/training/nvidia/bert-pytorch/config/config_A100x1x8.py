@@ -13,6 +13,5 @@ eval_batch_size = train_batch_size
 max_samples_termination = 4500000
 max_steps = 30000
 cache_eval_data = True
-target_mlm_accuracy = 0.71
 seed = 9031
 site_note = "second rack"

@@ -1,0 +1,79 @@
+"""Defines what rank 0's log shows by its lines alone, and the part of an Outcome that derives FINISHED from it.
+
+The rule is MLPerf's: a result follows from the lines of a log and their times (run_stop - run_start), and not from what
+the program states of itself (mlperf_logging, result_summarizer and compliance_checker).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from protocol.outcome import MeasuredCase
+from protocol.perflog import Event
+
+# What the clock of the lines and the one that a rank measures with may differ by, apart from steps of the former.
+CLOCK_TOLERANCE = 0.01
+CLOCK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedStep:
+    """One STEP_END: the step's number, and the times of its STEP_BEGIN and of itself, epoch ms of rank 0's host."""
+
+    number: int
+    begin_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedRun:
+    """The lines of rank 0's log: its steps in order, and of the last line of each event the time (epoch ms of rank 0's
+    host) and the value, {} for one that is no object. `world_size`: ranks of the plan.
+    """
+
+    steps: Sequence[LoggedStep]
+    times_ms: Mapping[Event, int]
+    values: Mapping[Event, Mapping[str, Any]]
+    world_size: int
+
+    def seconds(self, first: Event, last: Event) -> float:
+        """From the line of one event to that of another, in seconds.
+
+        Raises:
+            KeyError: one of them is not there.
+        """
+        return (self.times_ms[last] - self.times_ms[first]) / 1000
+
+    def value(self, event: Event) -> Mapping[str, Any]:
+        """The value of the last line of that event; {} without one."""
+        return self.values.get(event, {})
+
+
+@runtime_checkable
+class ClaimsOutcome(Protocol):
+    """The optional part of an Outcome that holds FINISHED against the rest of the log."""
+
+    def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
+        """What FINISHED claims against what its log shows, a sentence with both for each; none where they agree.
+
+        An exception is a contradiction, too, but a pydantic.ValidationError of the settings of another version.
+        """
+        ...
+
+
+def outside(name: str, claimed: object, low: float, high: float, how: str) -> list[str]:
+    """A sentence if the number that FINISHED claims does not lie from `low` to `high`, which `how` says the origin of.
+
+    All in the units of the claim. An absent one (None) claims nothing.
+    """
+    if claimed is None:
+        return []
+    is_number = isinstance(claimed, int | float) and not isinstance(claimed, bool)
+    if is_number and low <= float(str(claimed)) <= high:
+        return []
+    shown = f"{claimed:.6g}" if isinstance(claimed, float) else f"{claimed!r:.40}"
+    found = f"{low:.6g}" if low == high else f"at least {low:.6g}" if math.isinf(high) else f"{low:.6g} to {high:.6g}"
+    return [f"{name} is {shown} by FINISHED, {found} by {how}"]

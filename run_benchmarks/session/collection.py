@@ -1,0 +1,75 @@
+"""Collects what is owed of a run, and judges its rounds again; starts nothing on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.findings import HostReport
+from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
+from run_benchmarks.results.seal import SEAL_FILE
+from run_benchmarks.session.preparation import connected
+from run_benchmarks.session.recorded import put
+from run_benchmarks.session.session import Session
+from run_benchmarks.state.journal import JournalState
+
+OF_THE_RUN = ("command", "versions", "hosts", "left_out", "images", "git_revision", "git_changes")
+
+
+def is_owing(past: JournalState) -> bool:
+    """Whether there may be files of the run on its hosts that are not on the head node."""
+    return past.open is not None or bool(past.owed)
+
+
+class Collection(Session):
+    """Collects what is owed of a run whose controller has ended; use once."""
+
+    def run(self) -> RunRecord:
+        """Collect from the hosts that answer; run.json and the report are of the new records then."""
+        self._begin()
+        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)
+        with connected(self._prepared.settings.cluster) as hosts:
+            try:
+                self._bring(hosts)
+            except InterruptedRunError as error:
+                LOG.warning("%s", error)
+            finally:
+                self._remove_collected(hosts)
+        record = self._recorder.record()
+        try:
+            before = load_record(self._result_dir / "run.json", RunRecord)
+            record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
+        except (OSError, ValidationError) as error:
+            LOG.warning("run.json cannot be read and is made anew: %s", error)
+        self._finish(record)
+        if self._past.run_ended is not None:
+            self._close(record)
+        return record
+
+    def _bring(self, hosts: Mapping[str, Host]) -> None:
+        prepared, past = self._prepared, self._past
+        names = {host for owed in past.owed.values() for host in owed.hosts}
+        names |= set(past.open.hosts) if past.open is not None else set()
+        there = {name: host for name, host in hosts.items() if name in names}
+        found = check_hosts(there, prepared.settings, self._plan, prepared.resolved.vendor, prepared.runtime())
+        self._state.reports = {name: found.get(name) or HostReport(host=name) for name in hosts}
+        self._interruption.check()
+        schedule = self._schedule(hosts)
+        if why := schedule.still_runs():
+            resume = own_command("resume", run_word(self._result_dir))
+            LOG.warning("A round is open: %s; `%s` goes on with it", why, resume)
+        elif (record := schedule.take_over()) is not None:
+            self._keep(record)
+        self._collect_owed(schedule)
+
+    def _keep(self, record: RoundRecord) -> None:
+        put(self._state.rounds[record.case], record)
+
+    def _limit_time(self) -> None:
+        """The run's time limit bounds its measurements, not what is fetched later."""

@@ -1,0 +1,1 @@
+"""A training that needs no torch and that may lie, as a folder of training/benchmarks/: see test_derivation."""

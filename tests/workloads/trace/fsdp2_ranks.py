@@ -1,0 +1,93 @@
+"""Trains a decoder with FSDP2 on real gloo ranks, and writes what torch's own profiler saw gloo carry.
+
+The profiler records in gloo's implementation of a process group; nothing here is of the tracer but the model. The
+set-up is written after torch's documentation of fully_shard and torchtitan's parallelize_llama, apply_tp and
+clip_grad_norm_. Arguments: a job as JSON, a folder.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from workloads.trace.job import TraceJob
+from workloads.trace.transformer import Decoder, tokens_of
+
+
+def sharded(job: TraceJob) -> Any:
+    tp = job.tensor_model_parallel_size
+    mesh = init_device_mesh("cpu", (job.world_size // tp, tp), mesh_dim_names=("dp", "tp"))
+    policy: Any = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if job.fsdp_units == "layers":
+        model = Decoder(job)
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh["dp"], mp_policy=policy)
+        return fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+    with torch.device("meta"):
+        model = Decoder(job)
+    if tp > 1:
+        tensor_parallel(model, mesh["tp"])
+    for unit in (model.embed_tokens, *model.layers):
+        fully_shard(unit, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=True)
+    fully_shard([model.norm, model.lm_head], mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.01)
+    return model
+
+
+def tensor_parallel(model: Decoder, mesh: Any) -> None:
+    parallelize_module(model, mesh, {
+        "embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+    })  # fmt: skip
+    whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    plan = {"input_layernorm": SequenceParallel(), "post_attention_layernorm": SequenceParallel(), "self_attn": whole,
+            "mlp": whole}  # fmt: skip
+    plan |= {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"} | {"mlp.up_proj": ColwiseParallel()}
+    plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("self_attn.o_proj", "mlp.down_proj")}
+    for layer in model.layers:
+        parallelize_module(layer, mesh, plan)
+
+
+def main() -> None:
+    job, folder = TraceJob(**json.loads(sys.argv[1])), Path(sys.argv[2])
+    dist.init_process_group("gloo")
+    model = sharded(job)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        with loss_parallel():
+            model(tokens_of(job)).backward()
+        if job.fsdp_units == "layers":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        else:
+            gradients = [parameter.grad for parameter in model.parameters()]
+            norm: Any = torch.nn.utils.get_total_norm(gradients)
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm.full_tensor())
+        optimizer.step()
+    profile.export_chrome_trace(str(folder / f"rank{dist.get_rank()}.json"))
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
