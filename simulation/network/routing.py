@@ -36,7 +36,7 @@ class Routes(NamedTuple):
 
 
 def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
-    """Two ports for every link of the network; `error_rate`: lost packets per packet of links without one."""
+    """Two ports for every link of the network; `error_rate` is that of links without one, from 0 to 1."""
     ends = [end for first, second, _kind in fabric.links() for end in (first, second)]
     owner = np.array(ends, dtype=np.int64)
     peer = owner.reshape(-1, 2)[:, ::-1].reshape(-1).copy()
