@@ -119,7 +119,7 @@ def seal_anew(folder: Path) -> None:
 
     for path in folder.glob("*/round*/round.json"):
         edit(path, fit)
-    (folder / "seal.json.sig").unlink()  # which nobody can forge
+    (folder / "seal.json.sig").unlink(missing_ok=True)  # which nobody can forge
     write_seal(folder, RUN, json.loads((folder / "run.json").read_text())["code_digest"])
 
 
