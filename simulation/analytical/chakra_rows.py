@@ -16,7 +16,7 @@ from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
 from simulation.analytical.workload import LineSource
-from workloads.formats.chakra.schema import OPERATION, plain, whole_size
+from workloads.formats.chakra.node_sizes import OPERATION, plain, whole_size
 from workloads.formats.simai_header import WorkloadHeader
 from workloads.formats.simai_rows import (  # fmt: skip
     ALL,

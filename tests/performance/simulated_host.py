@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -42,9 +43,10 @@ class SimulatedHost:
         check: bool = True,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """One latency and the recorded answer."""
+        """One latency and the recorded answer, with the clock of now."""
         time.sleep(LATENCY_SECONDS)
-        return Completed(argv=tuple(argv), exit_code=0, stdout=self._answer, stderr="", seconds=LATENCY_SECONDS)
+        answer = re.sub(r"(?m)^clock_ns\t\d+$", f"clock_ns\t{time.time_ns()}", self._answer)
+        return Completed(argv=tuple(argv), exit_code=0, stdout=answer, stderr="", seconds=LATENCY_SECONDS)
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """See Host.remarks."""

@@ -44,6 +44,7 @@ from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
 from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import RoundEnded
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
 from tests.run_benchmarks.results.rounds import STEP, SUBMIT, outcome, round_record, run_record
@@ -251,9 +252,13 @@ def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
                 (found.folder / name).write_bytes(sent[0])
             assert poison.encode() in (found.folder / "rank0.out.log").read_bytes()
         facts = dataclasses.replace(FACTS, index=index)
-        return write_round(
+        record = write_round(
             place / "round.json", context(prepared, tmp_path), as_logged(case), [node(case, found)], facts
         )
+        ended = RoundEnded(case=case.name, round=index, attempt=number, verdict=record.verdict, reason=record.reason)
+        self._journal.append(ended)
+        self.past = self._journal.read()
+        return record
 
     monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     folders = (

@@ -12,19 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-from workloads.formats.chakra.schema import (
-    GROUP,
-    MEASURED,
-    NUMBERS,
-    OPERATION,
-    RANKS,
-    SIZE,
-    SPLITS,
-    TEXTS,
-    TYPES,
-    plain,
-    whole_size,
-)
+from workloads.formats.chakra.node_sizes import GROUP, OPERATION, RANKS, SIZE, plain, whole_size
+from workloads.formats.chakra.schema import MEASURED, NUMBERS, SPLITS, TEXTS, TYPES
 from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
 from workloads.rows.ranks import Ranks

@@ -10,20 +10,8 @@ from math import ceil, prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workloads.formats.chakra.schema import (
-    COLLECTIVES,
-    GATHERS,
-    GROUP,
-    MEASURED,
-    NUMBERS,
-    OPERATION,
-    RANKS,
-    SIZE,
-    SPLITS,
-    TEXTS,
-    VERSION,
-    WHOLE,
-)
+from workloads.formats.chakra.node_sizes import GATHERS, GROUP, OPERATION, RANKS, SIZE, WHOLE
+from workloads.formats.chakra.schema import COLLECTIVES, MEASURED, NUMBERS, SPLITS, TEXTS, VERSION
 from workloads.job.parameters import ELEMENT_BYTES
 from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
 from workloads.rows.traced_op import POINT_TO_POINT

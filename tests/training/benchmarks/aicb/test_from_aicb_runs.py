@@ -76,7 +76,8 @@ def test_the_cases_of_the_page_are_planned(tmp_path: Path) -> None:
     (tmp_path / "test_conf.py").write_text(text)
     hosts = [f"gpu{number}" for number in range(SIZE["nnodes"])]
     (tmp_path / "cluster_conf.py").write_text(f"HOSTS = {hosts}\n")
-    command = next(text for text in re.findall(r"`([^`]+)`", PAGE) if text.startswith("python run_benchmarks/run.py"))
+    start = ".venv/bin/python run_benchmarks/run.py"
+    command = next(text for text in re.findall(r"`([^`]+)`", PAGE) if text.startswith(start))
     argv = [sys.executable, *shlex.split(command)[1:], "--test-conf", str(tmp_path / "test_conf.py")]
     argv += ["--cluster-conf", str(tmp_path / "cluster_conf.py"), "plan"]
     result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
