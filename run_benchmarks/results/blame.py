@@ -128,7 +128,7 @@ def _causes(outcome: NodeOutcome, logs: Mapping[int, RankLog]) -> Iterator[_Caus
         yield _Cause(at=at, failure=_of_rank(outcome, failure, logs), in_communication=in_communication)
     left = list(_left_early(outcome, logs, {failure.rank for failure in own}))
     yield from left
-    if any(not failure.in_communication for failure in own) or left or outcome.stopped:
+    if any(not failure.in_communication for failure in own) or left:
         return
     # Ranks that lost a peer do not report on their own node: its engine may have crashed, its host be unreachable.
     if outcome.error is None and any(not failure.stopped for failure in failures):

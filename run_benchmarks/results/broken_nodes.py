@@ -54,9 +54,11 @@ def broken_node(outcome: NodeOutcome, *, began: bool) -> BrokenNode | None:
     at = float("inf") if outcome.silent_ms is None else outcome.silent_ms / 1000
     if outcome.stopped and outcome.look is not None:
         at = outcome.look.ranks.written_ms / 1000 - outcome.clock_offset
-    elif record is not None:
+    elif record is not None and not outcome.lost:
         at = record.finished_ms / 1000 - outcome.clock_offset
-    heard = None if outcome.heard_ms is None or record is not None else outcome.heard_ms / 1000
+    # Of a lost host the record of its end comes later, if at all, with a later collection.
+    is_told = record is None or outcome.lost
+    heard = outcome.heard_ms / 1000 if outcome.heard_ms is not None and is_told else None
     return BrokenNode(outcome=outcome, words=_words(outcome, record, began), at=at, heard=heard)
 
 

@@ -242,8 +242,9 @@ def _broke(nodes: Iterable[RunningNode], early_end: tuple[Verdict, str] | None) 
 
 
 def stop_workloads(nodes: Mapping[str, RunningNode]) -> None:
-    """Stop what still runs, across outages; a host that stays silent is skipped."""
-    running = {host: node for host, node in nodes.items() if node.workload and not node.done and not node.lost}
+    """Stop what still runs, across outages; a host that stays silent, or whose engine does, is skipped."""
+    asked = {host: node for host, node in nodes.items() if not node.lost and not node.silent}
+    running = {host: node for host, node in asked.items() if node.workload and not node.done}
 
     def stop(node: RunningNode) -> None:
         assert node.workload is not None
