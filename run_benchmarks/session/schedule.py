@@ -21,7 +21,7 @@ from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
-from run_benchmarks.session.retries import failures_that_count, may_retry
+from run_benchmarks.session.retries import may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -79,24 +79,24 @@ class RoundScheduler:
             TooFewHostsError: too few hosts are left for the case.
             InterruptedRunError, RunTimeLimitError: before an attempt.
         """
-        attempt = self.past.attempts.get((case.name, index), 0)
+        key, retry_lost = (case.name, index), self._prepared.settings.test.RETRY_LOST
+        attempt = self.past.attempts.get(key, 0)
+        failures, losses = self.past.failures[key], self.past.losses[key]
         record: RoundRecord | None = None
         while (
             record is None
             or record.verdict is Verdict.ABORTED
             or (
-                may_retry(record.verdict, self._failures(case, index), case.retries)
+                may_retry(record.verdict, failures + max(0, losses - retry_lost), case.retries)
                 and not self._interruption.time_is_up()
             )
         ):
             self._interruption.check()
             attempt += 1
             record = self._attempt(case, index, attempt)
+            failures += record.verdict.is_failure and not record.is_lost
+            losses += record.verdict.is_failure and record.is_lost
             yield record
-
-    def _failures(self, case: CasePlan, index: int) -> int:
-        retry_lost = self._prepared.settings.test.RETRY_LOST
-        return failures_that_count(self.past, case.name, index, retry_lost)
 
     def take_over(self) -> RoundRecord | None:
         """Finish the round that an earlier controller left open, before any other: its ranks may still run.
@@ -114,6 +114,7 @@ class RoundScheduler:
             LOG.info("Its workloads had ended: what they left is collected")
         record = round_.resume(started, collecting)
         self._note(round_, record)
+        self.past = self._journal.read()
         return record
 
     def still_runs(self) -> str:
@@ -140,6 +141,7 @@ class RoundScheduler:
                 LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", name, index, attempt)
                 self._note(round_, record)
                 yield record
+        self.past = self._journal.read()
 
     def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
         self._place(case)
@@ -180,7 +182,6 @@ class RoundScheduler:
                 lost=record.is_lost,
             )
         )
-        self.past = self._journal.read()
         self._lost |= round_.lost_hosts()
         for host, tasks in round_.left.items():
             self._left.setdefault(host, []).extend(tasks)

@@ -197,6 +197,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "layout": "recomputation follows from the memory",
         "attention": "auto takes the same kernel where it imports",
         "peak_tflops": "of the datasheet",
+        "compare_interval_steps": "ours: ranks are compared more often, with the same numbers",
         "eval_batch_size": "nothing is evaluated",
         **RECOMPUTED,
     },

@@ -26,6 +26,7 @@ def test_a_link_below_the_expected_one_degrades_the_run(
 ) -> None:
     folder = tmp_path / "result"
     record = run(settings_of(load, tmp_path, MISSED), folder)
+    folder = folder.rename(tmp_path / record.run_id)
     assert (record.verdict, record.exit_code) == (Verdict.DEGRADED, 1)
     (case,) = record.cases
     assert (case.verdict, case.rounds) == (Verdict.DEGRADED, [Verdict.DEGRADED])

@@ -33,6 +33,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, load: Load) -> None:
     watcher.start()
     record = run(settings, folder)
     watcher.join()
+    folder = folder.rename(tmp_path / record.run_id)
     (case,) = record.cases
     assert record.verdict is case.verdict is Verdict.ABORTED and case.metrics == {}
     round_ = RoundRecord.model_validate_json((folder / case.folder / "round1/round.json").read_bytes())
