@@ -28,7 +28,8 @@ def rounds_to_run(
 
     def is_settled(index: int) -> bool:
         verdict = known.get(index, Verdict.ABORTED)
-        failures = failures_that_count(past, case.name, index, retry_lost)
+        key = case.name, index
+        failures = failures_that_count(past.failures[key], past.losses[key], retry_lost)
         return verdict is not Verdict.ABORTED and not may_retry(verdict, failures, case.retries)
 
     return [plan for plan in case.rounds if not is_settled(plan.index)]

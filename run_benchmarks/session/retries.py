@@ -7,7 +7,6 @@ from pathlib import Path
 
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.records import EarlierAttempt, RoundRecord, Verdict, read_round
-from run_benchmarks.state.journal import JournalState
 
 
 def may_retry(verdict: Verdict, failures: int, retries: int) -> bool:
@@ -20,11 +19,9 @@ def may_retry(verdict: Verdict, failures: int, retries: int) -> bool:
     return verdict.is_failure and failures <= retries
 
 
-def failures_that_count(past: JournalState, case: str, index: int, retry_lost: int) -> int:
-    """The attempts at a round that failed by its journal; of those that the infrastructure lost, the ones beyond
-    RETRY_LOST.
-    """
-    return past.failures[case, index] + max(0, past.losses[case, index] - retry_lost)
+def failures_that_count(failures: int, losses: int, retry_lost: int) -> int:
+    """The failed attempts at a round; of those that the infrastructure lost, the ones beyond RETRY_LOST."""
+    return failures + max(0, losses - retry_lost)
 
 
 def earlier_attempts(case_folder: Path, rounds: Sequence[RoundRecord]) -> list[EarlierAttempt]:

@@ -21,7 +21,7 @@ from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
-from run_benchmarks.session.retries import may_retry
+from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.state.context import RunContext, answers
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -87,7 +87,7 @@ class RoundScheduler:
             record is None
             or record.verdict is Verdict.ABORTED
             or (
-                may_retry(record.verdict, failures + max(0, losses - retry_lost), case.retries)
+                may_retry(record.verdict, failures_that_count(failures, losses, retry_lost), case.retries)
                 and not self._interruption.time_is_up()
             )
         ):
