@@ -4,18 +4,21 @@
     python -m tests.mutants journal ...  # those whose name contains a word
 
 Prints of each mutant the test that notices it. One that no test notices makes the exit code 1, and so does one whose
-test fails without it, too: such a failure (a machine too slow for a deadline, say) proves nothing.
+test fails without it, too: such a failure (a machine too slow for a deadline, say) proves nothing. A mutant whose text
+no longer stands in its function is named and counts as unnoticed: whoever changed the function gives it another text.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,20 +34,61 @@ _FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?::\w+(?:\[.*?\](?= - |$))?)", re.M
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One change that must not go unnoticed: `old` becomes `new` in `file`, and one of `tests` is to fail then."""
+    """One change that must not go unnoticed: `old` becomes `new` at `place`, and one of `tests` is to fail then.
+
+    `place` is a file, or a function or class in it ("folder/file.py::Class.method"); `old` stands there once.
+    """
 
     name: str
-    file: str
+    place: str
     old: str
     new: str
     tests: tuple[str, ...]
+
+    @property
+    def file(self) -> str:
+        """The file's path from the repository's root."""
+        return self.place.partition("::")[0]
+
+    def changed(self, text: str) -> str | None:
+        """The text of the file with the change in it; None where `old` does not stand once at the place."""
+        begin, end = span(text, self.place.partition("::")[2]) or (0, 0)
+        before = text[begin:end]
+        return text[:begin] + before.replace(self.old, self.new) + text[end:] if before.count(self.old) == 1 else None
+
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def span(text: str, name: str) -> tuple[int, int] | None:
+    """First and last position, in characters, of a function or class by its qualified name; of the whole text for ""."""
+    if not name:
+        return 0, len(text)
+    found: list[_Definition] = []
+    for depth, part in enumerate(name.split(".")):
+        among: Sequence[ast.AST] = found if depth else [ast.parse(text)]
+        found = [node for each in among for node in _definitions(each) if node.name == part]
+    if not found:
+        return None
+    lines = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
+    first = min([found[0].lineno, *(each.lineno for each in found[0].decorator_list)])
+    return lines[first - 1], lines[found[0].end_lineno or first]
+
+
+def _definitions(node: ast.AST) -> Iterator[_Definition]:
+    """What a node defines, also under an `if`, `try` or `with`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _Definition):
+            yield child
+        elif isinstance(child, ast.If | ast.Try | ast.With):
+            yield from _definitions(child)
 
 
 def read(file: Path = FILE) -> list[Mutant]:
     """The mutants of a file.
 
     Raises:
-        ValueError: a text to change does not stand in its file exactly once, or a test file is missing; all named.
+        ValueError: a function or a test file that a mutant names is missing; all of them are named.
     """
     table = tomllib.loads(file.read_text(encoding="utf-8"))
     mutants = [Mutant(name=name, **{**entry, "tests": tuple(entry["tests"])}) for name, entry in table.items()]
@@ -55,9 +99,10 @@ def read(file: Path = FILE) -> list[Mutant]:
 
 
 def _problems(mutant: Mutant) -> list[str]:
-    path = ROOT / mutant.file
-    count = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else 0
-    found = [] if count == 1 else [f"{mutant.name}: {mutant.old!r} stands {count} times in {mutant.file}"]
+    path, _, name = mutant.place.partition("::")
+    file = ROOT / path
+    there = file.is_file() and (not name or span(file.read_text(encoding="utf-8"), name) is not None)
+    found = [] if there else [f"{mutant.name}: there is no {mutant.place}"]
     missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).exists()]
     return found + [f"{mutant.name}: there is no {test}" for test in missing]
 
@@ -66,10 +111,16 @@ def noticed_by(mutant: Mutant, copy: Path) -> str | None:
     """The id of the test that fails in the copy with the mutant in it and passes without; None if there is none.
 
     The copy is as it was afterwards.
+
+    Raises:
+        ValueError: the text to change does not stand once at the mutant's place.
     """
     path = copy / mutant.file
     text = path.read_text(encoding="utf-8")
-    _replace(path, text.replace(mutant.old, mutant.new))
+    changed = mutant.changed(text)
+    if changed is None:
+        raise ValueError(f"{mutant.old!r} does not stand once in {mutant.place}")
+    _replace(path, changed)
     try:
         failed = _first_failure(mutant.tests, copy)
     finally:
@@ -120,8 +171,12 @@ def main(words: list[str]) -> int:
         def try_share(number: int) -> list[str]:
             unnoticed = []
             for mutant in mutants[number :: len(copies)]:
-                test = noticed_by(mutant, copies[number])
-                print(f"UNNOTICED  {mutant.name}" if test is None else f"noticed    {mutant.name}: {test}", flush=True)
+                try:
+                    test = noticed_by(mutant, copies[number])
+                    said = f"UNNOTICED  {mutant.name}" if test is None else f"noticed    {mutant.name}: {test}"
+                except ValueError as stale:
+                    test, said = None, f"STALE      {mutant.name}: {stale}"
+                print(said, flush=True)
                 unnoticed += [mutant.name] if test is None else []
             return unnoticed
 

@@ -9,18 +9,49 @@ import pytest
 from tests.mutants import Mutant, noticed_by, read
 
 
-def test_each_mutant_can_be_made() -> None:
+def test_the_functions_and_tests_of_each_mutant_are_there() -> None:
     assert read()
 
 
-def test_what_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mutants.toml"
-    entry = 'file = "Makefile"\nold = "no such text"\nnew = ""\ntests = ["tests/no_such_test.py"]\n'
-    file.write_text(f'["one"]\n{entry}')
-    with pytest.raises(
-        ValueError, match=r"one: 'no such text' stands 0 times in Makefile\none: there is no tests/no_s"
-    ):
+    place = "tests/mutants.py::Mutant.no_such_method"
+    file.write_text(f'["one"]\nplace = "{place}"\nold = "x"\nnew = ""\ntests = ["tests/no_such_test.py"]\n')
+    with pytest.raises(ValueError, match=f"one: there is no {place}\none: there is no tests/no_such_test.py"):
         read(file)
+
+
+TWICE = """
+class First:
+    @property
+    def value(self):
+        return 1
+
+def value():
+    return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("First.value", TWICE.replace("return 1", "return 2", 1)),
+        ("value", TWICE[: TWICE.rindex("1")] + "2\n"),
+        ("First.other", None),
+        ("", None),
+    ],
+    ids=["method", "function", "no such function", "stands twice in the file"],
+)
+def test_a_mutant_changes_its_own_function_alone(name: str, changed: str | None) -> None:
+    mutant = Mutant(name="m", place=f"made.py::{name}", old="return 1", new="return 2", tests=())
+    assert mutant.changed(TWICE) == changed
+
+
+def test_a_mutant_whose_text_is_gone_is_no_proof(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text("VALUE = 1\n")
+    mutant = Mutant(name="m", place="made.py", old="VALUE = 2", new="", tests=("test_made.py",))
+    with pytest.raises(ValueError, match=r"'VALUE = 2' does not stand once in made\.py"):
+        noticed_by(mutant, tmp_path)
 
 
 MADE = """
@@ -47,6 +78,6 @@ def test_a_mutant_that_is_noticed(tmp_path: Path, new: str, test: str, noticed: 
     """A test must fail for the mutant: that the changed file cannot be read, or another cause, proves nothing."""
     (tmp_path / "made.py").write_text("VALUE = 1\n")
     (tmp_path / "test_made.py").write_text(MADE)
-    mutant = Mutant(name="m", file="made.py", old="1", new=new, tests=(test,))
+    mutant = Mutant(name="m", place="made.py", old="1", new=new, tests=(test,))
     assert noticed_by(mutant, tmp_path) == noticed
     assert (tmp_path / "made.py").read_text() == "VALUE = 1\n"
