@@ -13,11 +13,13 @@
 # PYTHON=python3  the Python it is made with; without it the newest-tested one of 3.11 or later is looked for
 # PIP_ARGS=...    arguments for pip install and download, for example --index-url of a mirror
 # TORCH_ARGS=...  arguments of pip for another build of torch, which is then not locked (requirements/*.lock lock all else)
+# PACKAGE=...     make test runs the tests of one package alone: network, simulation/network, run_benchmarks, ...
 # ARGS=...        arguments for run.py (make run) or names of measurements (make bench)
 
 VENV ?= .venv
 PYTHON ?=
 PIP_ARGS ?=
+PACKAGE ?=
 TORCH_ARGS ?=
 ARGS ?=
 
@@ -37,7 +39,7 @@ run: $(VENV)/.installed-run
 test:
 	tests/cluster/setup.sh
 	$(MAKE) --no-print-directory $(VENV)/.installed-dev
-	scripts/check.sh $(VENV) test
+	scripts/check.sh $(VENV) $(if $(PACKAGE),package $(PACKAGE),test)
 
 quick: $(VENV)/.installed-dev
 	scripts/check.sh $(VENV) quick

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs checks and tests, one after the other, and says at the end which failed: check.sh VENV lint|quick|coverage|test|nightly.
+# Runs checks and tests, one after the other, and says at the end which failed:
+# check.sh VENV lint|quick|coverage|test|nightly, or check.sh VENV package NAME.
 #
 # lint      style, types, import contracts
 # quick     lint, and the tests that need neither torch nor hosts
 # coverage  the same, in twice the time; fails below the floor of coverage (pyproject.toml)
 # test      lint, and every test that proves the product: what CI runs
+# package   the tests of the folders of that name below tests/, such as network, simulation/network or run_benchmarks
 # nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
 #
 # Exit code 0 only if all passed. A failing step does not keep the others from running.
@@ -89,6 +91,24 @@ make_images_meanwhile() { # sets being_made and making, or lacking where this ma
     trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -rf "$making"' EXIT
 }
 
+if [ "$what" = package ]; then
+    mapfile -t folders < <(find tests -type d -path "*/${3%/}" -not -path "tests/data/*")
+    if [ ${#folders[@]} = 0 ]; then
+        echo "check.sh: PACKAGE=$3: no folder below tests/ has this name; there are: $(
+            find tests -mindepth 2 -name "test_*.py" -printf "%h\n" | cut -d / -f 2- | sort -u | xargs
+        )" >&2
+        exit 2
+    fi
+    if grep -rqE --include='*.py' "\btestbed\b|\bdocker_engine\b" "${folders[@]}" && "$bin/python" -m tests.cluster needs; then
+        step "images" images
+    fi
+    tests "tests" "not alone and not nightly" -n 4 "${folders[@]}"
+    mapfile -t lonely < <(grep -rlE --include='test_*.py' "pytest\.mark\.alone\b" "${folders[@]}")
+    [ ${#lonely[@]} = 0 ] || tests "tests, one by one" "alone and not nightly" -n 0 "${lonely[@]}"
+    echo
+    printf '%s\n' "${summary[@]}"
+    exit $failed
+fi
 is_whole=
 [ "$what" = test ] || [ "$what" = nightly ] && is_whole=yes
 [ -z "$is_whole" ] || make_images_meanwhile

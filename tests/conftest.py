@@ -21,44 +21,13 @@ from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
 from tests.cluster.faulty_project import project
 from tests.cluster.needs import missing
+from tests.imports import loads
 
 # Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
 WIRE = "100mbit"
 FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
 
 
-# What begins so needs torch, in the tests' process or in ranks that they start.
-_BENCHMARKS = "tests/training/benchmarks"
-TORCH_PATHS = (
-    "tests/performance/",
-    *(
-        f"tests/run_benchmarks/{room}/test_{name}.py"
-        for room, names in {
-            "commands": ("nohup", "run_reference", "stopping", "verification"),
-            "rounds": ("collecting", "time_limit"),
-            "results": ("observations",),
-            "session": ("degraded", "interrupted_measurement", "session"),
-        }.items()
-        for name in names
-    ),
-    "tests/workloads/trace/test_fsdp2_gloo.py",
-    f"{_BENCHMARKS}/aicb/test_aiob_measuring.py",
-    f"{_BENCHMARKS}/aicb/test_from_aicb_runs.py",
-    "tests/workloads/trace/test_trace_live.py",
-    f"{_BENCHMARKS}/aicb/pytorch/test_trace_recorder.py",
-    *(
-        f"{_BENCHMARKS}/aicb/pytorch/test_{name}.py"
-        for name in ("agreement", "aicb_ends", "aicb_execution", "cpu_queue", "device_runner")
-    ),
-    *(f"{_BENCHMARKS}/{name}/" for name in ("base", "bert", "cpm", "glm", "llama", "network", "driver/training")),
-    *(
-        f"{_BENCHMARKS}/driver/{name}.py"
-        for name in (
-            *("test_documentation", "workload/test_operands", "workload/test_pattern", "workload/test_process_group"),
-            *(f"launch/test_{each}" for each in ("agent", "blame", "launch", "losing", "processes", "rank")),
-        )
-    ),
-)
 NO_TORCH_OPTION = "--no-torch"
 
 
@@ -85,9 +54,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether a file is not even imported: with NO_TORCH_OPTION what is one of TORCH_PATHS."""
-    path = f"{collection_path.relative_to(config.rootpath).as_posix()}{'/' * collection_path.is_dir()}"
-    return True if config.getoption(NO_TORCH_OPTION) and path.startswith(TORCH_PATHS) else None
+    """Whether a file is not even imported: with NO_TORCH_OPTION what imports torch."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if config.getoption(NO_TORCH_OPTION) and is_test and loads(collection_path, "torch") else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what starts ranks with torch where NO_TORCH_OPTION is given."""
+    if config.getoption(NO_TORCH_OPTION):
+        left_out = [item for item in items if item.get_closest_marker("torch")]
+        items[:] = [item for item in items if not item.get_closest_marker("torch")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def _restore_signals() -> None:

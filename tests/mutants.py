@@ -61,7 +61,7 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def span(text: str, name: str) -> tuple[int, int] | None:
-    """First and last position, in characters, of a function or class by its qualified name; of the whole text for ""."""
+    """First and last position, in characters, of a function or class by its qualified name; "" is the whole."""
     if not name:
         return 0, len(text)
     found: list[_Definition] = []

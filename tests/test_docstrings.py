@@ -52,29 +52,6 @@ UNIT = re.compile(
 SHAPE = re.compile(r"\b([Ss]hapes?|[0-3]-[dD]|flat)\b|\([\w.]+( [-+*/] \w+)*,( [\w. +*/-]+(, )?)*\)")
 SEE = re.compile(r"See [A-Z]")  # the docstring of the method that this one implements
 
-SOURCE = re.compile(r"^Sources?: ", re.MULTILINE)
-# Formulas and statistical methods that others published.
-FORMULAS = {
-    "training/benchmarks/driver/training/model/attention.py": ["attend"],
-    "training/benchmarks/driver/training/model/layers.py": ["initialize_residual"],
-    "training/benchmarks/driver/training/measuring/rates.py": ["model_flops_utilization", "flops_without_attention"],
-    "training/benchmarks/driver/training/model/optimizers.py": ["Lamb", "scale_by_ratio"],
-    "training/benchmarks/driver/training/measuring/steady.py": ["settled_after", "half_width"],
-    "training/benchmarks/driver/training/measuring/profiling.py": ["exposed_seconds"],
-    "training/benchmarks/driver/training/settings/settings.py": [
-        "TrainingConfig.flops_per_sample",
-        "transformer_flops",
-    ],
-    "training/benchmarks/llama/pytorch/model.py": ["SwiGLU", "Llama.make_constants", "rotate"],
-    "training/benchmarks/network/reporting/answers.py": ["training_at_scale"],
-    "protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
-    "training/benchmarks/network/hosts/links.py": ["judge_share"],
-    "training/benchmarks/network/slow_parts/noise.py": ["", "tail", "quantile"],
-    "common/samples.py": ["median_of"],
-    "training/benchmarks/network/slow_parts/chance.py": ["", "chance", "exact_chance"],
-    "training/benchmarks/network/slow_parts/events.py": [""],
-}
-
 
 @functools.cache
 def modules() -> dict[Path, ast.Module]:
@@ -179,23 +156,6 @@ def test_numbers_have_units_and_tensors_shapes() -> None:
         for name, function, of in functions(module)
     }
     assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}
-
-
-@pytest.mark.parametrize("file", FORMULAS)
-def test_formulas_name_their_source(file: str) -> None:
-    module = modules()[Path(file)]
-    documented = {name: ast.get_docstring(node) or "" for name, node in definitions(module)}
-    assert [name for name in FORMULAS[file] if not SOURCE.search(documented[name])] == []
-
-
-def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Documented]]:
-    """Every class and function by its qualified name; a module's is empty."""
-    if isinstance(node, ast.Module):
-        yield "", node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef):
-            yield prefix + child.name, child
-            yield from definitions(child, f"{prefix}{child.name}.")
 
 
 def test_the_rules_find_mistakes() -> None:

@@ -110,3 +110,19 @@ def test_images_that_are_being_made_end_at_a_ctrl_c(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert not Path((tmp_path / "made").read_text().strip()).exists()
+
+
+@pytest.mark.parametrize(("package", "code"), [("topology", 0), ("no_such_package", 2)])
+def test_one_package(package: str, code: int, tmp_path: Path) -> None:
+    """PACKAGE= names a folder below tests/; one that is not there is refused with what is allowed."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "called with $*"\n')
+    python.chmod(0o755)
+    command = ["bash", str(CHECK), str(tmp_path), "package", package]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == code
+    if code:
+        assert "no folder below tests/" in result.stderr and " simulation/topology " in result.stderr
+    else:
+        assert "tests/simulation/topology" in result.stdout and "not nightly" in result.stdout

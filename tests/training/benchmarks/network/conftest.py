@@ -5,10 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-import torch.distributed as dist
 
 from tests.training.benchmarks.driver.launch.launching import ALONE
-from training.benchmarks.network.pytorch.suite import main
 
 
 def plain_processes() -> list[str]:
@@ -31,6 +29,10 @@ class Ended:
 @pytest.fixture
 def run_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Runs the benchmark with these arguments and the settings given by name as the only rank, in this process."""
+    import torch.distributed as dist
+
+    from training.benchmarks.network.pytorch.suite import main
+
     for name, value in {**ALONE, "GROUP_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
 
