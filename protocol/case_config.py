@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from protocol.config_file import OVERRIDE
+from protocol.config_file import OVERRIDE, SERVES
 from protocol.config_layers import EXTENDS, Layer, Layers, base_file, read_layers
 from protocol.problems import ABSENT, ConfigError, Problem
 from protocol.schema_words import type_in_words
@@ -147,7 +147,7 @@ def override_problems(model_class: type[CaseConfig], overrides: Mapping[str, obj
 
 def _without_constants(model_class: type[CaseConfig], values: Mapping[str, object]) -> dict[str, object]:
     """The values without upper-case names, which are a file's constants, unless a setting has that name."""
-    known = {*model_class.model_fields, EXTENDS}
+    known = {*model_class.model_fields, EXTENDS, SERVES}
     return {key: value for key, value in values.items() if key == key.lower() or key.lower() in known}
 
 
@@ -227,11 +227,11 @@ def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: ob
     if key in KEYS_OF_THE_CASE:
         return Problem(source, key, value, "a key of the case in test_conf.py, not of its config")
     message = "unknown setting" if key == key.lower() else "settings are written in lower case"
-    if key == EXTENDS:
-        message = "only a config file extends another"
+    if key in (EXTENDS, SERVES):
+        message = f"only a config file {key} {'another' if key == EXTENDS else 'other names'}"
     elif key == key.lower() and source != OVERRIDE:
         message += f" (a name of your own begins with an underscore: _{key})"
-    known = sorted([*model_class.model_fields, *([] if source == OVERRIDE else [EXTENDS])])
+    known = sorted([*model_class.model_fields, *([] if source == OVERRIDE else [EXTENDS, SERVES])])
     return Problem(source, key, value, message, tuple(known), f"settings of {_benchmark_of(model_class)}")
 
 

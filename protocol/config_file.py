@@ -7,6 +7,7 @@ from pathlib import Path
 from protocol.problems import ABSENT, ConfigError, Problem, closest
 
 OVERRIDE = "override"
+SERVES = "serves"
 
 
 def read_config_file(path: Path) -> dict[str, object]:
@@ -27,6 +28,32 @@ def read_config_file(path: Path) -> dict[str, object]:
         allowed = f"{failed_at(path, error)}; allowed: plain Python assignments"
         raise ConfigError([Problem(str(path), "", ABSENT, allowed)]) from error
     return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
+
+
+def config_files(folder: Path) -> dict[str, Path]:
+    """The file of each case config of a folder by the config's name, in the order of names."""
+    own = {file.stem: file for file in folder.glob("*.py")}
+    served = {name: file for file in own.values() for name in _served(file)}
+    return dict(sorted({**served, **own}.items()))
+
+
+def config_file(folder: Path, name: str) -> Path:
+    """The file of the case config `name`; where no file serves it, the one that would have to be written."""
+    own = folder / f"{name}.py"
+    return own if own.is_file() else config_files(folder).get(name, own)
+
+
+def _served(file: Path) -> list[str]:
+    """The names that a file's `serves` lists; what cannot be read is reported where the file itself is executed."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == SERVES and isinstance(node.value, ast.List):
+            constants = [each.value for each in node.value.elts if isinstance(each, ast.Constant)]
+            return [value for value in constants if isinstance(value, str)]
+    return []
 
 
 def failed_at(path: Path, error: BaseException) -> str:
@@ -62,9 +89,9 @@ def _last_line(path: Path, error: BaseException) -> int | None:
 
 
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
-    siblings = sorted(file.name for file in path.parent.glob("*.py")) if path.parent.is_dir() else []
-    near = closest(path.name, siblings)
+    siblings = list(config_files(path.parent)) if path.parent.is_dir() else []
+    near = closest(path.stem, siblings)
     hint = f"; did you mean {near!r}?" if near else ""
-    there = f"; in its folder are {', '.join(siblings)}" if siblings else ""
+    there = f"; its folder has {', '.join(siblings)}" if siblings else ""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return Problem(str(path), "", ABSENT, f"cannot be read: {reason}{hint}; allowed: a config file{there}")

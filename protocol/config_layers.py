@@ -1,7 +1,8 @@
 """Reads the files of one case config: the benchmark's base.py, the files that it extends, and the file itself.
 
 `extends = "config_H100x1x8"` in a case config names another file of the same folder: its values apply where the
-extending file sets none. base.py, beside the benchmark's config.py, applies below all of them.
+extending file sets none. base.py, beside the benchmark's config.py, applies below all of them. A file serves further
+names with `serves = ["config_H200x1x8"]`; a file of such a name, written by a user, counts before it.
 """
 
 import re
@@ -9,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.config_file import read_config_file
+from protocol.config_file import SERVES, read_config_file
 from protocol.problems import ConfigError, Problem, closest
 
 BASE_FILE = "base.py"
@@ -23,7 +24,7 @@ _NOTHING = object()  # None is a value that `extends` may wrongly have
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One file and the names that it assigns, without `extends`."""
+    """One file and the names that it assigns, without `extends` and `serves`."""
 
     path: Path
     values: dict[str, object]
@@ -58,7 +59,12 @@ def read_layers(path: Path, base: Path | None) -> Layers:
         except ConfigError as error:
             problems += error.problems
             break
-        extended = values.pop(EXTENDS, _NOTHING)
+        extended, served = values.pop(EXTENDS, _NOTHING), values.pop(SERVES, [])
+        if not isinstance(served, list) or not all(
+            isinstance(each, str) and _CONFIG_NAME.fullmatch(each) for each in served
+        ):
+            message = f"allowed: a list of names of case configs, as in {SERVES} = ['config_H200x1x8']"
+            problems.append(Problem(str(current), SERVES, served, message))
         chain.append(Layer(path=current, values=values))
         if extended is _NOTHING:
             break
@@ -73,6 +79,10 @@ def read_layers(path: Path, base: Path | None) -> Layers:
         except ConfigError as error:
             problems += error.problems
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and _CONFIG_NAME.fullmatch(value) is not None
 
 
 def _root(base: Path) -> Layer:

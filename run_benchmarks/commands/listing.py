@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import vendors
+from protocol.config_file import config_files
 from protocol.config_layers import base_file
 from protocol.problems import Problem
 from run_benchmarks.console.console import print_table, say
@@ -71,7 +72,7 @@ def _configs() -> None:
         for model, framework in catalog.available():
             folder = vendors.case_dir(vendor, model, framework) / "config"
             rows += [
-                (vendor, model, framework, path.stem, _first_comment(path)) for path in sorted(folder.glob("*.py"))
+                (vendor, model, framework, name, _first_comment(path)) for name, path in config_files(folder).items()
             ]
     print_table("case configs", ("vendor", "model", "framework", "config", "what"), rows)
 

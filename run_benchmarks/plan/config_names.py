@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import vendors
+from protocol.config_file import config_files
 from run_benchmarks.settings.case import CaseSettings
 
 # FlagPerf's names: config_<hardware>x<nnodes>x<nproc>.
@@ -33,7 +34,7 @@ def named_size(config: str) -> NamedSize | None:
 def known_hardware() -> frozenset[str]:
     """The hardware in the names of all vendors' configs, in capital letters."""
     folders = [Path(root) for root in vendors.__path__]
-    names = (file.stem for folder in folders for file in folder.glob("*/*/config/config_*.py"))
+    names = (name for folder in folders for configs in folder.glob("*/*/config") for name in config_files(configs))
     return frozenset(found.hardware.upper() for name in names if (found := named_size(name)) is not None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from protocol.case_config import CaseConfig, LoadedConfig, load_case_config, override_problems
-from protocol.config_file import OVERRIDE
+from protocol.config_file import OVERRIDE, config_file
 from protocol.problems import ConfigError, Problem
 from run_benchmarks.plan.references import expectation_problems
 from run_benchmarks.settings.case import CaseSettings
@@ -90,7 +90,7 @@ def problems_of_expect(
 def any_config_file(case: CaseSettings, found: Benchmark) -> Path | None:
     """The case's config file of the first vendor that has it, where the case's own vendor is unknown."""
     folders = (case_dir(vendor, found.model, found.framework) for vendor in available())
-    files = (folder / "config" / f"{case.config}.py" for folder in folders)
+    files = (config_file(folder / "config", case.config) for folder in folders)
     return next((file for file in files if file.is_file()), None)
 
 

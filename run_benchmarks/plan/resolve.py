@@ -11,6 +11,7 @@ from typing import TypeVar
 from container.image import ImageSpec, image_spec
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
+from protocol.config_file import config_file
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
@@ -196,12 +197,12 @@ def _case(
         return None
 
     def load() -> LoadedConfig[CaseConfig]:
-        return _load_config(found, config_file, case.overrides)
+        return _load_config(found, config_path, case.overrides)
 
     directory = case_dir(vendor.name, found.model, found.framework)
-    config_file = directory / "config" / f"{case.config}.py"
-    loaded = attempt("config", case.config, lambda: origin.settings(name, config_file, found.config_class, load))
-    if loaded is None and not config_file.is_file():
+    config_path = config_file(directory / "config", case.config)
+    loaded = attempt("config", case.config, lambda: origin.settings(name, config_path, found.config_class, load))
+    if loaded is None and not config_path.is_file():
         problems += problems_of_overrides(name, found, case.overrides, settings)
     environment = attempt("config", case.config, lambda: case_environment(directory, case.config))
     requirements = attempt("config", case.config, lambda: case_requirements(directory))
@@ -209,7 +210,7 @@ def _case(
         problems += problems_of_config(name, case, loaded, vendor, settings)
         problems += expectation_problems(name, case.limits(), found, loaded.config, settings.source(f"{name}.expect"))
     else:
-        problems += problems_of_expect(name, case, found, config_file, settings)
+        problems += problems_of_expect(name, case, found, config_path, settings)
     problems += _too_many(name, case, settings)
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or loaded is None or environment is None or requirements is None:
@@ -220,7 +221,7 @@ def _case(
         name=name,
         settings=case,
         benchmark=found,
-        config_file=config_file,
+        config_file=config_path,
         config=loaded.config,
         config_origins=of_config,
         origins=case_origins(name, case, of_config, settings, backend=vendors_own),

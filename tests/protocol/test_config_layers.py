@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
+from protocol.config_file import config_file, config_files
 from protocol.config_layers import MOST_FILES
 from protocol.problems import ConfigError
 
@@ -88,6 +89,16 @@ def test_a_value_is_taken_from_the_file_that_sets_it_not_from_a_like_one(folder:
     assert loaded.config.model_dump()["limit"] is None
 
 
+def test_a_file_serves_other_names_and_a_file_of_such_a_name_counts_before_it(folder: Folder) -> None:
+    folder.write(case="serves = ['one', 'two']\nsteps = 7\n", one="steps = 8\n", broken="serves = [")
+    names = config_files(folder.path)
+    assert {name: path.stem for name, path in names.items()} == {
+        "broken": "broken", "case": "case", "one": "one", "two": "case",
+    }  # fmt: skip
+    assert config_file(folder.path, "two") == names["two"] and config_file(folder.path, "no").stem == "no"
+    assert trace_case_config(folder.config_class, names["two"], {}).config.model_dump()["steps"] == 7
+
+
 def test_without_a_case_config_there_are_defaults_and_overrides_alone(folder: Folder) -> None:
     loaded = trace_case_config(folder.config_class, None, {"steps": 3})
     assert loaded.config == folder.config_class.model_validate({"steps": 3})
@@ -111,6 +122,8 @@ def test_without_a_case_config_there_are_defaults_and_overrides_alone(folder: Fo
         ({"case": "extends = None"}, "without '.py': there is none"),
         ({"case": "EXTENDS = 'device'", "device": ""}, "settings are written in lower case; did you mean 'extends'?"),
         ({"case": "extends = 'device'", "device": "steps = 1 / 0"}, "device.py: line 1: ZeroDivisionError"),
+        ({"case": "serves = 'other'"}, "case.py: serves = 'other': allowed: a list of names of case configs"),
+        ({"case": "serves = ['../other']"}, "case.py: serves = ['../other']: allowed: a list of names"),
         ({"case": "nnodes = 2"}, "case.py: nnodes = 2: a key of the case in test_conf.py, not of its config"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from protocol.case_config import load_case_config
+from protocol.config_file import config_files
 from protocol.config_layers import base_file, read_layers
 from training.benchmarks.catalog import Benchmark, available, benchmark
 
@@ -29,9 +30,10 @@ def _benchmark_of(path: Path) -> Benchmark:
 
 
 def _resolved() -> dict[str, Any]:
-    """Of each benchmark the defaults of its settings, and of each of its configs the values that differ from them."""
+    """Of each benchmark the defaults of its settings, and of each name that its configs serve what differs."""
     found: dict[str, Any] = {}
-    for path in CONFIGS:
+    folders = sorted({path.parent for path in CONFIGS})
+    for served, path in ((folder / name, path) for folder in folders for name, path in config_files(folder).items()):
         config_class = _benchmark_of(path).config_class
         fields = sorted(config_class.model_fields.items())
         defaults = {key: info.get_default(call_default_factory=True) for key, info in fields}
@@ -39,7 +41,7 @@ def _resolved() -> dict[str, Any]:
         name = path.parents[1].name.replace("-", ":")
         group = found.setdefault(name, {"defaults": defaults, "configs": {}})
         changed = {key: value for key, value in values.items() if value != defaults[key]}
-        group["configs"][path.relative_to(ROOT).as_posix()] = changed
+        group["configs"][f"{served.relative_to(ROOT).as_posix()}.py"] = changed
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import vendors
 from protocol.case_config import load_case_config
+from protocol.config_file import config_files
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
 
@@ -87,11 +88,18 @@ def test_a_broken_adapter_is_named(more_vendors: Path, text: str, problem: str) 
 
 
 def test_case_dir_is_where_the_shipped_configs_are() -> None:
-    names = {path.name for path in (vendors.case_dir("nvidia", "network", "pytorch") / "config").glob("*.py")}
-    assert names >= {f"config_{gpu}x{size}.py" for gpu in ("A100", "H100", "H200") for size in ("1x1", "1x8", "2x8")}
+    names = config_files(vendors.case_dir("nvidia", "network", "pytorch") / "config")
+    assert names.keys() >= {
+        f"config_{gpu}x{size}" for gpu in ("A100", "H100", "H200") for size in ("1x1", "1x8", "2x8")
+    }
 
 
-SIZED = sorted(ROOT.glob("*/network-pytorch/config/*x[0-9]x[0-9].py"))
+SIZED = [
+    file
+    for folder in ROOT.glob("*/network-pytorch/config")
+    for name, file in config_files(folder).items()
+    if name[-4:-3] == "x" and name[-3].isdigit()
+]
 
 
 @pytest.mark.parametrize("path", SIZED, ids=lambda path: path.stem)

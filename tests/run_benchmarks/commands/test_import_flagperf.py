@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protocol.case_config import load_case_config, trace_case_config
+from protocol.config_file import config_file
 from protocol.problems import Problem
 from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
@@ -214,7 +215,7 @@ def test_an_imported_config_is_the_shipped_training(tree: Path, tmp_path: Path) 
         config_class = benchmark(model, framework).config_class
         (tmp_path / "config.py").write_text(done.files[path.with_stem(f"{path.stem}_flagperf")])
         mine = load_case_config(config_class, tmp_path / "config.py", {})
-        shipped = load_case_config(config_class, ROOT / path, {})
+        shipped = load_case_config(config_class, config_file(ROOT / path.parent, path.stem), {})
         pairs = {key: (value, getattr(shipped, key)) for key, value in mine}
         different = {key for key, (one, other) in pairs.items() if one != other}
         assert different <= SAME_RESULTS.keys() | ALLOWED[name].keys(), (name, shape, {k: pairs[k] for k in different})

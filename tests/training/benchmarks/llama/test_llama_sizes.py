@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from protocol.case_config import load_case_config
+from protocol.config_file import config_file
 from protocol.perflog import Event, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
@@ -28,7 +29,7 @@ FLAGPERF_SEQUENCES = 512
 
 
 def _config(name: str) -> Config:
-    return load_case_config(Config, VENDORS / "nvidia" / "llama-pytorch" / "config" / f"{name}.py", {})
+    return load_case_config(Config, config_file(VENDORS / "nvidia" / "llama-pytorch" / "config", name), {})
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -1,4 +1,5 @@
-# One CPU host, two ranks, over gloo: seconds on a laptop.
+# CPU hosts, two ranks each, over gloo: seconds on a laptop.
+serves = ["config_CPUx2x2"]
 collective = "all_reduce"
 dtype = "float32"
 sizes = "8..16M x8"

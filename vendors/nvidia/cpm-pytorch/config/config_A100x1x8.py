@@ -1,2 +1,3 @@
-# CPM-1-medium on A100, one host, eight GPUs.
+# CPM-1-medium on one host, eight GPUs.
 # The published values, unchanged.
+serves = ["config_H100x1x8", "config_H200x1x8"]

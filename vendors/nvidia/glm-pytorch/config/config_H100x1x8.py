@@ -1,2 +1,3 @@
-# GLM-Large on H100, one host, eight GPUs.
+# GLM-Large on H100 and H200, hosts of eight GPUs.
 # The published values, unchanged.
+serves = ["config_H100x2x8", "config_H200x1x8", "config_H200x2x8"]

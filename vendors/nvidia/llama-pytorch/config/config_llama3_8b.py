@@ -1,4 +1,5 @@
-# Llama-3 8B on one host of eight GPUs: the sizes of Meta-Llama-3-8B's config.json as published on Hugging Face.
+# Llama-3 8B on hosts of eight GPUs: the sizes of Meta-Llama-3-8B's config.json as published on Hugging Face.
+serves = ["config_llama3_8b_A100x1x8", "config_llama3_8b_H100x1x8", "config_llama3_8b_H200x1x8"]
 num_layers = 32
 hidden_size = 4096
 num_attention_heads = 32

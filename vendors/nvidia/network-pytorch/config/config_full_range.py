@@ -1,2 +1,13 @@
 # all_reduce over the usual range of nccl-tests, 8 B to 16 GiB.
+serves = [
+    "config_A100x1x1",
+    "config_A100x1x8",
+    "config_A100x2x8",
+    "config_H100x1x1",
+    "config_H100x1x8",
+    "config_H100x2x8",
+    "config_H200x1x1",
+    "config_H200x1x8",
+    "config_H200x2x8",
+]
 sizes = "8..16G x2"

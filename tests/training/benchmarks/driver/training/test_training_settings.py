@@ -9,15 +9,15 @@ import pytest
 
 import vendors
 from protocol.case_config import load_case_config
+from protocol.config_file import config_files
 from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import COMMON, MODELS, config_of
 from training.benchmarks.catalog import available, benchmark
 from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig
 
-CASES = sorted(
-    path for model in ("base", *MODELS) for path in (ROOT / "vendors").glob(f"*/{model}-pytorch/config/config_*.py")
-)
+FOLDERS = sorted(path for model in ("base", *MODELS) for path in (ROOT / "vendors").glob(f"*/{model}-pytorch/config"))
+CASES = sorted(path for folder in FOLDERS for path in folder.glob("config_*.py"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: "/".join(path.parts[-4:]).replace("/config/", "/"))
@@ -29,7 +29,7 @@ def test_every_shipped_case_is_valid(path: Path) -> None:
 
 
 def test_every_vendor_has_the_cases_it_should() -> None:
-    names = {"/".join((path.parts[-4], path.parents[1].name, path.stem)) for path in CASES}
+    names = {f"{folder.parts[-3]}/{folder.parts[-2]}/{name}" for folder in FOLDERS for name in config_files(folder)}
     for model in ("base", *MODELS):
         assert f"cpu/{model}-pytorch/config_CPUx1x2" in names
         for device in ("A100", "H100", "H200"):

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from protocol.case_config import load_case_config
+from protocol.config_file import config_file, config_files
 from protocol.perflog import Event, parse_line
 from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
@@ -59,7 +60,7 @@ def test_the_estimate_is_near_what_steps_take_on_this_machine() -> None:
 
 
 def _choice(name: str, memory: float, ranks: int = 8) -> tuple[int, int, str]:
-    config = load_case_config(Config, CONFIGS / f"{name}.py", {})
+    config = load_case_config(Config, config_file(CONFIGS, name), {})
     choice = choose_layout(LlamaBenchmark(), config, world_size=ranks, per_node=ranks, device_bytes=int(memory * GB))
     assert choice.chosen.bytes * (1 + MARGIN) <= memory * GB
     return choice.chosen.micro_batches, choice.chosen.micro_batch, choice.chosen.recompute
@@ -81,9 +82,9 @@ def test_llama_2_7b_recomputes_no_more_than_the_device_asks_for(
 
 
 def test_every_true_size_of_llama_lays_itself_out() -> None:
-    names = sorted(path.stem for path in CONFIGS.glob("config_*x*.py"))
-    assert len(names) > 9
-    fixed = [name for name in names if load_case_config(Config, CONFIGS / f"{name}.py", {}).layout != "auto"]
+    files = {name: file for name, file in config_files(CONFIGS).items() if "x" in name}
+    assert len(files) > 9
+    fixed = [name for name, file in files.items() if load_case_config(Config, file, {}).layout != "auto"]
     assert not fixed
     assert _choice("config_H200x1x1", 150.0, ranks=1) == (1, 1, "selective")
 

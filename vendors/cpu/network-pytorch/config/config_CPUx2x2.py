@@ -1,2 +1,0 @@
-# Two CPU hosts, two ranks each, over gloo: seconds on a laptop.
-extends = "config_CPUx1x2"

@@ -1,2 +1,0 @@
-# Device tests on H200, one host, one GPU.
-extends = "config_H100x1x1"

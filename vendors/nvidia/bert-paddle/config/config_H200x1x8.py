@@ -1,2 +1,0 @@
-# BERT-Large in Paddle on H200, one host, eight GPUs.
-# FlagPerf's values for A100, unchanged.

@@ -1,3 +1,0 @@
-# CPM-1-medium on H200, one host, one GPU.
-max_steps = 3000
-max_samples = 439126000

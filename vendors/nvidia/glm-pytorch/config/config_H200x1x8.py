@@ -1,2 +1,0 @@
-# GLM-Large on H200, one host, eight GPUs.
-# The published values, unchanged.

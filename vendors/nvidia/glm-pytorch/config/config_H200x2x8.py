@@ -1,2 +1,0 @@
-# GLM-Large on H200, two hosts, eight GPUs each.
-# The published values, unchanged.

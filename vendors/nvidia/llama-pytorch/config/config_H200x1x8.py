@@ -1,4 +1,0 @@
-# LLaMA-2 7B on H200, one host, eight GPUs: two samples per step on each of them.
-train_batch_size = 2
-# The memory estimate decides how much is computed again and whether a step is divided.
-layout = "auto"

@@ -1,2 +1,0 @@
-# LLaMA-2 7B on H200, two hosts, eight GPUs each.
-extends = "config_H200x1x8"

@@ -1,2 +1,0 @@
-# A100, two hosts, eight GPUs each: the network between them.
-extends = "config_full_range"

@@ -1,2 +1,0 @@
-# H100, one host, one GPU: the path without a link.
-extends = "config_full_range"

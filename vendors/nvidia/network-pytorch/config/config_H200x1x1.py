@@ -1,2 +1,0 @@
-# H200, one host, one GPU: the path without a link.
-extends = "config_full_range"

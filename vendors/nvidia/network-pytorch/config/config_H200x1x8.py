@@ -1,2 +1,0 @@
-# H200, one host, eight GPUs: NVLink.
-extends = "config_full_range"
