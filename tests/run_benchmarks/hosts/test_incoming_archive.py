@@ -174,7 +174,7 @@ def test_members_beyond_the_limit_end_it_whatever_they_are(tmp_path: Path, kind:
 
 
 def test_a_stream_of_nothing_that_is_kept_ends_at_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Padding, and members that are skipped, are no bytes of a file: without a bound a host could send them for ever."""
+    """Padding and members that are skipped are no bytes of a file: without a bound a host could send them for ever."""
     monkeypatch.setattr(limits, "OVERHEAD_BYTES", 1 << 20)
     allowed = CollectLimits(max_bytes=1 << 20, max_files=16)
     assert allowed.max_stream_bytes == (2 << 20) + 16 * 4096

@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(("hosts", "is_compared"), [(2, False), (3, True)])
 def test_pairs_of_which_too_few_are_alike_are_not_compared(hosts: int, is_compared: bool) -> None:
     """Two pairs that differ do not tell which of them is slow. Of n hosts n (n - 1) / 2 pairs are of one kind."""
-    kinds = {number: "H100" for number in range(4)} | {4 + number: "A100" for number in range(hosts)}
+    kinds = dict.fromkeys(range(4), "H100") | {4 + number: "A100" for number in range(hosts)}
     pairs = list(combinations(kinds, 2))
     found = classes_of(pairs, [0] * len(pairs), Tiers(kinds=kinds), with_load=False)
     sizes = {kind: comb(sum(each == kind for each in kinds.values()), 2) for kind in ("H100", "A100")}
