@@ -193,7 +193,7 @@ def test_a_code_that_only_its_parent_got_is_told_by_the_launch_s_record(tmp_path
 
 @pytest.mark.parametrize("end", [{"signal": "SIGTERM"}, {"error": "torch cannot be used on this host"}])
 def test_no_code_follows_from_the_record_of_a_launcher_that_was_ended_itself(
-    end: dict[str, str], tmp_path: Path
+    end: dict[str, Any], tmp_path: Path
 ) -> None:
     """It ended its ranks and lists none of them: that they are not listed does not mean that they left with 0."""
     node = left(tmp_path, 1, 999.8, left_us=None, left_code=None, exit_code=None)
