@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from common.reading import read_bounded
 from protocol.masking import mask_argv, mask_environment, mask_output, secret_values
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CollectError
@@ -22,6 +23,7 @@ from run_benchmarks.rounds.masked_files import mask_files
 
 COLLECT_SECONDS = 600.0
 LAUNCH_LOG, OUTPUT = "start_{}_task.log", "output:"
+MAX_LAUNCH_LOG_BYTES = 64 << 20
 
 
 def collect_node(
@@ -98,8 +100,10 @@ def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def recorded_output(folder: Path) -> str:
-    """The output of a node's task, as its launch log has it; "" without one."""
-    for path in folder.glob(LAUNCH_LOG.format("*")):
-        return path.read_text(encoding="utf-8", errors="replace").partition(f"\n{OUTPUT}\n")[2]
-    return ""
+def recorded_output(folder: Path, framework: str) -> str:
+    """The output of a node's task, as the launch log that we wrote has it; "" without one."""
+    try:
+        text = read_bounded(folder / LAUNCH_LOG.format(framework), MAX_LAUNCH_LOG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text.partition(f"\n{OUTPUT}\n")[2]

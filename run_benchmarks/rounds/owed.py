@@ -20,7 +20,9 @@ def is_owed(error: ClusterDynoError) -> bool:
     return isinstance(cause, LinkLostError | ConnectError | DeadlineError | OSError)
 
 
-def restore_recorded(nodes: Mapping[str, RunningNode], recorded: RoundRecord, again: Collection[str]) -> None:
+def restore_recorded(
+    nodes: Mapping[str, RunningNode], recorded: RoundRecord, again: Collection[str], framework: str
+) -> None:
     """Restore what an attempt's record says of these nodes; of those that are collected `again`, the clock alone."""
     for part in recorded.nodes:
         if part.host not in nodes:
@@ -30,7 +32,7 @@ def restore_recorded(nodes: Mapping[str, RunningNode], recorded: RoundRecord, ag
         if part.host not in again:
             node.outcome.files, node.outcome.incomplete = part.files, part.incomplete
             node.outcome.left_behind = tuple(part.missing)
-            node.outcome.output = recorded_output(node.outcome.folder)
+            node.outcome.output = recorded_output(node.outcome.folder, framework)
             node.code_digest = part.code_digest
 
 

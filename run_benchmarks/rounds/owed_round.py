@@ -29,7 +29,7 @@ class OwedRound(RoundRunner):
         self._resumed = self._begun = True
         restore(self._nodes, owed.collecting.nodes)
         self._ended_early, self._phases = owed.collecting.early_end, dict(recorded.phase_seconds)
-        restore_recorded(self._nodes, recorded, there)
+        restore_recorded(self._nodes, recorded, there, self._case.framework)
         for host, node in self._nodes.items():
             node.is_owed, node.lost = host in owed.hosts, host in owed.hosts and host not in there
         for host, error in for_each(there, self._attach_node, reads_hosts=True).failed.items():

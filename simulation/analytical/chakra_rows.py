@@ -180,7 +180,8 @@ def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
     from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
 
     try:
-        yield from nodes(unpacked(path), schema)
+        with unpacked(path) as source:
+            yield from nodes(source, schema)
     except OSError as error:
         raise input_problem("-w", path, f"cannot be read: {error}") from None
     except BrokenTraceError as error:

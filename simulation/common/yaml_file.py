@@ -9,6 +9,7 @@ from common.errors import SimulationError, input_problem
 _SHOWN = 200  # characters of a parser's message
 _MOST_NODES = 1_000_000
 _MOST_BYTES = 64 << 20
+_OF_WRONG_TAGS = (LookupError, AttributeError, TypeError, OverflowError)  # PyYAML's for values such as `!!int ''`
 
 
 def _expanded(node: Any, known: dict[int, int]) -> int:
@@ -52,7 +53,16 @@ def parsed_yaml(text: str, path: Path, flag: str) -> object:
         raise SimulationError(f"{flag} needs PyYAML: pip install -r requirements/simulation.txt") from error
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-        """Refuses a key that is there twice."""
+        """Refuses a key that is there twice, and more values than are read, before they take memory."""
+
+        composed = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            """See yaml.SafeLoader."""
+            self.composed += 1
+            if self.composed > _MOST_NODES:
+                raise input_problem(str(path), None, f"has more than {_MOST_NODES} values")
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             """See yaml.SafeLoader."""
@@ -75,5 +85,5 @@ def parsed_yaml(text: str, path: Path, flag: str) -> object:
         return document
     except RecursionError as error:
         raise input_problem(str(path), None, "is nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, *_OF_WRONG_TAGS) as error:
         raise input_problem(str(path), None, f"is no YAML: {' '.join(str(error).split())[:_SHOWN]}") from error

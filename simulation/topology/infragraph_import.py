@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import units
-from common.errors import MistakeList, SimulationError, input_problem
+from common.errors import InputProblems, MistakeList, SimulationError, input_problem
+from simulation.common.yaml_file import file_text, parsed_yaml
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.infragraph_export import NOT_INSTALLED, package
 from simulation.topology.options import GPU_TYPES
@@ -34,12 +35,13 @@ def load(path: Path, gpu_type: str | None) -> ImportedTopology:
     except ImportError as error:
         raise SimulationError(NOT_INSTALLED) from error
     try:
-        content = path.read_text(encoding="utf-8")
+        content = file_text(path, "import")
+        parsed_yaml(content, path, "import")  # within bounds, which the package does not have
         model = infragraph.Infrastructure().deserialize(content)
         service = InfraGraphService()
         service.set_graph(content)
-    except OSError as error:
-        raise input_problem(str(path), None, error.strerror or "cannot be read") from error
+    except InputProblems:
+        raise
     except Exception as error:  # the package raises bare exceptions of many kinds
         raise input_problem(str(path), None, f"is no InfraGraph: {' '.join(str(error).split())[:300]}") from error
     mistakes = MistakeList()

@@ -1,6 +1,7 @@
 """Reads SimAI's topology text; mistakes name the line, and what merely does not fit together is told as an oddity."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ from simulation.topology.shape import LinkText
 
 MOST_MISTAKES = 20
 MOST_NODES = 1 << 24
+MOST_KINDS = 1 << 20
+_LONGEST = 1000  # characters of a line but the second one
+_LONGEST_ID = 20  # with the blanks between two
 HEADER = "nodes, GPUs per server, NVSwitches, other switches, links (whole numbers) and the GPU type"
 
 
@@ -39,11 +43,12 @@ def read(path: Path) -> ReadTopology:
         InputProblems: the file is not there, or has not the form.
     """
     try:
-        with path.open(encoding="ascii") as lines:
-            head = _head(path, next(lines, ""))
-            roles, oddities = _roles(path, head, next(lines, "").split())
+        with path.open(encoding="ascii") as file:
+            head = _head(path, file.readline(_LONGEST))
+            longest = _LONGEST + _LONGEST_ID * (head.nvswitches + head.switches)
+            roles, oddities = _roles(path, head, file.readline(longest))
             fabric = empty(head.per_server, head.gpu_type, roles)
-            _links(path, lines, head.links, fabric)
+            _links(path, iter(partial(file.readline, _LONGEST), ""), head.links, fabric)
     except OSError as error:
         raise input_problem(str(path), None, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
@@ -68,10 +73,10 @@ def _head(path: Path, line: str) -> _Head:
     return _Head(nodes, per_server, nvswitches, switches, links, words[5])
 
 
-def _roles(path: Path, head: _Head, words: list[str]) -> tuple[bytearray, list[str]]:
+def _roles(path: Path, head: _Head, line: str) -> tuple[bytearray, list[str]]:
     """The second line names the NVSwitches first, then the other switches; whoever it does not name is a GPU."""
     try:
-        switches = [int(word) for word in words]
+        switches = [int(word) for word in line.split()]
     except ValueError:
         raise input_problem(f"{path}, line 2", None, "must be the ids of the switches, separated by blanks") from None
     wanted = head.nvswitches + head.switches
@@ -90,6 +95,7 @@ def _roles(path: Path, head: _Head, words: list[str]) -> tuple[bytearray, list[s
 def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> None:
     mistakes = MistakeList()
     known: dict[str, int] = {}
+    numbers: dict[LinkText, int] = {}
     first, second, kinds = fabric.first, fabric.second, fabric.kinds
     nodes = len(fabric.roles)
     for number, line in enumerate(watched("links read", expected, lines), 3):
@@ -100,7 +106,10 @@ def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> N
                 raise ValueError(f"two different ids from 0 to {nodes - 1}")
             kind = known.get(text)
             if kind is None:
-                kind = known[text] = _new_kind(text, fabric.texts)
+                if len(known) == MOST_KINDS:
+                    where = f"{path}, line {number}"
+                    raise input_problem(where, None, f"has another link: at most {MOST_KINDS} kinds are read")
+                kind = known[text] = numbers.setdefault(_link(text), len(numbers))
         except ValueError as error:
             if line.strip():
                 _note(f"{path}, line {number}", line, str(error), mistakes)
@@ -109,6 +118,7 @@ def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> N
         second.append(b)
         kinds.append(kind)
     mistakes.check()
+    fabric.texts.extend(numbers)
 
 
 def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
@@ -120,8 +130,8 @@ def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
         mistakes.check()
 
 
-def _new_kind(text: str, texts: list[LinkText]) -> int:
-    """The index of a link's text that was not there before, at least not with the same blanks.
+def _link(text: str) -> LinkText:
+    """What stands behind the two ids.
 
     Raises:
         ValueError: a value does not parse, or one is missing.
@@ -130,7 +140,4 @@ def _new_kind(text: str, texts: list[LinkText]) -> int:
     units.bandwidth_bps(bandwidth)
     units.time_seconds(latency)
     error_rate(rate)
-    link = LinkText(bandwidth, latency, rate)
-    if link not in texts:
-        texts.append(link)
-    return texts.index(link)
+    return LinkText(bandwidth, latency, rate)

@@ -159,7 +159,7 @@ def slow_gpus_of(path: Path) -> dict[int, float]:
         found = {int(gpu): float(factor) for gpu, factor in data["slow_gpus"].items()}
         if data["format"] != FORMAT or not all(0 < factor <= 1 for factor in found.values()):
             raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise input_problem(str(beside), None, f"must be JSON of the format `{FORMAT}`") from None
     if data.get("topology_sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
         raise input_problem(

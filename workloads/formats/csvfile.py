@@ -197,7 +197,7 @@ def _read_args(path: Path) -> WorkloadArgs | None:
         record = json.loads(record_path.read_text(encoding="utf-8"))
         args = WorkloadArgs.from_dict(record["args"])
         size = record["workload_bytes"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkloadFileError(record_path, None, f"is no record of a workload's parameters: {error}") from None
     if size != path.stat().st_size:
         raise WorkloadFileError(

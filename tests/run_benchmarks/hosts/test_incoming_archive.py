@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.hosts.incoming import limits
 from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
+from run_benchmarks.hosts.incoming.reception import Reception
 from run_benchmarks.hosts.incoming.staging import Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 from tests.run_benchmarks.hosts.archives import Entry, archive, entry, header, snapshot, unpack
@@ -169,6 +171,21 @@ def test_members_beyond_the_limit_end_it_whatever_they_are(tmp_path: Path, kind:
     staging, trouble = unpack(data, tmp_path / "here", limits=CollectLimits(max_files=10))
     assert isinstance(trouble, EnoughError) and "MAX_COLLECT_FILES (10)" in str(trouble)
     assert len(staging.digests) <= 10 and len(staging.left_out) <= 10
+
+
+def test_a_stream_of_nothing_that_is_kept_ends_at_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding and members that are skipped are no bytes of a file: without a bound a host could send them for ever."""
+    monkeypatch.setattr(limits, "OVERHEAD_BYTES", 1 << 20)
+    allowed = CollectLimits(max_bytes=1 << 20, max_files=16)
+    assert allowed.max_stream_bytes == (2 << 20) + 16 * 4096
+    endless = {"padding": b"", "a device": header("x", b"?", 1 << 40)}
+    for first in endless.values():
+        with Reception(tmp_path / "here", allowed) as reception:
+            reception.feed(first)
+            for sent in range(len(first), 4 << 20, 1 << 16):
+                reception.feed(bytes(1 << 16))
+                assert (reception.enough is not None) == (sent + (1 << 16) > allowed.max_stream_bytes), sent
+        assert "MAX_COLLECT_BYTES (1 MiB)" in str(reception.enough)
 
 
 def test_folders_that_files_need_count_too(tmp_path: Path) -> None:

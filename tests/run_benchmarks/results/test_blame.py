@@ -149,6 +149,22 @@ def test_who_left_with_0_is_named_and_the_peer_is_a_witness(tmp_path: Path) -> N
     assert judgement.first_failure.evidence[1] == "rank 0 on node1: Connection reset by peer"
 
 
+@pytest.mark.parametrize("offset", [100.0, -100.0])
+@pytest.mark.parametrize(("left_ms", "named"), [(500, 2), (1500, 0)])
+def test_who_left_first_is_told_across_clocks(left_ms: int, named: int, offset: float, tmp_path: Path) -> None:
+    """Rank 0 broke after one second; when rank 2 left, its host's clock was minutes apart."""
+    broke = node_exit(7, [rank_failure(0, 1000)])
+    nodes = [
+        outcome(tmp_path, "node1", exit_code=7, record=broke, until=Event.STEP_END),
+        outcome(*(tmp_path, "node2", 1, (2, 3)), until=Event.STEP_END, clock_offset=offset),
+    ]
+    at_us = START_MS * 1000 + left_ms * 1000 + round(offset * 1e6)
+    states(nodes[1], r2={"left_us": at_us, "left_code": 0, "ended_us": at_us, "exit_code": 0})
+    failure = judge(nodes, ended_early=None).first_failure
+    assert failure is not None and failure.rank == named
+    assert named != 2 or f"left at {START_MS / 1000 + 0.5:.6f} (head node's clock)" in failure.evidence[0]
+
+
 def test_who_was_ended_while_it_left_left_all_the_same(tmp_path: Path) -> None:
     node = left(tmp_path, 1, 999.8, exit_code=None, signal="SIGTERM")
     failure = judge([node], ended_early=None).first_failure
@@ -173,6 +189,18 @@ def test_a_code_that_only_its_parent_got_is_told_by_the_launch_s_record(tmp_path
     node = left(tmp_path, 1, 999.8, left_us=None, left_code=None, exit_code=None)
     failure = judge([node], ended_early=None).first_failure
     assert failure is not None and (failure.rank, failure.exit_code) == (1, 0)
+
+
+@pytest.mark.parametrize("end", [{"signal": "SIGTERM"}, {"error": "torch cannot be used on this host"}])
+def test_no_code_follows_from_the_record_of_a_launcher_that_was_ended_itself(
+    end: dict[str, Any], tmp_path: Path
+) -> None:
+    """It ended its ranks and lists none of them: that they are not listed does not mean that they left with 0."""
+    node = left(tmp_path, 1, 999.8, left_us=None, left_code=None, exit_code=None)
+    node_exit(143, **end).write(node.folder)
+    judgement = judge([node], ended_early=None)
+    assert judgement.verdict is Verdict.FAIL and "exited early" not in judgement.reason, judgement.reason
+    assert judgement.first_failure is not None and judgement.first_failure.rank is None
 
 
 def test_who_left_because_another_failed_is_no_cause(tmp_path: Path) -> None:

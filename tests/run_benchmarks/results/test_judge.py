@@ -10,7 +10,7 @@ import pytest
 from protocol.circumstance import Circumstance, CircumstanceKind
 from protocol.perflog import Event
 from run_benchmarks.errors import CommandError
-from run_benchmarks.results.judge import judge
+from run_benchmarks.results.judge import bounded_metrics, judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import START_MS, STEP, SUBMIT, node_exit, node_plan, outcome, rank_failure
@@ -261,10 +261,33 @@ def test_records_of_a_host_may_be_damaged(tmp_path: Path) -> None:
     assert node.monitor_summary() is None
 
 
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        ({"a": 1.5, "b" * 200: 1, "c" * 201: 2}, {"a", "b" * 200}),
+        ({"a": 1.5, "b": "x" * ((64 << 10) - 2), "c": "x" * ((64 << 10) - 1)}, {"a", "b"}),
+        ({"a": 1.5, "b": [{"c": ["x"] * 20_000}]}, {"a"}),
+        ({f"m{number}": number for number in range(1001)}, {f"m{number}" for number in range(1000)}),
+    ],
+    ids=["a long name", "a long text", "a large object", "many"],
+)
+def test_metrics_beyond_their_bounds_are_left_out_one_by_one(found: dict[str, Any], kept: set[str]) -> None:
+    metrics, (sentence,) = bounded_metrics(found)
+    assert metrics == {name: found[name] for name in kept}
+    assert sentence.startswith(
+        f"rank 0: 1 of {len(found)} metrics are not in this record: it holds 1000, each of 65536"
+    )
+
+
 def test_the_measured_work_of_each_host_is_told(tmp_path: Path) -> None:
     nodes = [outcome(tmp_path, "node1"), outcome(tmp_path, "node2", 1, (2, 3), until=Event.STEP_END)]
+    log = nodes[0].folder / "rank1.out.log"
+    for name, time_ms in (("TRAIN_START", 3), ("TRAIN_END", 6)):  # this rank begins and ends earlier than the other
+        lines = [line for line in log.read_text().splitlines() if name in line]
+        (sooner,) = (line.replace(f"{START_MS + time_ms}", f"{START_MS + time_ms - 2}") for line in lines)
+        log.write_text(log.read_text().replace(lines[0], sooner))
     judgement = judge(nodes, ended_early=None)
-    assert judgement.phases_ms == {"node1": (START_MS + 3, START_MS + 6)}
+    assert judgement.phases_ms == {"node1": (START_MS + 1, START_MS + 6)}
     summary = nodes[0].monitor_summary((START_MS - 1000, START_MS + 1000))
     assert summary is not None and summary["phase"]["started_ms"] == START_MS - 1000
 

@@ -303,6 +303,21 @@ def test_limits_are_per_type_of_device(load: Load) -> None:
     assert limits("NVIDIA H200") == ["< 1 us", ">= 3 GB/s"]
 
 
+def test_limits_are_those_of_the_devices_of_all_rounds(load: Load) -> None:
+    """A spare host with another device may take part from the second round on."""
+    case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2}
+    case["expect"] = {"NVIDIA": {"e2e_time": "< 9"}, "NVIDIA H200": {"e2e_time": "< 4"}}
+    plan = prepare(load("\n".join([*TEST.splitlines()[:3], f"ONE = {case}"]) + "\n"), "run1").plan
+
+    def limits(*devices: str) -> set[str]:
+        passed = [a_round([], e2e_time=5).model_copy(update={"devices": [name]}) for name in devices]
+        return {each.limit for each in expectations_of(plan.cases[0], passed, {"e2e_time": 5})}
+
+    assert limits("NVIDIA H200") == limits("NVIDIA H200", "NVIDIA H200") == {"< 4"}
+    assert limits("NVIDIA A100", "NVIDIA H200") == limits("NVIDIA H200", "NVIDIA A100") == {"< 9"}
+    assert limits("NVIDIA H200", "AMD EPYC") == set()
+
+
 def test_limits_for_another_device_are_said_not_to_be_checked(load: Load) -> None:
     case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2}
     case["expect"] = {"H200": {"max_busbw_GBps": ">= 3"}}

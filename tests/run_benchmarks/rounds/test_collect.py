@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile
 from run_benchmarks.rounds import collect
-from run_benchmarks.rounds.collect import collect_node
+from run_benchmarks.rounds.collect import collect_node, recorded_output
 from run_benchmarks.rounds.log_ends import HEAD_BYTES, TAIL_BYTES
 from tests.run_benchmarks.results.rounds import node_plan
 
@@ -172,3 +173,14 @@ def test_an_endless_line_beyond_the_limit(outcome: NodeOutcome) -> None:
     collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=CollectLimits(max_bytes=2 << 20))
     kept = (outcome.folder / "rank0.out.log").read_bytes()
     assert kept.count(b"x") + int(kept.partition(b"[... ")[2].split()[0]) == 3 << 20
+
+
+def test_the_output_of_a_task_is_read_again_from_our_own_launch_log_alone(tmp_path: Path) -> None:
+    """A host may send a file with a similar name, and of any size."""
+    (tmp_path / "start_aaa_task.log").write_text("argv:\noutput:\nforged")
+    assert recorded_output(tmp_path, "pytorch") == ""
+    own = tmp_path / "start_pytorch_task.log"
+    own.write_text("argv:\noutput:\nboom\noutput:\nmore")
+    assert recorded_output(tmp_path, "pytorch") == "boom\noutput:\nmore"
+    os.truncate(own, 1 << 40)
+    assert recorded_output(tmp_path, "pytorch") == ""

@@ -30,7 +30,7 @@ from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import combine
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.outcomes import assess
-from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
+from run_benchmarks.results.records import CollectedFile, RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.results.standards import case_baseline
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds import time_budget
@@ -172,6 +172,22 @@ def test_a_sound_round_passes(path: WholePath) -> None:
 )
 def test_no_combination_ends_the_run(path: WholePath, files: dict[str, bytes]) -> None:
     path.of_a_run([path.go(files)])
+
+
+SIZES: list[tuple[Sequence[int], float]] = [((), 120), ((0,), 120), ((2_000_000,), 121), ((10**9, 3 * 10**9), 2120)]
+
+
+@pytest.mark.parametrize(("sizes", "seconds"), SIZES)
+def test_the_budget_is_linear_in_what_was_collected(
+    path: WholePath, tmp_path: Path, sizes: Sequence[int], seconds: float
+) -> None:
+    """120 s, and 1 s for each 2 MB, over all nodes."""
+    nodes = []
+    for number, size in enumerate(sizes):
+        found = outcome(tmp_path, f"node{number}")
+        found.files = {"rank0.out.log": CollectedFile(size=size, sha256="0" * 64)}
+        nodes.append(node(path._case, found))
+    assert time_budget.budget_of(nodes) == pytest.approx(seconds)
 
 
 def test_judging_has_a_budget_of_time(path: WholePath, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.facts import INFINIBAND, Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import NodePlan, Task
+from run_benchmarks.results.blame import first_failure
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.launching import bind
 from run_benchmarks.rounds.round import RoundRunner
+from run_benchmarks.rounds.watch import stop_workloads
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
@@ -124,6 +127,49 @@ def test_what_was_left_out_or_cut_is_in_the_record(load: Load, tmp_path: Path, m
     assert "localhost: output of the workload beyond MAX_OUTPUT_BYTES is left out" in record.warnings
     assert list(record.nodes[0].files) == ["rank0.out.log"]
     assert "latest is left out" in (round_.folder / "round.json").read_text()
+
+
+class Endless(Created):
+    """A task that another controller started, which ends by itself in a while, unless it is stopped before."""
+
+    def __init__(self, name: str, left: set[str]) -> None:
+        super().__init__(name, left)
+        self.stopped = threading.Event()
+
+    def exists(self) -> bool:
+        return True
+
+    def wait(self, seconds: float) -> int | None:
+        return 143 if self.stopped.wait(10.0) else 0
+
+    def stop(self, grace: float) -> None:
+        self.stopped.set()
+
+
+def test_a_round_that_is_taken_over_has_only_the_rest_of_its_time(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_, left = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    Path(node.plan.log_dir_host).mkdir(parents=True)
+    monkeypatch.setattr(Runtime, "attach", lambda _self, _host, _plan, task: Endless(task.name, left))
+    limit = round_._case.time_limit
+    started = RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"])
+    record = round_.resume(started.model_copy(update={"time_ms": started.time_ms - round(limit * 1000)}))
+    assert record.verdict is Verdict.TIMEOUT, record.reason
+    assert record.reason.startswith(f"did not end within its time limit of {limit:g} s")
+
+
+@pytest.mark.parametrize("error", [None, "its Docker engine does not answer"])
+def test_a_node_with_an_error_was_not_merely_stopped(error: str | None, load: Load, tmp_path: Path) -> None:
+    """Of what this run stopped nothing is told; an error is the reason of its round, whatever is stopped later."""
+    round_, left = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    node.workload, node.outcome.error = Created(node.plan.workload.name, left), error
+    stop_workloads(round_._nodes)
+    assert node.outcome.stopped is (error is None)
+    failure = first_failure([node.outcome], {}, timed_out=False)
+    assert (failure and failure.message) == error
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["refuses", "lost"])

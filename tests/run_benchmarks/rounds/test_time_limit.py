@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import Journal
 from tests.cluster.faulty_project import LONG as ENDLESS
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 
@@ -34,6 +37,18 @@ def test_time_is_up() -> None:
     assert interruption.time_is_up() and not interruption.is_set()
     with pytest.raises(RunTimeLimitError, match="RUN_TIME_LIMIT of 100 s"):
         interruption.seconds_left(1.0)
+
+
+def test_a_resumed_run_has_only_the_rest_of_its_time(load: Load, tmp_path: Path) -> None:
+    """Of its first start, however often it is resumed."""
+    prepared = prepare(load(TEST + "RUN_TIME_LIMIT = 1000\n"), "run20261121191924")
+    with Interruption("clean") as interruption:
+        session = Session(prepared, tmp_path, interruption, ["run.py"])
+        started = session._started()
+        for ago_s in (400, 60):
+            Journal(tmp_path).append(started.model_copy(update={"time_ms": started.time_ms - ago_s * 1000}))
+        session._begin()
+        assert 500.0 < interruption.seconds_left(10_000.0) <= 600.0
 
 
 def test_a_signal_goes_before_the_limit() -> None:

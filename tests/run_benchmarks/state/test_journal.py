@@ -45,6 +45,21 @@ def test_what_ended_and_what_is_open(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "journal.jsonl").stat().st_mode) & 0o137 == 0
 
 
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_how_workloads_ended_is_of_the_open_round_alone(is_ended: bool, tmp_path: Path) -> None:
+    """A controller would collect the next round, whose ranks still run. A torn line may be that of the round's end."""
+    journal = Journal(tmp_path)
+    collecting = RoundCollecting(case="A", round=1, attempt=1, nodes={}, early_end=None, phase_seconds={})
+    for event in (STARTED, BEGUN, collecting):
+        journal.append(event)
+    assert journal.read().collecting == collecting
+    if is_ended:
+        journal.append(ENDED)
+        assert (journal.read().open, journal.read().collecting) == (None, None)
+    journal.append(SECOND)
+    assert (journal.read().open, journal.read().collecting) == (SECOND, None)
+
+
 def test_what_is_owed_until_it_is_collected(tmp_path: Path) -> None:
     """The collection of an earlier attempt changes neither the attempt that counts nor the open round."""
     journal = Journal(tmp_path)

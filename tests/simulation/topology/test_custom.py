@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.errors import InputProblems
 from simulation import cli
+from simulation.common import yaml_file
 from simulation.topology.fabric import Fabric, names, tiers
 from simulation.topology.reading import read
 from simulation.topology.structure import servers
@@ -130,6 +133,11 @@ ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
         ("", "the file: must have keys: gpu_type, links, servers"),
         ("a: [", "is no YAML: while parsing a flow node"),
         ("a: {b: 1, b: 2}", "line 1 b: is there more than once"),
+        ("a: !!int ''", "is no YAML: string index out of range"),
+        ("a: !!timestamp x", "is no YAML: "),
+        ("a: !!bool x", "is no YAML: 'x'"),
+        ("!!set [a]", "is no YAML: "),
+        ("a: 1" + ":59" * 2000 + ":0.5", "is no YAML: int too large"),
         (MERGES, "has more than 1000000 values where its aliases are written out"),
         ("a: &a [1]\nb: &b {<<: *c}\n", "is no YAML: found undefined alias"),
         (MANY_KEYS + "k7: 2\n", "line 1 k7: is there more than once"),
@@ -172,6 +180,25 @@ def test_what_is_no_description(text: str, said: str, capsys: pytest.CaptureFixt
         error := capsys.readouterr().err
     ), error
     assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_values_are_counted_before_they_take_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value takes 600 bytes: 64 MiB of them would take 10 GB."""
+    monkeypatch.setattr(yaml_file, "_MOST_NODES", 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputProblems, match="has more than 1000 values"):
+            yaml_file.parsed_yaml("- 1\n" * 200_000, tmp_path / "x.yaml", "--from")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert yaml_file.parsed_yaml("- 1\n" * 999, tmp_path / "x.yaml", "--from") == [1] * 999
+    monkeypatch.setattr(yaml_file, "_MOST_BYTES", 1000)
+    (tmp_path / "x.yaml").write_bytes(b"#" * 1000)
+    assert len(yaml_file.file_text(tmp_path / "x.yaml", "--from")) == 1000
+    (tmp_path / "x.yaml").write_bytes(b"#" * 1001)
+    with pytest.raises(InputProblems, match="MiB"):
+        yaml_file.file_text(tmp_path / "x.yaml", "--from")
 
 
 def test_options_of_templates_have_no_effect_and_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

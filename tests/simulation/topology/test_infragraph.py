@@ -139,10 +139,14 @@ def test_what_lies_between_two_nodes_becomes_one_link(capsys: pytest.CaptureFixt
     assert Path("a100").read_text(encoding="utf-8").startswith("7 2 2 1 8 A100\n")
 
 
+BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x: [", "is no InfraGraph: "),
+        ("x: [", "is no YAML: while parsing a flow node"),
+        (BOMB, "has more than 1000000 values where its aliases are written out"),
         ("devices: 7", "is no InfraGraph: "),
         (OTHER.replace("choice: xpu", "choice: memory"), "components: must have GPUs: components whose choice is xpu"),
         (OTHER.replace("choice: cpu", "choice: custom, custom: {type: dpu}"), "joins 3 others: only what lies between"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from itertools import combinations
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from common.units import bandwidth_bps
 from simulation import cli
-from simulation.topology import bisection, distance, structure
+from simulation.topology import bisection, distance, reading, structure
 from simulation.topology.fabric import names, tiers
 from simulation.topology.reading import ReadTopology, read
 from simulation.topology.recognise import recognise
@@ -244,6 +245,31 @@ def test_many_mistakes_end_at_twenty(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.count("error: ") == 20
     assert cli.main(["topology", "show", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_a_line_and_the_kinds_of_links_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of holes is one line; each other text of a link takes memory."""
+    holes = tmp_path / "holes"
+    tracemalloc.start()
+    try:
+        for head in (b"", b"2 1 1 0 1 H100\n", b"2 1 1 0 1 H100\n1 \n"):
+            holes.write_bytes(head)
+            with holes.open("ab") as file:
+                file.truncate(len(head) + (16 << 20 if head.count(b"\n") < 2 else 1 << 14))
+            assert cli.main(["topology", "show", str(holes)]) == 2
+            assert f"{holes}, line " in capsys.readouterr().err
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setattr(reading, "MOST_KINDS", 100)
+    lines = [f"0 1 {number}Gbps 1ms 0\n" for number in range(1, 102)]
+    (tmp_path / "kinds").write_text("2 1 1 0 101 H100\n1 \n" + "".join(lines))
+    assert cli.main(["topology", "show", str(tmp_path / "kinds")]) == 2
+    assert "line 103" in (said := capsys.readouterr().err) and "at most 100 kinds are read" in said
+    (tmp_path / "kinds").write_text("2 1 1 0 200 H100\n1 \n" + "".join(2 * lines[:100]))
+    assert len(read(tmp_path / "kinds").fabric.texts) == 100
 
 
 def test_large_networks_that_are_no_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

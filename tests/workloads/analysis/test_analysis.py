@@ -14,7 +14,7 @@ from tests.tiers import samples
 from tests.workloads.gloo_runs import INIT_RECORDS, MS, Fault, Recorded, made, recorded
 from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.commands.analyze import analysis_of
-from workloads.analysis.analysis import RunAnalysis
+from workloads.analysis.analysis import RunAnalysis, _noise
 from workloads.analysis.log_comparison import compare_logs
 from workloads.analysis.merged import merge
 from workloads.library import CommGroup, CommType, LogItem, Workload
@@ -126,6 +126,26 @@ def test_three_faults_do_not_hide_one_another() -> None:
     found = analysis_of(made(base(4), 1, faults))
     assert {(each.iteration, each.rank) for each in found.findings} == {(20, 2), (10, 0), (20, 3)}
     assert found.findings[0].rank == 2
+
+
+def test_what_one_rank_loses_again_and_again_is_no_noise_that_hides_it() -> None:
+    faults = [Fault(2, 3, iteration) for iteration in (8, 19, 27, 33, 46)]
+    found = analysis_of(made(base(4), 4, faults))
+    assert {(each.iteration, each.rank) for each in found.findings} == {(each.iteration, 2) for each in faults}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_noise_of_a_cell_is_of_the_others(seed: int) -> None:
+    """The third-largest of what the worst of the other ranks lost in each iteration, by a plain loop."""
+    random = np.random.default_rng(seed)
+    cells = random.permutation([(owner, when) for owner in range(4) for when in range(6) for _ in range(3)])
+    owner, when = cells.T[:, : 60 + seed]
+    sums = random.exponential(size=len(owner))
+    expected = []
+    for mine in owner:
+        worst = [max(sums[(when == each) & (owner != mine)], default=0.0) for each in np.unique(when)]
+        expected.append(sorted(worst)[-3])
+    assert _noise(sums, owner, when) == pytest.approx(expected)
 
 
 def test_time_lost_inside_of_an_operation_is_a_slow_rank_and_not_a_late_one() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.reading import read_bounded
 from common.whole_files import write_whole
 from workloads.formats import csvfile
 from workloads.formats.chakra.reading import read
@@ -22,6 +23,7 @@ from workloads.rows.ranks import Ranks
 from workloads.rows.traced_op import POINT_TO_POINT
 
 GROUPS_FILE = "comm_groups.json"
+LARGEST_GROUPS = 64 << 20
 MOST_ROWS = 20_000_000
 """Rows of all traces of a call together: a node takes some hundred bytes."""
 
@@ -204,7 +206,7 @@ def load(given: dict[str, Any]) -> None:
 
 def _communicators(path: Path) -> dict[str, Ranks]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_bounded(path, LARGEST_GROUPS))
         return {str(name): Ranks.of(map(int, ranks)) for name, ranks in record.items()}
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None

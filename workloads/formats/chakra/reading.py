@@ -136,7 +136,8 @@ def _value(attribute: Any) -> Any:
 
 def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
     try:
-        yield from nodes(unpacked(path), schema)
+        with unpacked(path) as source:
+            yield from nodes(source, schema)
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
     except BrokenTraceError as error:

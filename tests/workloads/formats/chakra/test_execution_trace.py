@@ -6,8 +6,9 @@ import gzip
 import json
 import lzma
 import sys
+import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from tests.tiers import samples
 from tests.workloads.test_full_form import ITEM
 from training.benchmarks.aicb.cli import main
+from workloads.formats.chakra import command, messages
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.writing import trace
 from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
@@ -307,10 +309,64 @@ def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
     assert found.rows[1].stage == "all;reduce"
 
 
+def _message(body: bytes) -> bytes:
+    """A message after its length, a varint."""
+    length, left = bytearray(), len(body)
+    while left >= 0x80:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*length, left]) + body
+
+
+_NODE = _message(b"\x18\x04")  # of a type
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_trace_is_read_within_its_bounds(
+    pack: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.et"
+
+    def count(data: bytes) -> int:
+        path.write_bytes(pack(data))
+        with messages.unpacked(path) as source:
+            return sum(1 for _ in messages.nodes(source, schema))
+
+    monkeypatch.setattr(messages, "MOST_NODES", 20)
+    monkeypatch.setattr(messages, "LARGEST_FILE", 1000)
+    assert count(b"\0" + 20 * _NODE) == 20
+    with pytest.raises(messages.BrokenTraceError, match="more than 20 nodes"):
+        count(b"\0" + 21 * _NODE)
+    large = _message(b"\x12" + _message(b"x" * 331))  # a name; 334 bytes
+    assert count(_message(b"") + 2 * large) == 2
+    with pytest.raises(messages.BrokenTraceError, match="more than 1000 bytes"):
+        count(b"\0" + 3 * large)
+
+
+def test_a_packed_trace_is_unpacked_one_message_at_a_time(tmp_path: Path) -> None:
+    """64 MiB that gzip packs into 64 KiB; and a message of more than may be, which is not waited for."""
+    path = tmp_path / "t.et"
+    path.write_bytes(gzip.compress(b"\0" + 64 * _message(b"\x12" + _message(bytes(1 << 20)))))
+    assert path.stat().st_size < 1 << 17
+    tracemalloc.start()
+    try:
+        with messages.unpacked(path) as source:
+            assert sum(len(node.name) for node in messages.nodes(source, schema)) == 64 << 20
+        with path.open("wb") as file:
+            file.write(b"\0\x81\x80\x80\x20")  # 64 MiB and a byte
+            file.truncate(1 << 30)
+        with messages.unpacked(path) as source, pytest.raises(messages.BrokenTraceError, match="ends within message 1"):
+            list(messages.nodes(source, schema))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "no node"),
+        (gzip.compress(b"\0" + 3 * _NODE)[:-12], "t.et: "),
         (b"\x00\x7f\x01", "cut off"),
         (b"\x00\x03\xff\xff\xff", "message 1"),
         (b"\xff" * 20, "length"),
@@ -321,12 +377,16 @@ def test_waiting_of_a_foreign_trace_is_its_dependencies(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_trace_is_refused(
-    data: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t.et"
     path.write_bytes(data)
     assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "w.csv").exists()
-    (tmp_path / "comm_groups.json").write_text("[]")
+    for groups in ("[]", "[" * 100_000):
+        (tmp_path / "comm_groups.json").write_text(groups)
+        assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
+        assert "names of groups" in capsys.readouterr().err
+    monkeypatch.setattr(command, "LARGEST_GROUPS", 10)
     assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
-    assert "names of groups" in capsys.readouterr().err
+    assert "more than 10 bytes" in capsys.readouterr().err

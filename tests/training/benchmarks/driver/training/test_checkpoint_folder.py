@@ -1,5 +1,6 @@
 """The folder of checkpoints: what is gone on from, that another run's are not written over, that none runs code."""
 
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +107,12 @@ def test_a_checkpoint_leads_to_its_own_files_alone(tmp_path: Path, place: str) -
     why = "leads out of its folder" if place != "nothing" else "pickle data was truncated"
     with pytest.raises(UnusableSettingsError, match=f"broken checkpoint: .*({why})"):
         checkpoints.load(path, *trained({"scale": 1.0}))
+
+
+@pytest.mark.parametrize(("content", "size"), [("[" * 100_000, None), ("{}", 1 << 40), ("{}", None)])
+def test_the_facts_of_a_checkpoint_are_read_within_bounds(tmp_path: Path, content: str, size: int | None) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(content)
+    os.truncate(file, len(content) if size is None else size)
+    with pytest.raises(UnusableSettingsError, match=f"resume: {file}: broken checkpoint"):
+        Checkpoints(tmp_path, {}).load(tmp_path, *trained({}))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from math import comb
 from pathlib import Path
 
 import pytest
 
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
-from training.benchmarks.network.patterns.tiers import Tiers
+from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 from training.benchmarks.network.patterns.topology import HostWidth, TopologyError, read_topology
 from training.benchmarks.network.slow_parts.analysis import analyse
 
@@ -168,6 +170,21 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(TopologyError) as error:
         read_topology(written(tmp_path, text), HOSTS)
     assert words in str(error.value) and str(tmp_path / "fabric.txt") in str(error.value)
+
+
+@pytest.mark.parametrize(("hosts", "is_compared"), [(2, False), (3, True)])
+def test_pairs_of_which_too_few_are_alike_are_not_compared(hosts: int, is_compared: bool) -> None:
+    """Two pairs that differ do not tell which of them is slow. Of n hosts n (n - 1) / 2 pairs are of one kind."""
+    kinds = dict.fromkeys(range(4), "H100") | {4 + number: "A100" for number in range(hosts)}
+    pairs = list(combinations(kinds, 2))
+    found = classes_of(pairs, [0] * len(pairs), Tiers(kinds=kinds), with_load=False)
+    sizes = {kind: comb(sum(each == kind for each in kinds.values()), 2) for kind in ("H100", "A100")}
+    for (one, other), number in zip(pairs, found.of_pairs, strict=True):
+        alike = sizes[kinds[one]] if kinds[one] == kinds[other] else 4 * hosts
+        assert (number >= 0) == (alike >= 3), (one, other)
+    assert (found.of_pairs[-1] >= 0) is is_compared
+    most = [pair for pair in pairs if pair != (4, 5)] if is_compared else pairs
+    assert classes_of(most, [0] * len(most), Tiers(kinds=kinds), with_load=False).of_pairs[-1] == -1
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from common.reading import read_bounded
 from protocol import safe_json
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SUFFIX, INDEX = ".safetensors", "model.safetensors.index.json"
 SINGLE, CONFIG = "model.safetensors", "config.json"
+INDEX_BYTES = 64 << 20  # an index has some hundred bytes for a tensor
 # Bytes of a shard at most, as transformers writes them, unless one tensor alone is larger.
 SHARD_BYTES = 5_000_000_000
 
@@ -177,7 +179,7 @@ def _whole(parameter: Tensor) -> Tensor:
 
 def _index(path: Path) -> dict[str, str]:
     try:
-        found = _Index.model_validate_json(path.read_bytes()).weight_map
+        found = _Index.model_validate_json(read_bounded(path, INDEX_BYTES)).weight_map
     except (OSError, ValidationError) as error:
         raise BrokenWeightsError(path, f"no index of safetensors files: {str(error).splitlines()[0]}") from error
     outside = [name for name in found.values() if Path(name).name != name]

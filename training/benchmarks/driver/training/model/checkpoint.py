@@ -17,13 +17,14 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
+from common.reading import read_bounded
 from training.benchmarks.driver.training.model.checkpoint_reader import SafePlanner, SafeReader
 from training.benchmarks.driver.training.model.parallel import ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SCHEMA_VERSION = 1
-_FACTS = "run.json"
+_FACTS, _FACTS_BYTES = "run.json", 4 << 20
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -118,7 +119,7 @@ class Checkpoints:
     def _read_facts(self, path: Path) -> int:
         file = path / _FACTS
         try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
+            facts: Any = json.loads(read_bounded(file, _FACTS_BYTES))
             step, identity = int(facts["step"]), dict(facts["identity"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UnusableSettingsError(f"resume: {file}: broken checkpoint: {error!r}") from error

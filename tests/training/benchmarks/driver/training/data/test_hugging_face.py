@@ -1,6 +1,7 @@
 """Weights as Hugging Face publishes them: what transformers writes is read, and transformers reads what is written."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,9 @@ def _damage(folder: Path, what: str) -> None:
             first.write_bytes(first.read_bytes()[:-100])
         case "text":
             first.write_text("<html>")
-        case "index":
+        case "index" | "large index":
             index.write_text("[]")
+            os.truncate(index, 2 if what == "index" else 1 << 40)
         case "moved" | "unknown" | "outside":
             name = "model.layers.9.weight" if what == "unknown" else "lm_head.weight"
             content["weight_map"][name] = "../x.safetensors" if what == "outside" else first.name
@@ -144,6 +146,7 @@ def _damage(folder: Path, what: str) -> None:
         ("cut", "broken safetensors file: "),
         ("text", "broken safetensors file: "),
         ("index", "model.safetensors.index.json: no index of safetensors files"),
+        ("large index", "index.json: no index of safetensors files: [Errno 27] more than 67108864 bytes"),
         ("moved", "lacks lm_head.weight, which model.safetensors.index.json has in it"),
         ("quantized", ": does not hold weights as they are: model.embed_tokens.weight holds int8; expected float64, "),
         ("unknown", "lacks model.layers.9.weight, which model.safetensors.index.json has in it"),

@@ -39,6 +39,7 @@ def _steps(count: int, seed: int = 1, dependence: float = 0.6) -> list[float]:
         ([], 0, 0),
         ([4.0], 1, 1),  # torch.compile
         ([4.0, 0.1, 3.0], 3, 3),  # and again for another graph
+        ([4.0, *[0.1, 0.1, 0.1, 3.0] * 2], 9, 9),  # and twice more, with steps of each graph between
         ([0.3 - 0.005 * step for step in range(40)], 35, 60),  # clocks, caches
     ],
 )
@@ -73,6 +74,8 @@ def test_a_slow_step_in_the_middle_is_no_warmup_and_counts() -> None:
     [
         [1 - 0.004 * number for number in range(100)],
         [1.0] * 60 + [0.1] * 40,  # faster only in the second half
+        _steps(60) + [0.5 * time for time in _steps(60, seed=2)],  # in the middle
+        [1.5 * time for time in _steps(70)] + _steps(30, seed=2),  # late
         [0.1] * 19,
     ],
 )

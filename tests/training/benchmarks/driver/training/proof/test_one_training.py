@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -256,6 +257,8 @@ def _four(**changes: object) -> tuple[list[ReplicaState], Expectation]:
         (3, {"step": 9}, "rank 3 is at step 9, rank 0 at step 8"),
         (1, {"updates": 79}, "rank 1 has counted 79 updates, rank 0 80"),
         (2, {"rate": 0.25}, "rank 2 has updated with the learning rate 0.25, not 0.5"),
+        (2, {"rate": 0.5 * 1.04}, "rank 2 has updated with the learning rate 0.52, not 0.5"),
+        (3, {"rate": 0.5 * (1 - 1e-5)}, "rank 3 has updated with the learning rate 0.499995, not 0.5"),
         (2, {"rate": 0.5 + 1e-8}, None),
         (2, {"seed": 7}, "rank 2 has a generator with the seed 7, not 8"),
         (1, {"random": 5}, "rank 1 has another state of its random generator than rank 0, which shares its layers"),
@@ -276,6 +279,42 @@ def test_only_ranks_that_hold_the_same_are_compared(rank: int, change: dict[str,
     states[rank] = replace(states[rank], **change)  # type: ignore[arg-type]
     found = first_departure(states, expected)
     assert (found and (found.rank, found.sentence)) == (sentence and (rank, sentence))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rate": 0.25}, "has updated with the learning rate 0.25, not 0.5"),
+        ({"missed": 1}, "has skipped 1 update since the last check, as all ranks have"),
+        ({"seed": 9}, "has a generator with the seed 9, not 7"),
+        ({"balance": 1}, "the ranks together have not trained each sample of their steps once"),
+        ({"has_moved": False}, "has the parameters that it had 8 steps ago"),
+    ],
+)
+def test_a_rank_that_is_alone_departs_from_the_settings(change: dict[str, object], words: str) -> None:
+    """There is nobody to compare it with."""
+    states, expected = _four()
+    alone = replace(expected, places=[{"dp": 0}], seeds=[7], divided=[frozenset()])
+    sound = replace(states[0], balance=0, parameters=(11,))
+    assert first_departure([sound], alone) is None
+    found = first_departure([replace(sound, **change)], alone)  # type: ignore[arg-type]
+    assert found is not None and found.rank == 0 and words in found.sentence, found
+
+
+@pytest.mark.parametrize(
+    ("scale", "is_excused"),
+    [(None, False), (65536.0, False), (131072.0, False), (4096.0, False), (512.0, False), (256.0, True), (2.0, True)],
+)
+def test_parameters_may_stand_still_in_fp16_only_if_every_step_overflowed(
+    scale: float | None, is_excused: bool
+) -> None:
+    """Each overflow halves the scale: eight steps since the last check, at 65536, leave 65536 / 2**8 = 256."""
+    proof = OneTraining.__new__(OneTraining)
+    proof._last_step, proof._last_scale = 4, None if scale is None else 65536.0
+    precision: Any = SimpleNamespace(loss_scale=scale)
+    assert proof._all_skipped(12, precision) is is_excused
+    proof._last_step = None
+    assert proof._all_skipped(12, precision) is False, "there was no check before"
 
 
 def test_a_training_that_has_diverged_everywhere_is_one() -> None:
