@@ -155,7 +155,6 @@ def test_an_image_arrives_over_a_link_that_breaks(controller: Controller, testbe
     finally:
         client.images.remove(ON_ONE_HOST)
         client.close()
-    print(answer.output)
     assert "trying to reconnect for 60 s" in answer.output, answer.output
     (image,) = answer.run_record()["images"]
     assert image["ids"].keys() == {host.address for host in testbed.hosts} and len(set(image["ids"].values())) == 1
