@@ -174,15 +174,24 @@ def _distribute(
     LOG.info("Bringing image %s from %s to %s", tag, source.name, ", ".join(target.name for target in targets))
     say = Sayer(f"image {tag}", patience.check)
 
-    def bring(*names: str) -> dict[str, DistributeError]:
+    def copied(names: Collection[str]) -> Mapping[str, DistributeError | None]:
+        """By name why a host lacks it; None if the lost link of another one ended its transfer."""
         chosen = {name: clients[name] for name in names}
-        copy = functools.partial(transfer, clients[source.name], chosen, tag, spool_folder(), say, MAX_TRANSFERS)
-        return _guard(source, tag, patience, copy)
+        try:
+            return transfer(clients[source.name], chosen, tag, spool_folder(), say, MAX_TRANSFERS)
+        except LinkLostError as error:
+            if isinstance(error, OutOfReachError) or error.host not in names:
+                raise
+            return {name: DistributeError(str(error)) if name == error.host else None for name in names}
+
+    def bring(*names: str) -> Mapping[str, DistributeError | None]:
+        return _guard(source, tag, patience, lambda: copied(names))
 
     failed = bring(*(target.name for target in targets))
 
     def again(target: Host) -> None:
-        known = [failed[target.name]]
+        first = failed[target.name]
+        known = [] if first is None else [first]
 
         def arrive() -> None:
             error = known.pop() if known else bring(target.name).get(target.name)

@@ -210,7 +210,7 @@ def test_one_save_many_loads_and_a_bad_target_alone_fails(
 def test_a_damaged_archive_is_an_error_of_the_target(
     client: APIClient, second: APIClient, small: ImageSpec, tmp_path: Path
 ) -> None:
-    image = build(client, small, Said())
+    build(client, small, Said())
     spool = tmp_path / "spool"
     spool.mkdir()
     assert transfer(client, {"second": second}, small.tag, spool, Said(), 1) == {}
