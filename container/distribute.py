@@ -6,6 +6,7 @@ threads.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import tempfile
@@ -34,6 +35,7 @@ from container.engine_images import (
 T = TypeVar("T")
 SAVING = ".saving-"
 FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+TAG_DIGITS = 12
 SPOOL_BYTES = 50_000_000_000  # two of the largest images of the vendors
 
 
@@ -47,8 +49,8 @@ def transfer(
 ) -> dict[str, DistributeError]:
     """Copy an image from one engine to the targets that lack it, at most `concurrency` of them at a time.
 
-    The image is saved once into the folder `spool`, under its id, and reused by a later transfer; of older images only
-    the newest SPOOL_BYTES stay there. An interruption ends all transfers before it is raised.
+    The image is saved once into the folder `spool`, under its id and name, and reused by a later transfer; of older
+    images only the newest SPOOL_BYTES stay there. An interruption ends all transfers before it is raised.
 
     Returns by name why a target does not have the image; all other targets have exactly this image, verified.
 
@@ -131,7 +133,9 @@ class _Job:
         name = image.id.removeprefix("sha256:")
         if not FILE_NAME.fullmatch(name):  # an engine's word: as a path it would lead to any file of the head node
             raise DistributeError(f"the source engine names image {tag} {image.id!r:.100}, which is no id of an image")
-        self._file = spool / f"{name}.tar"
+        self._file = (
+            spool / f"{name}-{hashlib.sha256(tag.encode()).hexdigest()[:TAG_DIGITS]}.tar"
+        )  # it holds this name alone
         self._progress = progress
 
     def already_there(self, client: APIClient) -> bool:

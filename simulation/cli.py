@@ -15,7 +15,7 @@ from common.writing import STDOUT, STDOUT_NAMES
 from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
 from simulation.common.summary import Summary
 
-PROGRAM = "python -m simulation"
+PROGRAM = ".venv/bin/python -m simulation"
 # A verb is one line here and a module with HELP, add_arguments(parser) and run(arguments) -> Summary.
 VERBS = {
     "topology": "simulation.topology.command",

@@ -28,7 +28,7 @@ from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.leftovers import remove_collected
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.context import RunContext
+from run_benchmarks.state.context import RunContext, patience
 from run_benchmarks.state.interruption import Interruption
 
 REACH = ("-m", "training.benchmarks.driver.launch.reach")
@@ -91,7 +91,8 @@ class Ladder:
     def _ssh(self) -> tuple[str, ...]:
         plan, resolved = self._prepared.plan, self._prepared.resolved
         hosts = {name: self._hosts[name] for name in self._names}
-        self._reports = check_hosts(hosts, self._prepared.settings, plan, resolved.vendor, self._runtime)
+        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
+        self._reports = check_hosts(hosts, self._prepared.settings, plan, resolved.vendor, self._runtime, waiting)
         failed = [report for report in self._reports.values() if report.facts is None]
         return tuple(str(finding) for report in failed for finding in report.findings)
 
@@ -154,7 +155,8 @@ class Ladder:
         code, path = self._prepared.code, plan.code_dir_host
         for_each(hosts, lambda host: bring(host, code, path, deadline=PREPARE_SECONDS)).raise_first()
         resolved = self._prepared.resolved
-        provide_images(self._runtime, plan, resolved, self._hosts, self._reports, self._interruption, {})
+        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
+        provide_images(self._runtime, plan, resolved, self._hosts, self._reports, waiting, {})
 
     def _make_folders(self, nodes: Sequence[NodePlan]) -> None:
         def make(node: NodePlan) -> None:

@@ -66,5 +66,5 @@ def _look_up(host: str, port: int, seconds: float) -> Sequence[AddressInfo]:
     except queue.Empty:
         raise TimeoutError(f"no name server says within {seconds:g} s what address {host} has") from None
     if isinstance(answer, OSError):
-        raise answer
+        raise type(answer)(*answer.args[:1], f"the name {host} does not resolve ({answer.strerror or answer})")
     return answer

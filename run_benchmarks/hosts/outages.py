@@ -30,11 +30,16 @@ class OutOfReachError(LinkLostError):
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long an answer of a host is waited for: `limit` seconds, or until `is_over`; `tell` receives each outage."""
+    """How long an answer of a host is waited for: `limit` seconds by the clock `now`, or until `is_over`.
+
+    `tell` receives each outage as it begins; `check` raises what ends the run.
+    """
 
     limit: float = 0.0
     is_over: Callable[[], bool] = lambda: False
+    check: Callable[[], None] = lambda: None
     tell: Callable[[str], None] = lambda _: None
+    now: Callable[[], float] = lambda: time.monotonic()
 
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
@@ -42,77 +47,117 @@ def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
     return refusal(host, seconds) is None
 
 
+class Reconnecting:
+    """Asks a host something until the answer comes, across outages of its link; use once.
+
+    `note` receives each outage once it is over.
+    """
+
+    def __init__(self, host: Host, patience: Patience, note: Callable[[Outage], None] = lambda _: None) -> None:
+        self._host, self._patience, self._note = host, patience, note
+        self._heard: tuple[float, int] | None = None  # when it last answered: by the clock, in epoch ms
+        self._outage: tuple[float, int, str] | None = None  # that lasts: its begin, likewise, and its error
+
+    def heard(self) -> None:
+        """For the action to call: it goes on, and the host has just answered."""
+        if self._outage is not None:
+            _, began_ms, first = self._outage
+            self._outage = None
+            self._note((began_ms, _now_ms(), first))
+        self._heard = self._patience.now(), _now_ms()
+
+    def run(self, action: Callable[[], ValueT]) -> ValueT:
+        """Run the action; where its answer is lost on the way, reconnect and run it again.
+
+        The action may run any number of times, also after it took effect.
+
+        Raises:
+            OutOfReachError: the host did not answer for as long as it may.
+            HostKeyError: another key came when reconnecting.
+            HostError: whatever the action raises; of an outage, if the host answers and the action does not.
+        """
+        while True:
+            began = self._patience.now()
+            try:
+                result = action()
+            except HostError as error:
+                is_final = self._patience.limit <= 0 or self._patience.is_over()
+                if is_final or not _is_outage(error, self._host):
+                    raise
+                self._wait(error, began)
+            else:
+                self.heard()
+                return result
+
+    def _wait(self, trouble: HostError, tried: float) -> None:
+        """Wait until the host answers; `trouble` broke an action that began at `tried`, by the clock."""
+        now, limit = self._patience.now, self._patience.limit
+        is_again = self._outage is not None
+        if is_again and now() - tried > limit and not is_up(self._host):  # it broke anew, after a time in which it held
+            self.heard()
+        if self._outage is None:
+            since, since_ms = self._heard or (now(), _now_ms())
+            self._outage = since, since_ms, str(trouble)
+            self._patience.tell(f"{trouble}; trying to reconnect for {limit:g} s")
+        if is_again:
+            time.sleep(RECONNECT_SECONDS)
+        since, began_ms, first = self._outage
+        silence = self._silence(since + limit)
+        seconds = now() - since
+        if silence is None and seconds <= limit:
+            return
+        self._note((began_ms, _now_ms(), first))
+        if silence is None:
+            raise trouble
+        if isinstance(silence, HostKeyError):
+            raise silence from trouble
+        name = self._host.name
+        why = f"{first.removeprefix(f'{name}: ')}; connecting again: {silence.detail}"
+        raise OutOfReachError(name, f"out of reach for {seconds:.0f} s ({why})") from trouble
+
+    def _silence(self, until: float) -> HostError | None:
+        """Wait for the host until then, by the clock, or until it shows another key; returns why it does not answer."""
+        while (silence := refusal(self._host, HEARTBEAT_SECONDS)) is not None:
+            if isinstance(silence, HostKeyError) or self._patience.is_over() or self._patience.now() >= until:
+                break
+            time.sleep(RECONNECT_SECONDS)
+        return silence
+
+
 def across_outages(
     host: Host, action: Callable[[], ValueT], patience: Patience, note: Callable[[Outage], None] = lambda _: None
 ) -> ValueT:
-    """Run an action on a host; where its answer is lost on the way, reconnect and run it again.
-
-    The action may run any number of times, also after it took effect. `note` receives the outage once it is over.
-
-    Raises:
-        OutOfReachError: the host did not answer for as long as it may.
-        HostKeyError: another key came when reconnecting.
-        HostError: whatever the action raises; of an outage, if the host answers and the action does not.
-    """
-    began, began_ms, first = 0.0, 0, ""
-    while True:
-        try:
-            result = action()
-        except HostError as error:
-            if patience.limit <= 0 or patience.is_over() or not _is_outage(error, host):
-                raise
-            trouble = error
-        else:
-            if first:
-                note((began_ms, _now_ms(), first))
-            return result
-        if first:
-            time.sleep(RECONNECT_SECONDS)
-        else:
-            began, began_ms, first = time.monotonic(), _now_ms(), str(trouble)
-            patience.tell(f"{trouble}; trying to reconnect for {patience.limit:g} s")
-        silence = _wait_for(host, began + patience.limit, patience.is_over)
-        seconds = time.monotonic() - began
-        if silence is not None or seconds > patience.limit:
-            note((began_ms, _now_ms(), first))
-            if silence is None:
-                raise trouble
-            raise OutOfReachError(host.name, f"out of reach for {seconds:.0f} s ({silence})") from trouble
+    """Run an action on a host, again after each outage of its link: see Reconnecting."""
+    return Reconnecting(host, patience, note).run(action)
 
 
 def _is_outage(error: HostError, host: Host) -> bool:
     """Whether an error is of the way to a host, and not of what was asked of it."""
     cause = error.__cause__ if isinstance(error, CollectError) else error
     if isinstance(cause, DeadlineError):  # a frozen connection looks open
-        return refusal(host, HEARTBEAT_SECONDS) is not None
-    return isinstance(cause, LinkLostError | ConnectError) and not isinstance(cause, HostKeyError | EngineSilentError)
-
-
-def _wait_for(host: Host, until: float, is_over: Callable[[], bool]) -> HostError | None:
-    """Wait until the host answers, at most until then (monotonic seconds); returns why it does not.
-
-    Raises:
-        HostKeyError: it answers with another key.
-    """
-    while (silence := refusal(host, HEARTBEAT_SECONDS)) is not None:
-        if isinstance(silence, HostKeyError):
-            raise silence
-        if is_over() or time.monotonic() >= until:
-            break
-        time.sleep(RECONNECT_SECONDS)
-    return silence
+        return not is_up(host) and (refusal(host) is not None or is_up(host))
+    return isinstance(cause, LinkLostError | ConnectError) and not isinstance(
+        cause, HostKeyError | EngineSilentError | OutOfReachError
+    )
 
 
 def refusal(host: Host, seconds: float = HEARTBEAT_SECONDS) -> HostError | None:
     """Why a host answers neither over the present connection nor over a new one; None if it does."""
-    try:
-        host.run(["true"], deadline=seconds)
-    except HostError:
+    if not is_up(host, seconds):
         try:
             host.reconnect()
         except HostError as error:
             return error
     return None
+
+
+def is_up(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
+    """Whether a host answers over the present connection."""
+    try:
+        host.run(["true"], deadline=seconds)
+    except HostError:
+        return False
+    return True
 
 
 def _now_ms() -> int:

@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import ClusterDynoError, ConnectError, HostKeyError, LoginShellError, NotBegunError
+from run_benchmarks.errors import (
+    ClusterDynoError,
+    ConnectError,
+    DeadlineError,
+    HostKeyError,
+    LinkLostError,
+    LoginShellError,
+    NotBegunError,
+)
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import Patience, across_outages
 from run_benchmarks.inspection.capacity import (
     check_load,
     check_sizes,
@@ -29,6 +38,7 @@ from vendors import Vendor
 
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
+IMPATIENT = Patience()
 
 
 def check_hosts(
@@ -37,16 +47,33 @@ def check_hosts(
     plan: Plan,
     vendor: Vendor,
     runtime: Runtime,
+    patience: Patience = IMPATIENT,
     *,
     on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
-    """Connect to all hosts at once and examine each; nothing on them is changed except our own folders."""
-    result = for_each(
-        hosts, lambda host: _examine(host, settings, plan, vendor, runtime), on_done=on_done, reads_hosts=True
-    )
+    """Connect to all hosts at once and examine each; nothing on them is changed except our own folders.
+
+    A host whose link breaks once it had answered is asked again; one that does not answer at all is reported at once.
+    """
+
+    def examine(host: Host) -> HostReport:
+        report = HostReport(host=host.name)
+        if _greet(report, host, settings):
+            return report
+        try:
+            return across_outages(host, lambda: _examine(host, settings, plan, vendor, runtime), patience)
+        except (LoginShellError, NotBegunError) as error:
+            action = f"`{login_command(host.name, settings.cluster)} echo in` must print only that word"
+            report.add("login shell", error.detail, "one that runs a command", action)
+            return report
+
+    result = for_each(hosts, examine, on_done=on_done, reads_hosts=True)
     reports = {name: result.succeeded.get(name) or HostReport(host=name) for name in hosts}
     for name, error in result.failed.items():
-        reports[name].add("facts", str(error), "answers that can be read", "log in and look")
+        if isinstance(error, HostKeyError):
+            _add_key(reports[name], error, settings)
+        else:
+            reports[name].add("facts", str(error), "answers that can be read", "log in and look")
     note_shared_machines(reports)
     note_space(reports, settings, max((image.unpacked_bytes for image in vendor.images.values()), default=0))
     return reports
@@ -57,27 +84,38 @@ def _trust(settings: Settings) -> str:
     return f"compare the keys; once this one is known to be the host's own: {command}"
 
 
-def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime: Runtime) -> HostReport:
-    report = HostReport(host=host.name)
+def _add_key(report: HostReport, error: HostKeyError, settings: Settings) -> None:
+    report.add("host key", error.detail, "the recorded key", _trust(settings))
+
+
+def _greet(report: HostReport, host: Host, settings: Settings) -> bool:
+    """Connect to a host; whether the report then says why it failed."""
     try:
         host.connect()
     except HostKeyError as error:
-        report.add("host key", str(error).partition(": ")[2], "the recorded key", _trust(settings))
-        return report
+        _add_key(report, error, settings)
     except ConnectError as error:
         action = f"try: {login_command(host.name, settings.cluster)}"
         report.add("ssh", str(error).partition(": ")[2], "a login without a password", action)
-        return report
+    return bool(report.findings)
+
+
+def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime: Runtime) -> HostReport:
+    """Examine a connected host.
+
+    Raises:
+        LinkLostError, ConnectError, DeadlineError: its link broke, or it does not answer.
+        LoginShellError: its login shell runs no command.
+    """
+    report = HostReport(host=host.name)
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]
     try:
         report.facts = gather(host, _questions(plan, vendor, runtime, cases, possible))
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
-    except (LoginShellError, NotBegunError) as error:
-        action = f"`{login_command(host.name, settings.cluster)} echo in` must print only that word"
-        report.add("login shell", str(error).partition(": ")[2], "one that runs a command", action)
-        return report
+    except (LinkLostError, ConnectError, DeadlineError, LoginShellError):
+        raise
     except ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
         return report

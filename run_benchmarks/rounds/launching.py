@@ -14,6 +14,7 @@ def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master
 
     May be called again after a link broke: what the earlier call made is removed first.
     """
+    node.is_made = False
     if node.monitor is not None and node.workload is not None:
         node.monitor.remove()
         node.workload.remove()
@@ -26,6 +27,7 @@ def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master
     node.monitor = context.runtime.create(node.host, node.plan, node.plan.monitor, watching)
     node.monitor.start()
     node.workload = context.runtime.create(node.host, node.plan, node.plan.workload, bound)
+    node.is_made = True
 
 
 def start_workload(node: RunningNode) -> None:

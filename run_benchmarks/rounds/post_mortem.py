@@ -1,4 +1,4 @@
-"""Asks the hosts of a round that broke, before anything is stopped, for what its logs cannot tell.
+"""Asks the hosts of a round that broke, in whatever phase, for what its logs cannot tell.
 
 A reboot (boot id), the engine and the container (by their runtime), the kernel's out-of-memory killer, a full disk.
 """
@@ -33,15 +33,21 @@ true
 """
 
 
-def examine(nodes: Mapping[str, RunningNode]) -> None:
-    """Set the circumstances of every node whose host answers; one that cannot be asked has none."""
+def examine(nodes: Mapping[str, RunningNode], *, are_stopped: bool = False) -> None:
+    """Add to the circumstances of every node whose host answers; one that cannot be asked has no more.
+
+    `are_stopped`: this run has stopped the tasks, whose state tells nothing any more.
+    """
     there = {name: node for name, node in nodes.items() if not node.lost}
-    for name, found in for_each(there, lambda node: list(_circumstances(node)), reads_hosts=True).succeeded.items():
-        order = list(CircumstanceKind)
-        nodes[name].outcome.circumstances = tuple(sorted(found, key=lambda each: order.index(each.kind)))
+    found = for_each(there, lambda node: list(_circumstances(node, are_stopped)), reads_hosts=True).succeeded
+    order = list(CircumstanceKind)
+    for name, new in found.items():
+        outcome = nodes[name].outcome
+        by_kind = {each.kind: each for each in (*new, *outcome.circumstances)}
+        outcome.circumstances = tuple(sorted(by_kind.values(), key=lambda each: order.index(each.kind)))
 
 
-def _circumstances(node: RunningNode) -> Iterator[Circumstance]:
+def _circumstances(node: RunningNode, are_stopped: bool) -> Iterator[Circumstance]:
     argv = ["sh", "-c", ASK, "sh", node.plan.log_dir_host]
     answer = node.host.run(argv, deadline=HEARTBEAT_SECONDS).stdout.splitlines()
     boot_id = boot_in(answer)
@@ -49,18 +55,22 @@ def _circumstances(node: RunningNode) -> Iterator[Circumstance]:
         yield Circumstance(kind=CircumstanceKind.REBOOT, words="the host was rebooted during the round")
     if full := _full([line for line in answer if not line.startswith("boot ")]):
         yield Circumstance(kind=CircumstanceKind.DISK, words=f"{full} {node.plan.log_dir_host}")
-    yield from _of_task(node)
+    if not are_stopped:
+        yield from _of_task(node)
 
 
 def _of_task(node: RunningNode) -> Iterator[Circumstance]:
     if node.workload is None or (node.done and node.outcome.exit_code == 0):
+        return
+    if node.silent:
+        yield Circumstance(kind=CircumstanceKind.ENGINE, words="its runtime does not answer")
         return
     trouble: Circumstance | None = None
     try:
         trouble = node.workload.trouble()
     except HostError as error:
         yield Circumstance(kind=CircumstanceKind.ENGINE, words=f"its runtime does not answer: {error.detail}")
-    if trouble is not None:
+    if trouble is not None and (node.is_made or trouble.kind is not CircumstanceKind.TASK):
         yield trouble
     elif node.done and (words := _killed(node)):
         yield Circumstance(kind=CircumstanceKind.TASK, words=words)

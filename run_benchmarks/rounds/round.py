@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
@@ -19,6 +19,7 @@ from run_benchmarks.rounds.integrity import Neighbourhood
 from run_benchmarks.rounds.launching import create_tasks, start_workload
 from run_benchmarks.rounds.node_code import note_changed_code, put_code_right
 from run_benchmarks.rounds.owed import is_owed
+from run_benchmarks.rounds.post_mortem import examine
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stack_file import write_stacks
@@ -122,15 +123,28 @@ class RoundRunner:
 
     def _fail(self, error: HostError) -> None:
         """End the round for a host's error, or for what kept the controller from waiting longer for that host."""
-        node, interruption = self._nodes[error.host], self._context.interruption
-        node.outcome.error = str(error)
-        if not node.lost:
-            node.silent = node.answers() and isinstance(error, EngineSilentError)
-        node.outcome.lost = node.lost
+        interruption = self._context.interruption
+        if self._nodes[error.host].outcome.error is None:
+            self._note_broken([error])
         if interruption.is_set():
             self._ended_early = (Verdict.ABORTED, interruption.reason)
         elif interruption.time_is_up():
             self._ended_early = (Verdict.TIMEOUT, interruption.time_limit_reason)
+
+    def _note_broken(self, errors: Iterable[HostError]) -> None:
+        """Note why nodes failed before their ranks ran, and what their hosts say of it."""
+        broken = {error.host: (self._nodes[error.host], error) for error in errors}
+
+        def note(item: tuple[RunningNode, HostError]) -> None:
+            node, error = item
+            node.outcome.error = str(error)
+            if not node.lost:
+                node.silent = node.answers() and isinstance(error, EngineSilentError)
+            node.outcome.lost = node.lost
+            node.outcome.silent_ms = node.outcome.silent_ms or time.time_ns() // 1_000_000
+
+        for_each(broken, note)
+        examine({host: node for host, (node, _) in broken.items()})
 
     def _resume_collection(self, collecting: RoundCollecting) -> RoundRecord:
         restore(self._nodes, collecting.nodes)
@@ -232,6 +246,7 @@ class RoundRunner:
         done = for_each(self._nodes, lambda node: node.persist(action), reads_hosts=True)
         if self._context.interruption.is_set():
             self._context.interruption.check()
+        self._note_broken(error for error in done.failed.values() if isinstance(error, HostError))
         done.raise_first()
 
     def _prepare(self) -> None:
@@ -240,6 +255,8 @@ class RoundRunner:
         def prepare(node: RunningNode) -> None:
             is_master = node.plan.host == self._plan.master
             port_from = self._plan.port_from if is_master else None
+            node.host.connect()
+            node.boot_id = node.boot_id or boot_of(node.host)
             put_code_right(node, self._context, seconds)
             port = prepare_node(node, self._context.plan, case=case, port_from=port_from, deadline=seconds)
             self._master_port = port if is_master else self._master_port
@@ -293,7 +310,9 @@ class RoundRunner:
             node.is_owed = False
             note_changed_code(node, self._context, is_resumed=self._resumed)
 
-        for host, error in for_each(nodes, collect, reads_hosts=True).failed.items():
+        failed = for_each(nodes, collect, reads_hosts=True).failed
+        examine({host: nodes[host] for host in failed}, are_stopped=True)
+        for host, error in failed.items():
             node = nodes[host]
             node.is_owed = is_owed(error)
             node.outcome.error = node.outcome.error or f"not collected: {error}"

@@ -7,13 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NoReturn
 
 from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
-from run_benchmarks.errors import ClusterDynoError, HostError, HostKeyError, LinkLostError, TaskError
+from run_benchmarks.errors import ClusterDynoError, EngineSilentError, HostError, HostKeyError, LinkLostError
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import RECONNECT_SECONDS, OutOfReachError, Patience, Reconnecting
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
@@ -25,7 +25,6 @@ from run_benchmarks.state.own_clock import OwnClock
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 5.0
-RECONNECT_SECONDS = 1.0
 STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 
 
@@ -43,6 +42,7 @@ class Watch:
         self._deadline = self._clock.now() + case.time_limit - elapsed
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
+        self._heard: dict[str, float] = {}  # by host: when its task last answered, by the clock
 
     def run(self) -> tuple[Verdict, str] | None:
         """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
@@ -100,86 +100,96 @@ class Watch:
         return None if stalled is None else (Verdict.TIMEOUT, stalled)
 
     def _wait_for(self, node: RunningNode) -> None:
+        """Wait for the end of one node, and note how it ended, or that it fell silent."""
+        outcome = node.outcome
+        outcome.heard_ms, heard = _now_ms(), self._clock.now()
         try:
-            node.outcome.exit_code = self._exit_code(node)
+            outcome.exit_code = self._exit_code(node)
+        except (OutOfReachError, HostKeyError) as error:
+            node.lost = outcome.lost = True
+            outcome.error = str(error)
         except LinkLostError as error:
-            node.lost = node.outcome.lost = True
-            node.outcome.error = str(error)
+            node.silent = node.answers()
+            silence = self._clock.now() - self._heard.get(node.plan.host, heard)
+            outcome.lost = node.lost
+            outcome.error = f"{node.plan.host}: its task does not answer for {silence:.0f} s ({error.detail})"
         except ClusterDynoError as error:
-            node.outcome.error = str(error)
+            outcome.error = str(error)
         except Exception as error:  # noqa: BLE001 - whatever its runtime answers is this round's verdict
-            node.outcome.error = f"{node.plan.host}: cannot be waited for: {type(error).__name__}: {error}"
+            outcome.error = f"{node.plan.host}: cannot be waited for: {type(error).__name__}: {error}"
         finally:
-            node.outcome.silent_ms = node.outcome.silent_ms or _now_ms()
+            if outcome.exit_code is not None or not (node.lost or node.silent):  # it ended, and did not fall silent
+                outcome.heard_ms = outcome.silent_ms = None
+            outcome.silent_ms = outcome.silent_ms or _now_ms()
             self._ended.put(node)
 
     def _exit_code(self, node: RunningNode) -> int:
         """Wait on one node, across lost connections, for at most the link limit without an answer.
 
         A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
-        If the host answers but its runtime does not, the launch's own record of its end counts. After a time in which
-        the controller itself was suspended, everything is asked again, and the link limit begins anew.
+        If the host answers but its runtime does not, the launch's own record of its end counts.
 
         Raises:
-            LinkLostError: the host did not answer for that long, or shows a key that is not its own.
-            TaskError: the host answers but its runtime does not; its files can still be collected.
+            OutOfReachError: the host did not answer for that long.
+            HostKeyError: it shows a key that is not its own.
+            LinkLostError: the host answers but its runtime does not.
+            TaskError: its runtime cannot say how the task ended.
         """
-        limit = self._context.link_limit
-        last_heard, complained = self._clock.now(), False
-        out_ms, first_trouble, last_heard_ms = 0, "", _now_ms()
-        while True:
-            slept = self._clock.slept
-            code, trouble = self._asked(node, RECONNECT_SECONDS if complained else min(WAIT_SECONDS, limit / 4))
-            if code is not None:
-                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                return code
-            refused = refusal(node.host, min(HEARTBEAT_SECONDS, limit / 4))
-            alive = refused is None
-            if alive and not trouble:
-                if complained:
-                    node.outages.append((out_ms, _now_ms(), first_trouble))
-                last_heard, last_heard_ms, complained = self._clock.now(), _now_ms(), False
-                node.outcome.heard_ms = node.outcome.silent_ms = None
-                continue
-            trouble = trouble or f"{node.plan.host}: does not answer"
-            if self._clock.slept != slept:
-                LOG.warning("%s: asked again, since the controller itself was suspended", node.plan.host)
-                last_heard, last_heard_ms = self._clock.now(), _now_ms()
-                node.outcome.heard_ms = node.outcome.silent_ms = None
-                continue
-            end = recorded_end(node) if alive and complained else None
-            if end is not None:
-                node.silent = True
-                node.warnings.append(f"{trouble}; {NODE_EXIT_FILE} says that its tasks ended with {end.exit_code}")
-                return end.exit_code
-            if not complained:
-                out_ms, first_trouble = last_heard_ms, trouble
-                node.outcome.heard_ms, node.outcome.silent_ms = last_heard_ms, _now_ms()
-            silence = self._clock.now() - last_heard
-            if silence > limit or self._over.is_set() or isinstance(refused, HostKeyError):
-                node.outages += [(out_ms, _now_ms(), first_trouble)] * complained
-                _give_up(node, refused, silence, first_trouble)
-            if not complained:
-                LOG.warning("%s; the round goes on, trying to reconnect for %g s", trouble, limit)
-            complained = True
-            time.sleep(RECONNECT_SECONDS)
+        limit, outcome = self._context.link_limit, node.outcome
+        patience = Patience(limit=limit, is_over=self._over.is_set, tell=LOG.warning, now=self._clock.now)
+        link = Reconnecting(node.host, patience, node.outages.append)
 
-    def _asked(self, node: RunningNode, seconds: float) -> tuple[int | None, str]:
-        """The exit code of a node's task, None if it has none within `seconds`, and why it did not answer, if so.
+        def heard() -> None:
+            outcome.heard_ms, outcome.silent_ms = _now_ms(), None
+            self._heard[node.plan.host] = self._clock.now()
+            link.heard()
+
+        def ended() -> int:
+            code: int | None = None
+            while code is None:
+                is_again = outcome.silent_ms is not None
+                slept = self._clock.slept
+                try:
+                    code = self._asked(node, RECONNECT_SECONDS if is_again else min(WAIT_SECONDS, limit / 4))
+                except HostError as error:
+                    if self._clock.slept != slept:
+                        LOG.warning("%s: asked again, since the controller itself was suspended", node.plan.host)
+                        refusal(node.host, min(HEARTBEAT_SECONDS, limit / 4))
+                        heard()
+                        continue
+                    end = recorded_end(node) if is_again else None
+                    if end is None:
+                        outcome.silent_ms = outcome.silent_ms or _now_ms()
+                        raise
+                    node.silent = True
+                    node.warnings.append(f"{error}; {NODE_EXIT_FILE} says that its tasks ended with {end.exit_code}")
+                    return end.exit_code
+                heard()
+            return code
+
+        heard()
+        return link.run(ended)
+
+    def _asked(self, node: RunningNode, seconds: float) -> int | None:
+        """The exit code of a node's task; None if it has none within `seconds`, and its host answers.
 
         Raises:
-            TaskError: its runtime does not answer, and the controller was not suspended meanwhile.
+            HostKeyError: the host shows a key that is not its own.
+            LinkLostError: no answer came, also of an engine alone.
+            TaskError: the task's runtime cannot say how it ended.
         """
         assert node.workload is not None
-        slept = self._clock.slept
         try:
-            return node.workload.wait(seconds), ""
-        except TaskError:
-            if self._clock.slept == slept:
-                raise
-            return None, f"{node.plan.host}: does not answer"
-        except HostError as error:
-            return None, str(error)
+            code = node.workload.wait(seconds)
+        except EngineSilentError as error:  # it is waited for like a link: its container may go on
+            raise LinkLostError(node.plan.host, error.detail) from error
+        if code is None:
+            refused = refusal(node.host, min(HEARTBEAT_SECONDS, self._context.link_limit / 4))
+            if isinstance(refused, HostKeyError):
+                raise refused
+            if refused is not None:
+                raise LinkLostError(node.plan.host, "does not answer") from refused
+        return code
 
     @contextlib.contextmanager
     def _follow(self) -> Iterator[LiveProgress]:
@@ -220,18 +230,6 @@ class Watch:
             running[host].warnings.append(f"{host}: no stacks: {error}")
         if asked.succeeded:
             time.sleep(STACKS_SECONDS)
-
-
-def _give_up(node: RunningNode, refused: HostError | None, silence: float, trouble: str) -> NoReturn:
-    """End the wait for a node after so many seconds without an answer. `refused`: why its host does not let us in."""
-    host = node.plan.host
-    why = trouble.removeprefix(f"{host}: ")
-    if refused is None:
-        node.silent = True
-        raise TaskError(host, f"its task does not answer for {silence:.0f} s ({why})")
-    if isinstance(refused, HostKeyError):
-        raise LinkLostError(host, refused.detail)
-    raise LinkLostError(host, f"out of reach for {silence:.0f} s ({why}; connecting again: {refused.detail})")
 
 
 def _broke(nodes: Iterable[RunningNode], early_end: tuple[Verdict, str] | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from container.engine_images import ImageIdentity
 from container.image import ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.settings.container_options import Volume
 
@@ -157,7 +158,11 @@ class Runtime(Protocol):
         """What the tasks of these cases need of the host's own Python; None if they bring their own."""
 
     def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
-        """Whether a connected host can run the tasks of these cases. What is missing is a failure, not an error."""
+        """Whether a connected host can run the tasks of these cases. What is missing is a failure, not an error.
+
+        Raises:
+            LinkLostError: the host's link broke meanwhile.
+        """
 
     def provide_images(
         self,
@@ -165,7 +170,7 @@ class Runtime(Protocol):
         specs: Mapping[str, ImageSpec],
         hosts: Mapping[str, Host],
         settled: Mapping[str, ImageIdentity],
-        check: Callable[[], None],
+        patience: Patience,
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
         """Bring every image of the plan to every host that needs it; returns by tag the image of each host.
 
@@ -173,11 +178,12 @@ class Runtime(Protocol):
             specs: how images are built, by tag.
             settled: images that this run has already provided, by tag. They are not built again, whatever bases the
                 remaining hosts have: all rounds of a run use one image.
-            check: called often; an exception from it aborts the call.
+            patience: how long a host may be out of reach; an exception from its `check`, called often, aborts the call.
 
         Raises:
             TaskError: an image cannot be built or pulled, a host did not get it, or hosts have different images under a
                 name that we may not change.
+            HostError: a host was out of reach for longer.
         """
 
     def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:

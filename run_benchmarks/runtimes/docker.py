@@ -16,6 +16,7 @@ from container.image import ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes import container_trouble, docker_images, docker_inspection
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
@@ -54,10 +55,10 @@ class DockerRuntime:
         specs: Mapping[str, ImageSpec],
         hosts: Mapping[str, Host],
         settled: Mapping[str, ImageIdentity],
-        check: Callable[[], None],
+        patience: Patience,
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
         """See Runtime.provide_images."""
-        return docker_images.provide_images(plan, specs, hosts, settled, check)
+        return docker_images.provide_images(plan, specs, hosts, settled, patience)
 
     def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
         """See Runtime.running_of_others: containers, by their label."""

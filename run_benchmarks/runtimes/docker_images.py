@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,15 +29,17 @@ from container.engine_images import (
 )
 from container.image import ImageSpec, ImageSpecError
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import TaskError
+from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.outages import OutOfReachError, Patience, across_outages, is_up
 from run_benchmarks.plan.plan import Plan
 
 ValueT = TypeVar("ValueT")
 SAY_EVERY_SECONDS = 5.0
 TRANSFER_SECONDS = 1800  # a build step or an engine that unpacks may be silent for long
 MAX_TRANSFERS = 8
+ASK_SECONDS = 20.0  # a silent engine may be at work; whether its host is there is asked so often
 BROKEN = (
     docker.errors.DockerException,
     requests.RequestException,
@@ -59,9 +61,9 @@ def provide_images(
     specs: Mapping[str, ImageSpec],
     hosts: Mapping[str, Host],
     settled: Mapping[str, ImageIdentity],
-    check: Callable[[], None],
+    patience: Patience,
 ) -> dict[str, dict[str, ImageIdentity]]:
-    """See Runtime.provide_images; an exception from `check` aborts a build or transfer."""
+    """See Runtime.provide_images; an exception from `patience.check` aborts a build or transfer."""
     needed: dict[str, list[str]] = {}
     for case in plan.cases:
         image = case.rounds[0].nodes[0].image
@@ -71,20 +73,22 @@ def provide_images(
     images: dict[str, dict[str, ImageIdentity]] = {}
     for tag, names in needed.items():
         chosen, spec = {name: hosts[name] for name in names}, specs.get(tag)
-        states = _each(chosen, functools.partial(image_state, tag=tag, spec=spec))
+        states = _each(chosen, functools.partial(image_state, tag=tag, spec=spec), tag, patience)
         builder, there = _usable(tag, spec, states, settled.get(tag))
-        there |= _provide(tag, spec, chosen, there, builder or names[0], check)
+        there |= _provide(tag, spec, chosen, there, builder or names[0], patience)
         images[tag] = {name: image for name, image in there.items() if image is not None}
     return images
 
 
-def _each(hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT]) -> dict[str, ValueT]:
+def _each(
+    hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT], tag: str, patience: Patience
+) -> dict[str, ValueT]:
     """The answers of the engines of all hosts.
 
     Raises:
-        TaskError: an engine does not answer.
+        HostError: an engine does not answer.
     """
-    return for_each(hosts, lambda host: _guard(host.name, lambda: ask(host.docker()))).raise_first()
+    return for_each(hosts, lambda host: _guard(host, tag, patience, lambda: ask(host.docker()))).raise_first()
 
 
 def _usable(
@@ -122,49 +126,121 @@ def _provide(
     hosts: Mapping[str, Host],
     there: Mapping[str, ImageIdentity | None],
     builder: str,
-    check: Callable[[], None],
+    patience: Patience,
 ) -> dict[str, ImageIdentity]:
     """Bring the image to the hosts that lack it; returns the image of each host."""
     brought = {name: hosts[name] for name, image in there.items() if image is None}
     if not brought:
         return {}
     source = next((name for name, image in there.items() if image is not None), None)
-    lacking = list(brought)
     with contextlib.ExitStack() as stack:
-        clients = {name: host.open_docker(TRANSFER_SECONDS, check) for name, host in hosts.items()}
-        for client in clients.values():
+
+        def opened(host: Host) -> docker.APIClient:
+            check = _WhileThere(host, patience)
+            return _guard(host, tag, patience, lambda: host.open_docker(TRANSFER_SECONDS, check))
+
+        made = for_each(brought if source is None else {source: hosts[source], **brought}, opened)
+        for client in made.succeeded.values():
             stack.callback(client.close)
+        clients = made.raise_first()
+        lacking = list(brought)
         if source is None:
             source = builder
             LOG.info("Image %s is on no host: %s on %s", tag, "building it" if spec else "pulling it", source)
-            _make(clients[source], tag, spec, source, Sayer(f"{source}: image {tag}", check))
+            say = Sayer(f"{source}: image {tag}", patience.check)
+            _guard(hosts[source], tag, patience, lambda: _make(clients[builder], tag, spec, say))
             lacking.remove(source)
         if lacking:
-            _distribute(tag, source, clients, lacking, Sayer(f"image {tag}", check))
-    found = _each(brought, lambda client: identity(client, tag))
+            _distribute(tag, hosts[source], [hosts[name] for name in lacking], clients, patience)
+    found = _each(brought, lambda client: identity(client, tag), tag, patience)
     for name, image in found.items():
         if image is None:
             raise TaskError(name, f"image {tag} disappeared")
     return {name: image for name, image in found.items() if image is not None}
 
 
-def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, host: str, say: Sayer) -> str:
-    return _guard(host, lambda: build(client, spec, say) if spec is not None else pull(client, tag, say))
+def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, say: Sayer) -> str:
+    return build(client, spec, say) if spec is not None else pull(client, tag, say)
 
 
-def _distribute(tag: str, source: str, clients: dict[str, docker.APIClient], lacking: list[str], say: Sayer) -> None:
-    LOG.info("Bringing image %s from %s to %s", tag, source, ", ".join(lacking))
-    targets = {name: clients[name] for name in lacking}
-    failed = _guard(source, lambda: transfer(clients[source], targets, tag, spool_folder(), say, MAX_TRANSFERS))
-    for name, error in failed.items():
-        raise TaskError(name, f"image {tag} did not arrive: {error}")
+def _distribute(
+    tag: str, source: Host, targets: Collection[Host], clients: Mapping[str, docker.APIClient], patience: Patience
+) -> None:
+    """Copy the image from one host to others; again to each whose link broke meanwhile.
+
+    Raises:
+        HostError: a host did not get it.
+    """
+    LOG.info("Bringing image %s from %s to %s", tag, source.name, ", ".join(target.name for target in targets))
+    say = Sayer(f"image {tag}", patience.check)
+
+    def copied(names: Collection[str]) -> Mapping[str, DistributeError | None]:
+        """By name why a host lacks it; None if the lost link of another one ended its transfer."""
+        chosen = {name: clients[name] for name in names}
+        try:
+            return transfer(clients[source.name], chosen, tag, spool_folder(), say, MAX_TRANSFERS)
+        except LinkLostError as error:
+            if isinstance(error, OutOfReachError) or error.host not in names:
+                raise
+            return {name: DistributeError(str(error)) if name == error.host else None for name in names}
+
+    def bring(*names: str) -> Mapping[str, DistributeError | None]:
+        return _guard(source, tag, patience, lambda: copied(names))
+
+    failed = bring(*(target.name for target in targets))
+
+    def again(target: Host) -> None:
+        first = failed[target.name]
+        known = [] if first is None else [first]
+
+        def arrive() -> None:
+            error = known.pop() if known else bring(target.name).get(target.name)
+            if error is not None:
+                raise error
+
+        _guard(target, tag, patience, arrive)
+
+    lacking = {target.name: target for target in targets if target.name in failed}
+    for_each(lacking, again, concurrency=MAX_TRANSFERS).raise_first()
 
 
-def _guard(host: str, action: Callable[[], ValueT]) -> ValueT:
-    try:
-        return action()
-    except BROKEN as error:
-        raise TaskError(host, f"image: {error}") from error
+def _guard(host: Host, tag: str, patience: Patience, action: Callable[[], ValueT]) -> ValueT:
+    """Run an action of one host's engine, again after each outage of the host's link.
+
+    Raises:
+        TaskError: it failed, and its host answers.
+        HostError: see across_outages.
+    """
+
+    def guarded() -> ValueT:
+        try:
+            return action()
+        except OutOfReachError:
+            raise
+        except (*BROKEN, LinkLostError, ConnectError) as error:
+            kind = TaskError if is_up(host) else LinkLostError
+            raise kind(host.name, f"image {tag}: {error}") from error
+
+    return across_outages(host, guarded, patience)
+
+
+class _WhileThere:
+    """The `check` of a client of a host's engine: ends a call once the run has to end, or the host is out of reach."""
+
+    def __init__(self, host: Host, patience: Patience) -> None:
+        self._host, self._patience = host, patience
+        self._heard = self._asked = patience.now()
+
+    def __call__(self) -> None:
+        self._patience.check()
+        if self._patience.now() < self._asked + ASK_SECONDS:
+            return
+        if is_up(self._host):
+            self._heard = self._patience.now()
+        self._asked = self._patience.now()
+        silence = self._asked - self._heard
+        if silence > max(self._patience.limit, ASK_SECONDS):
+            raise OutOfReachError(self._host.name, f"out of reach for {silence:.0f} s while its engine was asked")
 
 
 class Sayer:

@@ -13,6 +13,7 @@ from docker import APIClient
 from container.engine_images import UNREADABLE, DistributeError, find
 from run_benchmarks.errors import ClusterDynoError, ConnectError, LinkLostError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import is_up
 from run_benchmarks.plan.plan import LABEL, CasePlan
 from run_benchmarks.runtimes.base import HostView, Readiness
 from run_benchmarks.runtimes.docker_calls import NO_ANSWER, ask, call
@@ -22,7 +23,11 @@ CONTAINERD_ROOT = "/var/lib/containerd"
 
 
 def readiness(host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
-    """Whether the engine answers and is new enough, and which images of these cases it has."""
+    """Whether the engine answers and is new enough, and which images of these cases it has.
+
+    Raises:
+        LinkLostError: the host's link broke meanwhile.
+    """
     found = Readiness()
     if host.needs_docker_client and not view.has_docker_client:
         action = "install Docker, or set RUNTIME = 'process'"
@@ -35,6 +40,8 @@ def readiness(host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readines
         found.images = {tag: find(client, tag) for tag in sorted(filter(None, tags))}
         _look_at_images(found, client)
     except (ClusterDynoError, DistributeError, *NO_ANSWER, *UNREADABLE) as error:
+        if not is_up(host):
+            raise LinkLostError(host.name, f"its link broke while its engine was asked: {error}") from error
         cause = error if isinstance(error, LinkLostError | ConnectError) else f"{type(error).__name__}: {error}"
         action = f"start the engine and let {view.user} use it (docker ps must work without sudo)"
         found.fail("docker", f"no answer from the engine ({str(cause)[:200]})", "a running Docker engine", action)

@@ -14,6 +14,7 @@ from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 
@@ -131,7 +132,7 @@ class ProcessRuntime:
         specs: Mapping[str, ImageSpec],
         hosts: Mapping[str, Host],
         settled: Mapping[str, ImageIdentity],
-        check: Callable[[], None],
+        patience: Patience,
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
         """See Runtime.provide_images; processes need no images."""
         return {}

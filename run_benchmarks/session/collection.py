@@ -57,7 +57,8 @@ class Collection(Session):
         names = {host for owed in past.owed.values() for host in owed.hosts}
         names |= set(past.open.hosts) if past.open is not None else set()
         there = {name: host for name, host in hosts.items() if name in names}
-        found = check_hosts(there, prepared.settings, self._plan, prepared.resolved.vendor, prepared.runtime())
+        vendor, runtime, waiting = prepared.resolved.vendor, prepared.runtime(), self._patience()
+        found = check_hosts(there, prepared.settings, self._plan, vendor, runtime, waiting)
         self._state.reports = {name: found.get(name) or HostReport(host=name) for name in hosts}
         self._interruption.check()
         schedule = self._schedule(hosts)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from container.engine_images import ImageIdentity
 from container.image import LABEL_BASE, ImageSpec
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.plan.resolve import Resolved
 from run_benchmarks.results.records import ImageRecord
 from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.state.interruption import Interruption
 
 
 def provide_images(
@@ -21,7 +21,7 @@ def provide_images(
     resolved: Resolved,
     hosts: Mapping[str, Host],
     reports: Mapping[str, HostReport],
-    interruption: Interruption,
+    patience: Patience,
     settled: Mapping[str, ImageIdentity],
 ) -> dict[str, ImageIdentity]:
     """Provide the plan's images (see Runtime.provide_images); the reports then hold each host's id.
@@ -31,9 +31,10 @@ def provide_images(
 
     Raises:
         TaskError: an image cannot be provided, or hosts have different ones under a name that the user gave.
+        HostError: a host was out of reach for longer than it may be.
         InterruptedRunError: a signal arrived.
     """
-    found = runtime.provide_images(plan, _specs(resolved), hosts, settled, interruption.check)
+    found = runtime.provide_images(plan, _specs(resolved), hosts, settled, patience)
     for tag, there in found.items():
         for name, image in there.items():
             reports[name].images[tag] = image.id

@@ -22,7 +22,7 @@ from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.session.retries import failures_that_count, may_retry
-from run_benchmarks.state.context import RunContext, answers
+from run_benchmarks.state.context import RunContext, answers, patience
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
 
@@ -63,11 +63,12 @@ class RoundScheduler:
         """Bring the images to the hosts of the present plan.
 
         Raises:
-            TaskError: an image cannot be provided.
+            HostError: an image cannot be provided.
             InterruptedRunError: a signal arrived.
         """
         runtime, resolved, settled = self._runtime, self._prepared.resolved, dict(self.images)
-        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, self._interruption, settled)
+        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
+        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, waiting, settled)
         self.images.update(found | settled)
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:

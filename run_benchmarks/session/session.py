@@ -12,7 +12,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.outages import across_outages
+from run_benchmarks.hosts.outages import Patience, across_outages
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
 from run_benchmarks.plan.recorded import CASES_FOLDER
@@ -150,7 +150,8 @@ class Session:
             LOG.warning("%s", warning)
         LOG.debug("Check hosts: %s", ", ".join(plan.hosts))
         prepared = self._prepared
-        self._state.reports = check_hosts(hosts, prepared.settings, plan, prepared.resolved.vendor, prepared.runtime())
+        vendor, runtime, waiting = prepared.resolved.vendor, prepared.runtime(), self._patience()
+        self._state.reports = check_hosts(hosts, prepared.settings, plan, vendor, runtime, waiting)
         self._state.addresses = {name: host.address for name, host in hosts.items()}
         self._interruption.check()
         log_findings(self._state.reports)
@@ -158,6 +159,9 @@ class Session:
             {name: f"{name}: {report.reason}" for name, report in self._state.reports.items() if report.failed}
         )
         LOG.info("Check configs of all test cases: %s......[SUCCESS]", ", ".join(case.name for case in plan.cases))
+
+    def _patience(self) -> Patience:
+        return patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
 
     def _leave_out(self, failed: dict[str, str]) -> None:
         """Continue without the hosts that failed the check if at least MIN_HOSTS of the hosts passed.
@@ -253,7 +257,7 @@ class Session:
             LOG.warning("%s", in_words(name, found))
         seconds, cancel = self._interruption.seconds_left(PUSH_SECONDS), self._interruption.signalled
         code, path = self._prepared.code, self._plan.code_dir_host
-        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
+        waiting = self._patience()
 
         def push(host: Host) -> None:
             across_outages(host, lambda: bring(host, code, path, deadline=seconds, cancel=cancel), waiting)

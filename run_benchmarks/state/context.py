@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import HostKeyError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.outages import HEARTBEAT_SECONDS as HEARTBEAT_SECONDS
@@ -56,9 +57,10 @@ class RunContext:
 class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
-    `silent`: the host answers, but its runtime (the Docker engine) does not. `is_asked`: its workload was asked to
-    start. `boot_id`: of the kernel that the round began on, "" if unknown. `is_owed`: its files were not collected, and
-    still can be. `outages`: when it did not answer and came back, from and to in epoch ms, with the error.
+    `silent`: the host answers, but its runtime (the Docker engine) does not. `is_made`: its tasks are complete, by this
+    controller or an earlier one. `is_asked`: its workload was asked to start. `boot_id`: of the kernel that the round
+    began on, "" if unknown. `is_owed`: its files were not collected, and still can be. `outages`: when it did not
+    answer and came back, from and to in epoch ms, with the error.
     """
 
     plan: NodePlan
@@ -74,6 +76,7 @@ class RunningNode:
     warnings: list[str] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     patience: Patience = field(default_factory=Patience)
+    is_made: bool = True
     is_asked: bool = False
     is_owed: bool = False
 
@@ -86,13 +89,17 @@ class RunningNode:
         """Run an action, again after each outage of its host (see across_outages); sets `lost` where it gives up."""
         try:
             return across_outages(self.host, lambda: action(self), self.patience, self.outages.append)
-        except OutOfReachError:
+        except (OutOfReachError, HostKeyError):
             self.lost = True
+            self.outcome.silent_ms = self.outcome.silent_ms or (self.outages[-1][0] if self.outages else None)
             raise
 
 
 def patience(link_limit: float, interruption: Interruption) -> Patience:
     """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end."""
     return Patience(
-        limit=link_limit, is_over=lambda: interruption.is_set() or interruption.time_is_up(), tell=LOG.warning
+        limit=link_limit,
+        is_over=lambda: interruption.is_set() or interruption.time_is_up(),
+        check=interruption.check,
+        tell=LOG.warning,
     )

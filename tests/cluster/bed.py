@@ -137,7 +137,8 @@ class TestBed:
         state = _read_state(self.folder)
         if state is not None and state.persistent and network.namespaces(self.bed):
             self._lock.release()
-            raise BedIsUpError(f"{self.folder}: its bed is up; python -m tests.cluster down --dir {self.folder}")
+            down = f".venv/bin/python -m tests.cluster down --dir {self.folder}"
+            raise BedIsUpError(f"{self.folder}: its bed is up; {down}")
         try:
             _remove(self.folder, purge=False)
         except BaseException:

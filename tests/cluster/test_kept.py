@@ -21,18 +21,23 @@ from tests.cluster.system import frozen
 from tests.cluster.test_resume import journal, kill_in, resume
 
 # run.py, which waits in the functions of rounds.round of these names, in their first call for a host: it makes
-# <folder>/<name> and goes on once that is gone.
+# <folder>/<name> and goes on once that is gone. <module>:<name>: of another module; <name>@CASE: in a round of CASE.
 PAUSED_IN = """
 import sys, time
+from importlib import import_module
 from pathlib import Path
-from run_benchmarks.rounds import round as module
 folder, host, names, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(), sys.argv[4:]
-def paused(name):
-    action, seen = getattr(module, name), []
+def paused(word):
+    place, _, case = word.partition("@")
+    where, _, name = place.rpartition(":")
+    module, seen = import_module("run_benchmarks." + (where or "rounds.round")), []
+    action = getattr(module, name)
     def pause(first, *rest, **options):
-        if host in (getattr(first, "name", ""), getattr(getattr(first, "plan", None), "host", "")) and not seen:
-            seen.append((folder / name).touch())
-            while (folder / name).exists():
+        node = getattr(first, "plan", rest[0] if rest else None)
+        is_there = host in (getattr(first, "name", ""), getattr(node, "host", ""))
+        if is_there and not seen and (not case or f"/{case}/" in node.log_dir_host):
+            seen.append((folder / word).touch())
+            while (folder / word).exists():
                 time.sleep(0.05)
         return action(first, *rest, **options)
     setattr(module, name, pause)
@@ -176,6 +181,7 @@ def test_a_round_whose_hosts_lost_power_with_the_controller_is_run_again(
     assert "rank0.out.log" in first["nodes"][0]["files"], "what they left is collected"
 
 
+CHECK = "inspection.check:gather"
 PHASES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
 
 
@@ -183,12 +189,12 @@ PHASES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
 def test_a_round_outlives_an_sshd_that_is_gone_in_each_of_its_phases(
     controller: Controller, testbed: TestBed, tmp_path: Path, settings: dict[str, object]
 ) -> None:
-    """One after the other, in one round: sshd and its sessions are killed, and three seconds later it is back."""
+    """In the check, and in a round one after the other: sshd and its sessions are killed, and it is back 3 s later."""
     controller.configure_cluster(LINK_LIMIT=60.0)
     controller.configure_test({"ONLY": LIGHT}, **settings)
     victim = testbed.hosts[1]
-    process = start_paused(controller, tmp_path / "pauses", victim.address, *PHASES)
-    for name in PHASES:
+    process = start_paused(controller, tmp_path / "pauses", victim.address, CHECK, *PHASES)
+    for name in (CHECK, *PHASES):
         wait_until(name, lambda name=name: (tmp_path / "pauses" / name).exists())  # type: ignore[misc]
         victim.stop_sshd()
         (tmp_path / "pauses" / name).unlink()
@@ -196,6 +202,7 @@ def test_a_round_outlives_an_sshd_that_is_gone_in_each_of_its_phases(
         victim.start_sshd()
     answer = controller.finish(process)
     assert answer.exit_code == 0, answer.output
+    assert answer.output.count("trying to reconnect for 60 s") == 1 + len(PHASES), answer.output
     record = answer.round_record("ONLY")
     assert record["verdict"] == "pass" and [node["missing"] for node in record["nodes"]] == [[], []]
     outages = [remark for remark in record["integrity"]["remarks"] if remark["kind"] == "outage"]

@@ -14,6 +14,7 @@ from container.distribute import transfer
 from container.engine_images import DistributeError, ImageIdentity, find, identity
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.runtimes.docker_images import _each
 
 TAG = "cpu:1"
@@ -76,8 +77,8 @@ def test_a_description_that_is_none_is_an_error_of_its_host(
         identity(client(answer), TAG)
     host = LocalHost("node1")
     monkeypatch.setattr(host, "docker", lambda: client(answer))
-    with pytest.raises(TaskError, match="node1: image: the engine's description of image cpu:1 cannot be read"):
-        _each({"node1": host}, lambda engine: identity(engine, TAG))
+    with pytest.raises(TaskError, match="node1: image cpu:1: the engine's description of image cpu:1 cannot be read"):
+        _each({"node1": host}, lambda engine: identity(engine, TAG), TAG, Patience())
     sound = client({"Id": "sha256:" + "0" * 64})
     failed = transfer(sound, {"node2": client(answer)}, TAG, tmp_path / "spool", lambda *_: None, 1)
     assert failed.keys() == {"node2"} and "cannot be read" in str(failed["node2"])

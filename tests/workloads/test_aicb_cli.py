@@ -31,7 +31,7 @@ def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None
             main([command, "--help"])
         assert caught.value.code == 0
         text = capsys.readouterr().out
-        assert text.startswith(f"usage: python -m training.benchmarks.aicb {command} ")
+        assert text.startswith(f"usage: .venv/bin/python -m training.benchmarks.aicb {command} ")
     assert main([]) == 2
     assert main(["genrate"]) == 2
     assert "did you mean generate?" in capsys.readouterr().err

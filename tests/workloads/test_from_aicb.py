@@ -20,7 +20,7 @@ from workloads.library import CommType, MockedModel, MockedParam, Workload, Work
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-aicb.md").read_text(encoding="utf-8")
-PROGRAM = "python -m training.benchmarks.aicb "
+PROGRAM = ".venv/bin/python -m training.benchmarks.aicb "
 # The table of parameters of AICB's tutorial.
 TUTORIAL = (
     "frame model_name world_size global_batch micro_batch epoch_num model_size num_layers hidden_size "

@@ -29,8 +29,8 @@ OLD_HEADER = ",".join((*COLUMNS[:GROUP_SIZE], *COLUMNS[GROUP_SIZE + 1 :]))
 
 SIMAI_TEXT = (
     "is a SimAI text, and no CSV: it sums up what each layer sends, without the calls in their order; `show`,"
-    " `visualize` and `python -m simulation analytical` read it, in Python SimaiWorkload.load; `generate` with its"
-    " parameters writes the CSV"
+    " `visualize` and `.venv/bin/python -m simulation analytical` read it, in Python SimaiWorkload.load; `generate`"
+    " with its parameters writes the CSV"
 )
 
 

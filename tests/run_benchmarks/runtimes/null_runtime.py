@@ -13,6 +13,7 @@ from container.engine_images import ImageIdentity
 from container.image import ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes.base import Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 
@@ -37,7 +38,7 @@ class NullRuntime:
         specs: Mapping[str, ImageSpec],
         hosts: Mapping[str, Host],
         settled: Mapping[str, ImageIdentity],
-        check: Callable[[], None],
+        patience: Patience,
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
         return {}
 

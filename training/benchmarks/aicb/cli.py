@@ -16,7 +16,7 @@ from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, notes_on_stderr
 from workloads.job.parameters import SCRIPTS_NAMES
 
-PROGRAM = "python -m training.benchmarks.aicb"
+PROGRAM = ".venv/bin/python -m training.benchmarks.aicb"
 OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
 
 What a training step of a large model communicates, without a GPU.

@@ -77,7 +77,7 @@ def _read(log: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
 def main(argv: Sequence[str]) -> int:
     """The command; returns 0, 1 if `compare` found a regression, 2 for files that cannot be used."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.benchmarks.network baseline",
+        prog=".venv/bin/python -m training.benchmarks.network baseline",
         description="Keep what a good run measured, and compare a later one with it.",
         allow_abbrev=False,
     )
