@@ -77,14 +77,19 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert not (tmp_path / "1" / "network.csv").exists()
 
 
-def test_pairs_on_rails_name_the_rail_and_read_the_topology(tmp_path: Path) -> None:
+def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_path: Path) -> None:
     table = tmp_path / "racks.csv"
     table.write_text(f"host,rack\n{platform.node()}#0,a\n{platform.node()}#1,b\n")
     chosen: dict[str, object] = {"pattern": "rail_pairs", "sizes": "8", "iterations": 2, "warmup_iterations": 0}
-    assert run_nodes(tmp_path / "good", 2, **chosen, topology=table) == [0, 0]
-    (step,) = values(tmp_path / "good" / "0", Event.STEP_END)
-    (group,) = cast("list[dict[str, JsonValue]]", step["groups"])
-    assert (group["rail"], group["ranks"], str(group["group"]).endswith(" rail 0")) == (0, [0, 1], True)
+    one_way: dict[str, object] = {"collective": "send_recv", "topology": table}
+    assert run_nodes(tmp_path / "good", 2, **chosen, **one_way) == [0, 0]
+    steps = values(tmp_path / "good" / "0", Event.STEP_END)
+    groups = [group for step in steps for group in cast("list[dict[str, JsonValue]]", step["groups"])]
+    for group, order in zip(groups, ([0, 1], [1, 0]), strict=True):
+        name = "-".join(f"{platform.node()}#{rank}" for rank in order)
+        assert (group["rail"], group["ranks"], group["node_ranks"]) == (0, [0, 1], order)
+        assert (group["group"], group["correct"]) == (f"{name} rail 0", "pass")
+    assert [step["round"] for step in steps] == ["pairs 1", "pairs 1, back"]
     table.write_text("host,rack\nelsewhere,a\n")
     assert run_nodes(tmp_path / "bad", 2, **chosen, topology=table) == [2, 2]
     errors = (tmp_path / "bad" / "0" / "rank0.out.log").read_text()

@@ -91,22 +91,37 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
         own = {host: number[kind] for host, kind in tiers.kinds.items()}
         keys = [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
     if with_load and tiers.is_loaded:
-        loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
+        ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)
+        loads = [_loads(pairs, rounds, levels, tiers.blocks[tier], tier, ends) for tier in range(len(tiers.blocks))]
         keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]
     return _numbered(keys)
 
 
-def _loads(pairs: Sequence[Pair], rounds: Sequence[int], levels: Sequence[int], tiers: Tiers, tier: int) -> list[int]:
-    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR."""
-    block = tiers.blocks[tier]
-    leaving: Counter[tuple[int, int]] = Counter()
+def _loads(
+    pairs: Sequence[Pair],
+    rounds: Sequence[int],
+    levels: Sequence[int],
+    block: Mapping[int, int],
+    tier: int,
+    ends: tuple[int, int],
+) -> list[int]:
+    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR.
+
+    `ends` differ where messages go from the first host to the second alone: a block's uplinks carry either way apart.
+    """
+    leaving: Counter[tuple[int, int, int]] = Counter()
     for pair, number, level in zip(pairs, rounds, levels, strict=True):
         if level > tier:
-            leaving.update((number, block[host]) for host in pair if host in block)
-    return [
-        _step(max((leaving[number, block[host]] for host in pair if host in block), default=1)) if level > tier else 0
-        for pair, number, level in zip(pairs, rounds, levels, strict=True)
-    ]
+            leaving.update((number, end, block[host]) for host, end in zip(pair, ends, strict=True) if host in block)
+    found = []
+    for pair, number, level in zip(pairs, rounds, levels, strict=True):
+        busy = [
+            leaving[number, end, block[host]]
+            for host, end in zip(pair, ends, strict=True)
+            if level > tier and host in block
+        ]
+        found.append(_step(max(busy, default=1)) if level > tier else 0)
+    return found
 
 
 def _step(load: int) -> int:

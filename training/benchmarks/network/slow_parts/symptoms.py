@@ -23,20 +23,16 @@ from training.benchmarks.network.slow_parts.racks import bad_blocks
 from training.benchmarks.network.slow_parts.readings import Readings
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
-# Links that may be named alone, by host: more are a property of the fabric, such as routes that share a wire.
-_LINKS_PER_HOST = 0.125
-MIN_LINKS = 2
 
-
-def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Symptom], list[int]]:
-    """The blocks, hosts and groups that are slow in this figure; and the places of the slow links if they are too many.
+def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> list[Symptom]:
+    """The blocks, hosts and groups that are slow in this figure.
 
     `stalling`: those that are named for stalls already.
     """
     repeats = found.readings.columns["middle"]
     if found.pairs is None:
         compared = group_outliers(repeats, found.bound)
-        return [_constant(each, found) for each in compared.outliers] + intermittent(found, compared, stalling), []
+        return [_constant(each, found) for each in compared.outliers] + intermittent(found, compared, stalling)
     late, readings = found.name == "latency", found.readings
     blocks, classes = bad_blocks(
         repeats, readings.members, readings.rails, found.classes, found.tiers, found.bound, adds_up=late
@@ -48,11 +44,7 @@ def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Sym
     of_blocks = [
         replace(_constant(each.outlier, found), place=-1, block=(each.tier, each.number, each.rail)) for each in blocks
     ]
-    links = [each.place for each in symptoms if each.host < 0]
-    hosts = len({host for pair in found.pairs for host in pair})
-    if len(links) <= max(MIN_LINKS, _LINKS_PER_HOST * hosts):
-        return of_blocks + symptoms, []
-    return of_blocks + [each for each in symptoms if each.host >= 0], links
+    return of_blocks + symptoms
 
 
 def _constant(outlier: Outlier, found: Figure) -> Symptom:

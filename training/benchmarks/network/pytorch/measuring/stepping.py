@@ -62,7 +62,9 @@ class Stepper:
                 aggregate=config.aggregate,
                 compute=compute,
             )
-            own = result(config, team, size, measured, variant=chosen) | group_place(this_round.groups[index])
+            group = this_round.groups[index]
+            own = result(config, team, size, measured, variant=chosen)
+            own |= group_place(group.backwards() if chosen.is_backwards else group)
             if config.timing == "nccl-tests" and compute is None:
                 own |= self._back_to_back(team, size, chosen)
         groups = self._exchange.to_first([each.ranks[0] for each in this_round.groups], own)
