@@ -18,6 +18,7 @@ from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
+from tests.training.benchmarks.network.nccl_parsers import cloudai
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 from training.benchmarks.network.slow_parts.analysis import analyse
 
@@ -214,7 +215,10 @@ def test_every_variant_is_a_step_of_its_own(run_alone: Callable[..., Ended]) -> 
     assert all(step["aggregate"] == 3 and step["correct"] == "pass" for step in steps)
     assert ["nccl_tests_timing" in step for step in steps] == [True, True, False, False]
     assert float(str(steps[2]["last_rank_us"])) > 0
-    assert ended.output.count("# after 1 ms of compute") == 2
+    assert ended.output.count("# after 1 ms of compute") == 1, "both forms share a line"
+    ((size, figures),) = cloudai(ended.output)
+    (out, inside) = (cast("dict[str, float]", step["nccl_tests_timing"]) for step in steps[:2])
+    assert (size, figures[0], figures[3]) == (64, round(out["time_us"], 2), round(inside["time_us"], 2))
 
 
 def test_all_roots_and_an_operation(run_alone: Callable[..., Ended]) -> None:

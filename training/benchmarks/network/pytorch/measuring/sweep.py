@@ -53,7 +53,7 @@ class Sweep:
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure everything; yields the value of each step's STEP_END."""
-        output.header(self._config.collective, CONVENTION)
+        output.header(self._config.collective, CONVENTION, forms=len(self._config.forms))
         output.skipped(self.skipped)
         stepper = Stepper(self._run, output, self._sizes)
         step = 0
