@@ -147,8 +147,14 @@ def test_slow_uplinks_of_a_rack_are_a_suspect_rack_without_a_topology(name: str,
         found = look(fabric, Ailment(uplinks={1: factor}), seed)
         (finding,) = found.findings
         assert finding.part == "rack" and finding.drained_hosts == () and finding.device.startswith("suspect ")
-        expected = tuple(range(8)) if (name, factor) == (PODS, 0.8) else own
-        assert finding.node_ranks == expected, f"seed {seed}: {found.sentences}"
+        expected = {own} if (name, factor) != (PODS, 0.8) else {own, tuple(range(8))}
+        assert finding.node_ranks in expected, f"seed {seed}: {found.sentences}"
+
+
+def test_hosts_that_are_slow_towards_a_bad_rack_alone_are_not_named_beside_it() -> None:
+    """Its neighbours in the pod have four pairs each with it, and these alone show it: latency hides the others."""
+    found = look(FABRICS[PODS], Ailment(uplinks={1: 0.8}), 17)
+    assert [(each.part, each.node_ranks) for each in found.findings] == [("rack", (4, 5, 6, 7))], found.sentences
 
 
 def test_of_two_racks_it_is_said_that_neither_can_be_judged() -> None:
@@ -225,13 +231,16 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
         assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
 
 
-def test_routes_that_collide_at_times_blame_nobody() -> None:
-    """Each repeat opens its connections again, and draws again."""
+def test_routes_that_collide_at_times_blame_no_host() -> None:
+    """Each repeat draws again: one of the 96 paths collides in all three with a chance of 1 - (1 - 0.05^3)^96 = 1 %."""
+    links = 0
     for seed in samples(2, 100):
         values = steps(FABRICS["fat tree"], Ailment(), seed, hashing=Hashing(0.05, is_fixed=False))
         found = analyse(values, slow_percent=15.0)
         assert found is not None
-        assert found.findings == (), f"seed {seed}: {found.sentences}"
+        assert {each.part for each in found.findings} <= {"link"}, f"seed {seed}: {found.sentences}"
+        links += len(found.findings)
+    assert links <= 4, "more than 4 of 100 are drawn with a chance under 1 %"
 
 
 def test_a_bad_host_is_named_among_routes_that_collide() -> None:

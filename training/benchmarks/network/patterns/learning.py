@@ -125,7 +125,9 @@ def _learnt(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> list
         number = {old: new for new, old in enumerate(dict.fromkeys(place))}
         found.append({host: block[at] for host, at in own.items() if at in block})
         own = {host: number[place[at]] for host, at in own.items()}
-        ends = [sorted((number[place[first]], number[place[second]])) for first, second in between]
+        of_place = [number[each] for each in place]
+        every = [(of_place[first], of_place[second]) for first, second in between]
+        ends = [(one, other) if one < other else (other, one) for one, other in every]
         times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
         between = [(one, other) for one, other in ends if one != other]
         count = len(number)

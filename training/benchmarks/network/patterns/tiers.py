@@ -109,19 +109,20 @@ def _loads(
 
     `ends` differ where messages go from the first host to the second alone: a block's uplinks carry either way apart.
     """
-    leaving: Counter[tuple[int, int, int]] = Counter()
-    for pair, number, level in zip(pairs, rounds, levels, strict=True):
-        if level > tier:
-            leaving.update((number, end, block[host]) for host, end in zip(pair, ends, strict=True) if host in block)
-    found = []
-    for pair, number, level in zip(pairs, rounds, levels, strict=True):
-        busy = [
-            leaving[number, end, block[host]]
-            for host, end in zip(pair, ends, strict=True)
-            if level > tier and host in block
+    # A number for each round, end and block; 0 for a host without a block or a pair that does not leave its own.
+    wide = 2 * (max(block.values(), default=0) + 1)
+    number = {host: 2 * each for host, each in block.items()}
+    keys = [
+        [
+            1 + this * wide + number[pair[at]] + end if level > tier and pair[at] in number else 0
+            for pair, this, level in zip(pairs, rounds, levels, strict=True)
         ]
-        found.append(_step(max(busy, default=1)) if level > tier else 0)
-    return found
+        for at, end in enumerate(ends)
+    ]
+    leaving = Counter(keys[0])
+    leaving.update(keys[1])
+    steps = {key: _step(count) if key else 0 for key, count in leaving.items()}
+    return [max(steps[one], steps[other]) for one, other in zip(*keys, strict=True)]
 
 
 def _step(load: int) -> int:

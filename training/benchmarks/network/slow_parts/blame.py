@@ -229,7 +229,8 @@ def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject
 def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
     """Leave out what a named host or rack explains.
 
-    Those are its links with another symptom than its own, all of them if it is bad at times.
+    Those are its links with another symptom than its own, all of them if it is bad at times, and the hosts that are bad
+    towards a named rack alone.
     """
     ways: dict[int, set[str]] = {}
     at_times: set[int] = set()
@@ -239,8 +240,12 @@ def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[S
                 ways.setdefault(rank, set()).update(each.name for each in symptoms)
             if any(each.kind == "intermittent" for each in symptoms):
                 at_times.update(subject.ranks)
+    racks = [set(subject.ranks) for subject in found if subject.part == "rack"]
     result = {}
     for subject, symptoms in found.items():
+        towards = {rank for each in symptoms for rank in each.towards}
+        if towards and subject.part in ("host", "device") and any(towards <= rack for rack in racks):
+            continue
         known = [ways[rank] for rank in subject.ranks if rank in ways]
         own = [each for each in symptoms if not known or any(each.name in names for names in known)]
         if subject.part not in ("link", "pair"):

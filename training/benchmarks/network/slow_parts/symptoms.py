@@ -20,7 +20,7 @@ from training.benchmarks.network.slow_parts.intermittent import intermittent
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
 from training.benchmarks.network.slow_parts.racks import bad_blocks
-from training.benchmarks.network.slow_parts.readings import Readings
+from training.benchmarks.network.slow_parts.readings import Readings, end_of
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
 
@@ -64,8 +64,20 @@ def _constant(outlier: Outlier, found: Figure) -> Symptom:
     if kind == "intermittent":
         text += ", but some operations are as fast as the others'"
     place = outlier.places[0] if outlier.host < 0 else -1
-    p_value, share = outlier.p_value, usual / time
-    return Symptom(name=found.name, host=outlier.host, place=place, kind=kind, share=share, p_value=p_value, text=text)
+    towards = frozenset[int]()
+    if outlier.host >= 0:
+        own = end_of(outlier.host).rank
+        towards = frozenset(rank for place in outlier.places for rank in readings.members[place] if rank != own)
+    return Symptom(
+        name=found.name,
+        host=outlier.host,
+        place=place,
+        kind=kind,
+        share=usual / time,
+        p_value=outlier.p_value,
+        text=text,
+        towards=towards,
+    )
 
 
 def _which(outlier: Outlier) -> str:
