@@ -1,6 +1,7 @@
 """The analysis of a scan of all pairs: CPU time, memory and PerfLog, and how they grow from 64 to 1,024 hosts.
 
-Every pair of hosts is measured in 3 repeats at 2 sizes, as rank 0 logs it; one host is slow. Each size of cluster is
+Every pair of hosts is measured in 3 repeats at 2 sizes, as rank 0 logs it; one host is slow. The fabric has three
+tiers, which the analysis learns: racks of 8, pods of 64, narrower uplinks of the pods. Each size of cluster is
 analysed in a process of its own, as rank 0 would: line by line of the PerfLog, so that its peak memory is that of the
 analysis. The values are drawn before, in another process.
 """
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOSTS, SMOKE_HOSTS = (64, 256, 1024), (24, 32)
 REPEATS, SIZES = 3, (8, 4 << 20)
 SLOW_HOST = 5
+TIERS = (8, 64)
 GOAL_S, GOAL_BYTES, GOAL_LOG_BYTES = 10.0, 1e9, 100e6
 _WRITE, _READ = "write", "read"
 
@@ -40,7 +42,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
     more = (most * (most - 1)) / (least * (least - 1))
     growth = many["cpu_s"] / few["cpu_s"]
     pairs = most * (most - 1) // 2
-    what = f"network scan of {most} hosts, {pairs:,} pairs x {REPEATS} repeats x {len(SIZES)} sizes"
+    what = f"network scan of {most} hosts in three tiers, {pairs:,} pairs x {REPEATS} repeats x {len(SIZES)} sizes"
     return [
         Row(
             what=f"{what}: CPU time of reading and analysing it",
@@ -81,6 +83,7 @@ def steps(hosts: int) -> Iterator[dict[str, Any]]:
     from training.benchmarks.network.patterns.schedule import HostRanks, rounds
     from training.benchmarks.network.slow_parts import packing
 
+    latency_us, rates = np.array([20.0, 26.0, 34.0]), np.array([40e3, 40e3, 25e3])
     draw = np.random.default_rng(hosts)
     every = [HostRanks(node_rank=k, name=f"node{k + 1}", ranks=(k,)) for k in range(hosts)]
     schedule = rounds("pairs", every)
@@ -90,7 +93,8 @@ def steps(hosts: int) -> Iterator[dict[str, Any]]:
             pairs = np.array([[host.node_rank for host in group.hosts] for group in each.groups])
             slow = np.where((pairs == SLOW_HOST).any(axis=1), 2.0, 1.0)
             for size in SIZES:
-                level = 20 + size / 40e3 * slow
+                tier = np.sum([pairs[:, 0] // block != pairs[:, 1] // block for block in TIERS], axis=0)
+                level = latency_us[tier] + np.maximum(size / 40e3 * slow, size / rates[tier])
                 times = level * np.exp(draw.normal(0, 0.02, len(pairs)))
                 codes = np.rint((np.log(np.outer(quantiles, times)) - packing.LOG_LEAST_US) / packing.STEP).astype(int)
                 columns = dict(zip(packing.TIMES, map(packing.encode, codes.tolist()), strict=True))

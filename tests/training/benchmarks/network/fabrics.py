@@ -7,7 +7,7 @@ a pod) whose uplinks do not suffice for all pairs of the round that leave it at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from training.benchmarks.network.pytorch.measuring.timing import count_stalls
 
 SIZES = (8, 4 << 20)
 ITERATIONS = 20
+Part = int | tuple[int, ...] | tuple[int, str] | frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,13 @@ FABRICS = {
 class Ailment:
     """What is wrong, by node rank, (node rank, rail) or two node ranks: a factor of the rate, more latency in us.
 
+    (node rank, "sending") and (node rank, "receiving") are one direction of a host where messages go one way, two node
+    ranks in their order that of a path.
     `uplinks` has by the number of a rack the factor of its uplinks' rate, `uplinks_us` the latency that they add.
     """
 
-    rate: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
-    delay_us: Mapping[int | tuple[int, str] | frozenset[int], float] = field(default_factory=dict)
+    rate: Mapping[Part, float] = field(default_factory=dict)
+    delay_us: Mapping[Part, float] = field(default_factory=dict)
     uplinks: Mapping[int, float] = field(default_factory=dict)
     uplinks_us: Mapping[int, float] = field(default_factory=dict)
 
@@ -106,8 +109,12 @@ def steps(
     pattern: str = "pairs",
     noise: float = 0.02,
     hashing: Hashing = NO_COLLISIONS,
+    one_way: bool = False,
 ) -> list[dict[str, Any]]:
-    """STEP_END values; `noise` is the standard deviation of a measurement's logarithm, and of half an iteration's."""
+    """STEP_END values; `noise` is the standard deviation of a measurement's logarithm, and of half an iteration's.
+
+    `one_way`: the first host of a pair sends to the second, then the second to the first, as send_recv does.
+    """
     draw = np.random.default_rng(seed)
     width = fabric.rails
     hosts = [
@@ -116,7 +123,7 @@ def steps(
     ]
     found = []
     for repeat in range(1, repeats + 1):
-        for each in rounds(pattern, hosts):
+        for each in _orders(rounds(pattern, hosts), one_way):
             rates = _rates(fabric, ailment, each.groups)
             if hashing.collisions:
                 rates = rates * _collided(fabric, each, hashing, (seed, 0 if hashing.is_fixed else repeat))
@@ -130,6 +137,13 @@ def steps(
     return found
 
 
+def _orders(found: Sequence[ConcurrentGroups], one_way: bool) -> Iterator[ConcurrentGroups]:
+    for each in found:
+        yield each
+        if one_way:
+            yield ConcurrentGroups(name=f"{each.name}, back", groups=tuple(own.backwards() for own in each.groups))
+
+
 def _collided(
     fabric: Fabric, this_round: ConcurrentGroups, hashing: Hashing, seeds: Sequence[int]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -139,10 +153,13 @@ def _collided(
     return np.where((draw.random(len(leaves)) < hashing.collisions) & leaves, 0.5, 1.0)
 
 
-def _keys(group: Group) -> list[int | tuple[int, str] | frozenset[int]]:
+def _keys(group: Group) -> list[Part]:
     """What a group's rate and latency depend on."""
     ranks = [host.node_rank for host in group.hosts]
-    return [*ranks, *((rank, f"rail {group.rail}") for rank in ranks), frozenset(ranks)]
+    rail = f"rail {group.rail}"
+    sides = [*zip(ranks, ("sending", "receiving"), strict=True)] if len(ranks) == 2 else []
+    of_rails = [*((rank, rail) for rank in ranks), *((rank, f"{rail} {side}") for rank, side in sides)]
+    return [*ranks, *sides, tuple(ranks), *of_rails, frozenset(ranks)]
 
 
 def _rates(fabric: Fabric, ailment: Ailment, groups: Sequence[Group]) -> np.ndarray[Any, np.dtype[np.float64]]:

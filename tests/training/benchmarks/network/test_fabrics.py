@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.tiers import NIGHTLY, samples
-from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, Hashing, steps
+from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, Fabric, Hashing, Part, steps
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
 
@@ -121,7 +121,7 @@ def test_two_bad_hosts_of_a_rack_are_two_hosts() -> None:
 
 def test_a_bad_leaf_of_one_rail_is_named_with_its_rail() -> None:
     fabric = Fabric(3, 4, rails=4)
-    bad: dict[int | tuple[int, str] | frozenset[int], float] = {(host, "rail 2"): 0.4 for host in range(4, 8)}
+    bad: dict[Part, float] = {(host, "rail 2"): 0.4 for host in range(4, 8)}
     (finding,) = look(fabric, Ailment(rate=bad), 1, "rail_pairs", tiers_of(fabric)).findings
     assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1 rail 2")
 
@@ -147,8 +147,14 @@ def test_slow_uplinks_of_a_rack_are_a_suspect_rack_without_a_topology(name: str,
         found = look(fabric, Ailment(uplinks={1: factor}), seed)
         (finding,) = found.findings
         assert finding.part == "rack" and finding.drained_hosts == () and finding.device.startswith("suspect ")
-        expected = tuple(range(8)) if (name, factor) == (PODS, 0.8) else own
-        assert finding.node_ranks == expected, f"seed {seed}: {found.sentences}"
+        expected = {own} if (name, factor) != (PODS, 0.8) else {own, tuple(range(8))}
+        assert finding.node_ranks in expected, f"seed {seed}: {found.sentences}"
+
+
+def test_hosts_that_are_slow_towards_a_bad_rack_alone_are_not_named_beside_it() -> None:
+    """Its neighbours in the pod have four pairs each with it, and these alone show it: latency hides the others."""
+    found = look(FABRICS[PODS], Ailment(uplinks={1: 0.8}), 17)
+    assert [(each.part, each.node_ranks) for each in found.findings] == [("rack", (4, 5, 6, 7))], found.sentences
 
 
 def test_of_two_racks_it_is_said_that_neither_can_be_judged() -> None:
@@ -168,7 +174,7 @@ def test_all_devices_of_a_host_are_the_host_and_all_of_a_rail_the_rail() -> None
     fabric = FABRICS["rail-optimised"]
     found = look(fabric, Ailment(rate={BAD: 0.5}), 1, "rail_pairs")
     assert [each.subject for each in found.findings] == ["host node6"]
-    on_rail: dict[int | tuple[int, str] | frozenset[int], float] = {(k, "rail 3"): 0.5 for k in range(fabric.hosts)}
+    on_rail: dict[Part, float] = {(k, "rail 3"): 0.5 for k in range(fabric.hosts)}
     (finding,) = look(fabric, Ailment(rate=on_rail), 1, "rail_pairs").findings
     assert (finding.part, finding.device, len(finding.hosts), finding.drained_hosts) == ("rail", "rail 3", 16, ())
 
@@ -210,8 +216,8 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
     fabric = (OLDER | MANY)[name]
     old = range(fabric.hosts - fabric.hosts // 4, fabric.hosts)
     kinds = {host: "NVIDIA A100" if host in old else "NVIDIA H100" for host in range(fabric.hosts)}
-    factors: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 0.5)
-    late: dict[int | tuple[int, str] | frozenset[int], float] = dict.fromkeys(old, 5.0)
+    factors: dict[Part, float] = dict.fromkeys(old, 0.5)
+    late: dict[Part, float] = dict.fromkeys(old, 5.0)
     for seed in samples(1, 20):
         mixed = steps(fabric, Ailment(rate=factors, delay_us=late), seed)
         for tiers in (None, tiers_of(fabric)):
@@ -225,13 +231,16 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
         assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
 
 
-def test_routes_that_collide_at_times_blame_nobody() -> None:
-    """Each repeat opens its connections again, and draws again."""
+def test_routes_that_collide_at_times_blame_no_host() -> None:
+    """Each repeat draws again: one of the 96 paths collides in all three with a chance of 1 - (1 - 0.05^3)^96 = 1 %."""
+    links = 0
     for seed in samples(2, 100):
         values = steps(FABRICS["fat tree"], Ailment(), seed, hashing=Hashing(0.05, is_fixed=False))
         found = analyse(values, slow_percent=15.0)
         assert found is not None
-        assert found.findings == (), f"seed {seed}: {found.sentences}"
+        assert {each.part for each in found.findings} <= {"link"}, f"seed {seed}: {found.sentences}"
+        links += len(found.findings)
+    assert links <= 4, "more than 4 of 100 are drawn with a chance under 1 %"
 
 
 def test_a_bad_host_is_named_among_routes_that_collide() -> None:
@@ -246,3 +255,57 @@ def test_slow_uplinks_are_the_rack_on_all_its_rails_and_not_one_finding_each() -
     fabric = Fabric(3, 4, rails=4)
     (finding,) = look(fabric, Ailment(uplinks={1: 0.25}), 1, "rail_pairs", tiers_of(fabric)).findings
     assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1")
+
+
+# What is bad in one direction, and who is named: with both orders of each pair, the host or the path itself.
+DIRECTIONS: dict[str, tuple[dict[Part, float], set[str]]] = {
+    "healthy": ({}, set()),
+    "receives slowly": ({(BAD, "receiving"): 0.5}, {"host node6 receiving"}),
+    "sends slowly": ({(BAD, "sending"): 0.5}, {"host node6 sending"}),
+    "the first, which one order lets only send": ({(0, "receiving"): 0.5}, {"host node1 receiving"}),
+    "both": ({BAD: 0.5}, {"host node6"}),
+    "two hosts": ({(2, "sending"): 0.4, (9, "receiving"): 0.5}, {"host node3 sending", "host node10 receiving"}),
+    "a path in one direction": ({(6, 3): 0.3}, {"pair node7-node4 one way alone"}),
+    "a path in both": ({frozenset({3, 6}): 0.3}, {"pair node4-node7 alone"}),
+}
+ONE_WAY = {"flat": Fabric(1, 12), "fat tree": FABRICS["fat tree"], "2:1, four leaves": FABRICS["2:1, four leaves"]}
+
+
+@pytest.mark.parametrize("name", ONE_WAY if NIGHTLY else ["flat"])
+@pytest.mark.parametrize("fault", DIRECTIONS)
+def test_one_direction_of_a_host_is_named_where_messages_go_one_way(name: str, fault: str) -> None:
+    fabric, (rate, subjects) = ONE_WAY[name], DIRECTIONS[fault]
+    for seed in samples(1, 10):
+        values = steps(fabric, Ailment(rate=rate), seed, one_way=True)
+        found = analyse(values, slow_percent=15.0, tiers=tiers_of(fabric))
+        assert found is not None
+        assert {each.subject for each in found.findings} == subjects, f"seed {seed}: {found.sentences}"
+        hosts = {subject.split()[1] for subject in subjects if subject.startswith("host")}
+        assert {host for each in found.findings for host in each.drained_hosts} == hosts
+
+
+def test_a_device_that_receives_slowly_is_named_with_its_direction() -> None:
+    fabric = FABRICS["rail-optimised"]
+    values = steps(fabric, Ailment(rate={(BAD, "rail 2 receiving"): 0.4}), 1, pattern="rail_pairs", one_way=True)
+    found = analyse(values, slow_percent=15.0)
+    assert found is not None and [each.subject for each in found.findings] == ["node6 rail 2 receiving"]
+
+
+def test_too_many_links_are_told_once_and_none_is_named_beside() -> None:
+    """Two late paths are few; with six slow ones they are too many for 16 hosts."""
+    slow: dict[Part, float] = {frozenset({k, 15 - k}): 0.3 for k in range(6)}
+    late: dict[Part, float] = {frozenset({6, 9}): 60.0, frozenset({7, 8}): 60.0}
+    found = analyse(steps(Fabric(1, 16), Ailment(rate=slow, delay_us=late), 1), slow_percent=15.0)
+    assert found is not None and found.findings == ()
+    (remark,) = found.remarks
+    assert remark.startswith("8 of 120 pairs have a bad latency or bandwidth") and "too many for bad links" in remark
+
+
+def test_paths_with_an_end_in_common_are_said_to_have_one() -> None:
+    """Three of 31 pairs of a host do not blame it, but who looks for the cause begins there."""
+    slow: dict[Part, float] = {frozenset({4, other}): 0.4 for other in (0, 9, 20)}
+    found = analyse(steps(Fabric(1, 32), Ailment(rate=slow), 1), slow_percent=15.0)
+    assert found is not None and {each.part for each in found.findings} == {"link"}
+    assert found.remarks == (
+        "3 paths are bad alone, with an end in common: node5; too few of its pairs to blame the host",
+    )

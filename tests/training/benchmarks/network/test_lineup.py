@@ -95,3 +95,12 @@ def test_over_gloo_a_rank_opens_its_own_group_alone(tmp_path: Path) -> None:
         log = (tmp_path / f"rank{rank}.out.log").read_text()
         assert code == 0, output + log
         assert "opened 6, right 6" in log, "3 rounds, twice"
+
+
+@pytest.mark.parametrize(("size", "order"), [(2, (11, 10)), (3, (11, 10, 12)), (4, (12, 13, 10, 11)), (1, (10,))])
+def test_a_team_backwards_has_its_halves_in_each_others_place(size: int, order: tuple[int, ...]) -> None:
+    """So the ranks that received send, each to the one that sent to it."""
+    ranks = tuple(range(10, 10 + size))
+    for place in range(size):
+        back = Team(ranks=ranks, rank=place, device=torch.device("cpu")).backwards()
+        assert back.ranks == order and back.ranks[back.rank] == ranks[place]

@@ -18,6 +18,7 @@ from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
+from tests.training.benchmarks.network.nccl_parsers import cloudai
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 from training.benchmarks.network.slow_parts.analysis import analyse
 
@@ -77,14 +78,19 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert not (tmp_path / "1" / "network.csv").exists()
 
 
-def test_pairs_on_rails_name_the_rail_and_read_the_topology(tmp_path: Path) -> None:
+def test_pairs_on_rails_name_the_rail_read_the_topology_and_send_both_ways(tmp_path: Path) -> None:
     table = tmp_path / "racks.csv"
     table.write_text(f"host,rack\n{platform.node()}#0,a\n{platform.node()}#1,b\n")
     chosen: dict[str, object] = {"pattern": "rail_pairs", "sizes": "8", "iterations": 2, "warmup_iterations": 0}
-    assert run_nodes(tmp_path / "good", 2, **chosen, topology=table) == [0, 0]
-    (step,) = values(tmp_path / "good" / "0", Event.STEP_END)
-    (group,) = cast("list[dict[str, JsonValue]]", step["groups"])
-    assert (group["rail"], group["ranks"], str(group["group"]).endswith(" rail 0")) == (0, [0, 1], True)
+    one_way: dict[str, object] = {"collective": "send_recv", "topology": table}
+    assert run_nodes(tmp_path / "good", 2, **chosen, **one_way) == [0, 0]
+    steps = values(tmp_path / "good" / "0", Event.STEP_END)
+    groups = [group for step in steps for group in cast("list[dict[str, JsonValue]]", step["groups"])]
+    for group, order in zip(groups, ([0, 1], [1, 0]), strict=True):
+        name = "-".join(f"{platform.node()}#{rank}" for rank in order)
+        assert (group["rail"], group["ranks"], group["node_ranks"]) == (0, [0, 1], order)
+        assert (group["group"], group["correct"]) == (f"{name} rail 0", "pass")
+    assert [step["round"] for step in steps] == ["pairs 1", "pairs 1, back"]
     table.write_text("host,rack\nelsewhere,a\n")
     assert run_nodes(tmp_path / "bad", 2, **chosen, topology=table) == [2, 2]
     errors = (tmp_path / "bad" / "0" / "rank0.out.log").read_text()
@@ -209,7 +215,10 @@ def test_every_variant_is_a_step_of_its_own(run_alone: Callable[..., Ended]) -> 
     assert all(step["aggregate"] == 3 and step["correct"] == "pass" for step in steps)
     assert ["nccl_tests_timing" in step for step in steps] == [True, True, False, False]
     assert float(str(steps[2]["last_rank_us"])) > 0
-    assert ended.output.count("# after 1 ms of compute") == 2
+    assert ended.output.count("# after 1 ms of compute") == 1, "both forms share a line"
+    ((size, figures),) = cloudai(ended.output)
+    (out, inside) = (cast("dict[str, float]", step["nccl_tests_timing"]) for step in steps[:2])
+    assert (size, figures[0], figures[3]) == (64, round(out["time_us"], 2), round(inside["time_us"], 2))
 
 
 def test_all_roots_and_an_operation(run_alone: Callable[..., Ended]) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     wait_until,
 )
 from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.network.nccl_parsers import CLOUDAI_HOST, cloudai, superbench
 
 MODULE = "training.benchmarks.network"
 CORRUPTING = "tests.training.benchmarks.network.corrupting_workload"
@@ -117,6 +119,16 @@ def test_only_rank_0_logs_measurements_and_the_table(healthy: Finished) -> None:
     assert any(line.split()[:3] == ["#", "size", "count"] for line in lines)
     assert [int(line.split()[0]) for line in lines if " float " in line and not line.startswith("[")] == SIZES
     assert "# Out of bounds values : 0 OK" in lines
+    shown = dict(cloudai(healthy.log(0)))
+    assert [*shown] == SIZES, "all_reduce has one form, shown in both columns"
+    for form, columns in ((False, slice(0, 3)), (True, slice(3, 6))):
+        read = superbench(healthy.log(0), in_place=form)
+        assert read == {size: tuple(figures[columns]) for size, figures in shown.items()}
+    ends = healthy.values(0, Event.STEP_END)
+    assert [each[2] for each in shown.values()] == [pytest.approx(end["busbw_GBps"], abs=0.006) for end in ends]
+    ranks = [line for line in lines if line.startswith("#  Rank ")]
+    devices = [re.search(CLOUDAI_HOST, line) for line in ranks]
+    assert [match and match[2] for match in devices] == ["0", "1"]
     assert "# Avg bus bandwidth" not in healthy.log(1)
 
 

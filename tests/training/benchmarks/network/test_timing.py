@@ -1,10 +1,12 @@
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.training.benchmarks.network.nccl_parsers import cloudai, cloudai_devices, superbench
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.statistics import statistics
@@ -137,11 +139,12 @@ def test_the_table_lines_up() -> None:
     }
     lines = [table.header("all_reduce", 8, "H100", "c").splitlines()[-2], table.row(result)]
     assert len({len(line) for line in lines}) == 1
-    left, not_run = ["1048576", "262144", "float", "sum", "-1"], ["N/A"] * 4
-    assert lines[1].split() == [*left, *not_run, "2.00", "524.29", "917.50", "N/A"]
+    left, figures = ["1048576", "262144", "float", "sum", "-1"], ["2.00", "524.29", "917.50"]
+    not_run = [*figures, "N/A"]
+    assert lines[1].split() == [*left, *not_run, *figures, "N/A"]
     assert table.row(result | {"wrong_elements": 4}).split()[-1] == "4"
     outside = table.row(result | {"in_place": False, "collective": "gather", "wrong_elements": 0})
-    assert outside.split()[3:] == ["none", "0", "2.00", "524.29", "917.50", "0", *not_run]
+    assert outside.split()[3:] == ["none", "0", *figures, "0", *not_run]
     assert outside.split()[:2] == ["1048576", "32768"], "nccl-tests counts the elements of one rank's chunk"
 
 
@@ -186,7 +189,34 @@ def test_both_forms_share_a_line() -> None:
     timed = out | {"nccl_tests_timing": {"time_us": 1.5, "algbw_GBps": 7.0, "busbw_GBps": 3.5}}
     assert table.row(timed).split()[5:8] == ["1.50", "7.00", "3.50"]
     late = table.row(out | {"collective": "reduce", "op": "max", "root": 3, "after_compute_ms": 10.0})
-    assert late.split()[3:5] == ["max", "3"] and late.endswith("# after 10 ms of compute")
+    assert late.split()[0] == "#" and late.split()[4:6] == ["max", "3"] and late.endswith("# after 10 ms of compute")
+
+
+def test_other_projects_read_the_table() -> None:
+    """Two hosts of two GPUs; both forms in one line, one form in both columns, nothing of what follows compute."""
+    out: dict[str, Any] = {
+        "collective": "all_gather",
+        "in_place": False,
+        "size_bytes": 1024,
+        "count": 256,
+        "dtype": "float32",
+        "world_size": 4,
+        "time_us": {"p50": 2.0},
+        "algbw_GBps": 1.0,
+        "busbw_GBps": 0.75,
+        "wrong_elements": 0,
+    }
+    inside = out | {"in_place": True, "time_us": {"p50": 3.0}}
+    single = out | {"size_bytes": 2048, "time_us": {"p50": 4.0}}
+    late = single | {"after_compute_ms": 10.0, "time_us": {"p50": 99.0}}
+    name = "NVIDIA H100 80GB HBM3"
+    ranks = [table.rank_line(k, 700 + k, f"node-{k // 2}.lan", k % 2, f"0000:{k:02x}:00", name) for k in range(4)]
+    head = table.header("all_gather", 4, name, "c", ranks)
+    text = "\n".join([head, *table.rows([out, inside, single, late]), table.footer([out, inside, single])])
+    assert superbench(text, in_place=False) == {1024: (2.0, 1.0, 0.75), 2048: (4.0, 1.0, 0.75)}
+    assert superbench(text, in_place=True) == {1024: (3.0, 1.0, 0.75), 2048: (4.0, 1.0, 0.75)}
+    assert cloudai(text) == [(1024, [2.0, 1.0, 0.75, 3.0, 1.0, 0.75]), (2048, [4.0, 1.0, 0.75] * 2)]
+    assert cloudai_devices(text) == ({"node-0.lan": 1, "node-1.lan": 1}, {"H100 80GB HBM3"}, 4)
 
 
 def test_buffers_rotate_within_the_largest_size() -> None:

@@ -1,7 +1,7 @@
 """The ranks that measure together: all of them, or those of one group of a cluster pattern."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -34,6 +34,12 @@ class Team:
         """All ranks of the job."""
         placement = group.placement
         return cls(ranks=tuple(range(placement.world_size)), rank=placement.rank, device=group.device)
+
+    def backwards(self) -> Self:
+        """The same ranks, the two halves in the place of each other; an odd last rank stays the last."""
+        half = self.size // 2
+        order = self.ranks[half : 2 * half] + self.ranks[:half] + self.ranks[2 * half :]
+        return replace(self, ranks=order, rank=order.index(self.ranks[self.rank]))
 
     def barrier(self) -> None:
         """Return when all ranks of the team have called it."""

@@ -81,8 +81,14 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float, kinds: Ma
     """The tiers that the pairs' times show; times and their noise are logarithms. A flat fabric has none.
 
     Of hosts of several `kinds`, by node rank, the pairs of each kind tell the blocks of their own hosts; the hosts of a
-    kind that shows none are one block.
+    kind that shows none are one block. Of pairs that were measured in both orders the faster one tells.
     """
+    if any(first > second for first, second in pairs):
+        best: dict[Pair, float] = {}
+        for (first, second), time in zip(pairs, times, strict=True):
+            key = min(first, second), max(first, second)
+            best[key] = min(time, best.get(key, time))
+        pairs, times = [*best], [*best.values()]
     of_kind: dict[str, list[int]] = {}
     for place, (first, second) in enumerate(pairs):
         if not kinds or kinds.get(first) == kinds.get(second):
@@ -119,7 +125,9 @@ def _learnt(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> list
         number = {old: new for new, old in enumerate(dict.fromkeys(place))}
         found.append({host: block[at] for host, at in own.items() if at in block})
         own = {host: number[place[at]] for host, at in own.items()}
-        ends = [sorted((number[place[first]], number[place[second]])) for first, second in between]
+        of_place = [number[each] for each in place]
+        every = [(of_place[first], of_place[second]) for first, second in between]
+        ends = [(one, other) if one < other else (other, one) for one, other in every]
         times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
         between = [(one, other) for one, other in ends if one != other]
         count = len(number)

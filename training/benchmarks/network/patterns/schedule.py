@@ -26,6 +26,11 @@ class Group:
     label: str
     rail: int | None = None
 
+    def backwards(self) -> "Group":
+        """The group of a pair with its hosts in the other order: the second sends to the first."""
+        rail = "" if self.rail is None else f" rail {self.rail}"
+        return replace(self, hosts=self.hosts[::-1], label="-".join(host.name for host in self.hosts[::-1]) + rail)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConcurrentGroups:

@@ -91,22 +91,38 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
         own = {host: number[kind] for host, kind in tiers.kinds.items()}
         keys = [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
     if with_load and tiers.is_loaded:
-        loads = [_loads(pairs, rounds, levels, tiers, tier) for tier in range(len(tiers.blocks))]
+        ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)
+        loads = [_loads(pairs, rounds, levels, tiers.blocks[tier], tier, ends) for tier in range(len(tiers.blocks))]
         keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]
     return _numbered(keys)
 
 
-def _loads(pairs: Sequence[Pair], rounds: Sequence[int], levels: Sequence[int], tiers: Tiers, tier: int) -> list[int]:
-    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR."""
-    block = tiers.blocks[tier]
-    leaving: Counter[tuple[int, int]] = Counter()
-    for pair, number, level in zip(pairs, rounds, levels, strict=True):
-        if level > tier:
-            leaving.update((number, block[host]) for host in pair if host in block)
-    return [
-        _step(max((leaving[number, block[host]] for host in pair if host in block), default=1)) if level > tier else 0
-        for pair, number, level in zip(pairs, rounds, levels, strict=True)
+def _loads(
+    pairs: Sequence[Pair],
+    rounds: Sequence[int],
+    levels: Sequence[int],
+    block: Mapping[int, int],
+    tier: int,
+    ends: tuple[int, int],
+) -> list[int]:
+    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR.
+
+    `ends` differ where messages go from the first host to the second alone: a block's uplinks carry either way apart.
+    """
+    # A number for each round, end and block; 0 for a host without a block or a pair that does not leave its own.
+    wide = 2 * (max(block.values(), default=0) + 1)
+    number = {host: 2 * each for host, each in block.items()}
+    keys = [
+        [
+            1 + this * wide + number[pair[at]] + end if level > tier and pair[at] in number else 0
+            for pair, this, level in zip(pairs, rounds, levels, strict=True)
+        ]
+        for at, end in enumerate(ends)
     ]
+    leaving = Counter(keys[0])
+    leaving.update(keys[1])
+    steps = {key: _step(count) if key else 0 for key, count in leaving.items()}
+    return [max(steps[one], steps[other]) for one, other in zip(*keys, strict=True)]
 
 
 def _step(load: int) -> int:

@@ -138,6 +138,14 @@ class Config(MessageConfig):
             raise ValueError("counts expected_link, which is not set")
         return value
 
+    @property
+    def orders(self) -> tuple[bool, ...]:
+        """Whether the second half of a group sends to the first, for each order that is measured.
+
+        Of pairs whose messages go one way both are: else a host's receiving end shows in a part of its pairs alone.
+        """
+        return (False, True) if self.collective == "send_recv" and self.pattern in PAIR_PATTERNS else (False,)
+
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
         """See CaseConfig."""
         hosts = [

@@ -63,6 +63,9 @@ class MessageConfig(CaseConfig):
     warmup_iterations: int = Field(5, ge=0, description="untimed iterations before each size")
     iterations: int = Field(20, ge=1, description="timed iterations of each size")
     check: bool = Field(True, description="whether received data is compared with what must arrive, for every size")
+    check_interval: int = Field(
+        0, ge=0, description="after how many timed iterations one more is made and compared; 0: only after the last"
+    )
     cuda_graph: bool = Field(False, description="whether the operation is replayed from a CUDA graph (nccl)")
     aggregate: int = Field(
         1, ge=1, description="operations in a row that are timed as one (nccl: in one group call), as nccl-tests' -m"
@@ -146,6 +149,15 @@ class MessageConfig(CaseConfig):
         tool = info.data.get("tool", "sweep")
         if value is not None and tool.startswith("all_gather_object"):
             raise ValueError(f"tool {tool!r} has its own buffers; leave in_place out")
+        return value
+
+    @field_validator("check_interval")
+    @classmethod
+    def _something_is_checked(cls, value: int, info: ValidationInfo) -> int:
+        if value and info.data.get("check") is False:
+            raise ValueError("check = False compares nothing; leave check_interval out")
+        if value and info.data.get("tool", "sweep") not in SWEEPS:
+            raise ValueError(f"tool {info.data['tool']!r} measures in its own way; leave check_interval out")
         return value
 
     @field_validator("cuda_graph")

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any, Literal
 import torch
 
 from common.plot import sweep_svg
+from common.sizes import format_size
 from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
+from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
 from training.benchmarks.network.reporting import table
 from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 
@@ -54,13 +58,20 @@ class Output:
         self._is_first = group.placement.rank == 0
         self.folder = (chosen or log_folder(group.placement.rank)) if self._is_first else None
         self._files = None if self.folder is None else RowFiles(self.folder)
+        # The out-of-place form that waits for the other one, with which it shares a line.
+        self._held: Mapping[str, Any] | None = None
+        self._has_forms = False
 
-    def header(self, collective: str, convention: str) -> None:
-        """Print the lines above the table."""
+    def header(self, collective: str, convention: str, *, forms: int = 1) -> None:
+        """Print the lines above the table of an operation that is measured in so many forms. All ranks call it."""
+        device, placement = self._group.device, self._group.placement
+        name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
+        local = int(os.environ["LOCAL_RANK"])
+        own = table.rank_line(placement.rank, os.getpid(), platform.node(), local, _pci_address(device), name)
+        ranks = self._group.gathered(own)
+        self._has_forms = forms > 1
         if self._is_first:
-            device = self._group.device
-            name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
-            _show(table.header(collective, self._group.placement.world_size, name, convention))
+            _show(table.header(collective, placement.world_size, name, convention, ranks))
 
     def step(self, value: Mapping[str, Any]) -> None:
         """Print and write the rows of one step as soon as it is measured: an early end of the run loses none."""
@@ -77,11 +88,33 @@ class Output:
             )
             return
         if groups is None:
-            _show(table.row(value))
+            self._show_row(value)
+            if "original_timing" in value:
+                self._show_original(value)
             return
         _show(f"# repeat {value['repeat']}, {value['round']}")
         for group in groups:
             _show(f"{table.row(group)}  # {group['group']}")
+
+    def _show_original(self, value: Mapping[str, Any]) -> None:
+        theirs = value["original_timing"]
+        calls = calls_of_a_trial(int(value["size_bytes"]))
+        self.note(
+            f"{format_size(int(value['size_bytes']))} as all_reduce_bench takes it (mean of the ranks and trials of"
+            f" {calls} calls in a row): algbw {theirs['algbw_GBps']:.4g} GB/s, busbw {theirs['busbw_GBps']:.4g} GB/s"
+        )
+
+    def _show_row(self, value: Mapping[str, Any]) -> None:
+        held, self._held = self._held, None
+        if held is not None and table.are_forms(held, value):
+            _show(table.row(held, value))
+            return
+        if held is not None:
+            _show(table.row(held))
+        if self._has_forms and not value["in_place"]:
+            self._held = value
+        else:
+            _show(table.row(value))
 
     def note(self, text: str) -> None:
         """Print a comment between the rows."""
@@ -102,6 +135,8 @@ class Output:
         """
         if not self._is_first:
             return
+        if self._held is not None:
+            _show(table.row(self._held))
         results = [row for value in steps if "packed" not in value for row in rows_of(value)]
         if results:
             _show(table.footer(results))
@@ -150,6 +185,14 @@ class RowFiles:
             with (self._folder / name).open(self._mode, newline="", encoding="utf-8") as file:
                 file.write(content)
         self._mode = "a"
+
+
+def _pci_address(device: torch.device) -> str:
+    """Domain, bus and device, as 0000:1b:00; empty on CPUs."""
+    if device.type != "cuda":
+        return ""
+    found: Any = torch.cuda.get_device_properties(device)
+    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}"
 
 
 def _show(text: str) -> None:

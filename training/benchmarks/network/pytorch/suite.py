@@ -243,6 +243,10 @@ def _answers(
         sentences.append(
             f"measured {best:.4g} GB/s busbw; expected_link is not set: no advertised speed to compare with"
         )
+    theirs = [float(step["original_timing"]["busbw_GBps"]) for step in steps if "original_timing" in step]
+    if theirs:
+        figures["original_max_busbw_GBps"] = max(theirs)
+        sentences.append(f"as the original takes it, the best busbw is {max(theirs):.4g} GB/s")
     if config.collective == "all_reduce" and config.pattern == "all":
         verdict, sentence = answers.training_at_scale(best, run.group.placement.nnodes)
         if verdict is not None:

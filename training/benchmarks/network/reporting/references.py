@@ -121,12 +121,16 @@ def _rows(step: Step) -> Iterator[Step]:
 
 
 def _identity(row: Step) -> dict[str, Any]:
-    """The key of a measurement. A pair's has its hosts, but not its round or their order, which depend on others."""
+    """The key of a measurement. A pair's has its hosts, but not its round or their order, which depend on others.
+
+    Where messages go one way the order is the direction.
+    """
     found = {name: row[name] for name in (*_KEY_FIELDS, *_CHOSEN_FIELDS) if name in row}
     hosts = row.get("own_hosts", row.get("hosts"))
     if row.get("pattern") == "pairs" and isinstance(hosts, list):
         found.pop("round", None)
-        found["group"] = "-".join(sorted(map(str, hosts)))
+        ordered = [*map(str, hosts)] if row.get("collective") == "send_recv" else sorted(map(str, hosts))
+        found["group"] = "-".join(ordered)
     return found
 
 

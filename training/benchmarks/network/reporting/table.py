@@ -17,15 +17,21 @@ _CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "hyper
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _SIDE = ("time", "algbw", "busbw", "#wrong")
 _SIDE_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
-_NOT_RUN = ("N/A", "N/A", "N/A", "N/A")
 
 
-def header(collective: str, world_size: int, device: str, convention: str) -> str:
-    """The lines above the rows."""
+def rank_line(rank: int, pid: int, host: str, device: int, pci: str, name: str) -> str:
+    """The line of a rank: its process, and its device by local rank, PCI address (cpu: none) and name."""
+    return f"#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {device:2} [{pci or 'cpu'}] {name}"
+
+
+def header(collective: str, world_size: int, device: str, convention: str, ranks: Sequence[str] = ()) -> str:
+    """The lines above the rows; `ranks` has the line of each rank."""
     return "\n".join(
         (
             f"# {collective}, {world_size} ranks, {device}",
             f"# {convention}",
+            "# of an operation with one form both sides show it, the one that was not run with N/A for #wrong",
+            *(["# Using devices", *ranks] if ranks else []),
             "#",
             "#" + " " * 50 + "out-of-place".center(32) + "  " + "in-place".center(32),
             _line(["#", "size", "count", "type", "redop", "root", *_SIDE, *_SIDE]),
@@ -37,21 +43,24 @@ def header(collective: str, world_size: int, device: str, convention: str) -> st
 def row(result: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> str:
     """The line of one size; `result` is the value of its STEP_END, `other` that of the other form.
 
-    A form that was not run shows N/A. Where the time of nccl-tests was measured, it is shown instead of ours.
+    A form that was not run shows the other's figures, since nccl-tests' parsers take nothing but numbers, and N/A for
+    its wrong elements. Where the time of nccl-tests was measured, it is shown instead of ours. What was measured after
+    compute stands in a comment, for the parsers would take it for the size's own.
     """
     forms = {bool(each["in_place"]): _side(each) for each in (result, other) if each is not None}
+    not_run = (*_side(result)[:-1], "N/A")
     name, dtype = str(result["collective"]), str(result["dtype"])
     count = int(result["count"]) // (int(result["world_size"]) if name in _CHUNKED else 1)
     return _line(
         [
-            "",
+            "#" if "after_compute_ms" in result else "",
             str(result["size_bytes"]),
             str(count),
             _TYPES.get(dtype, dtype),
             str(result.get("op", "sum")) if name in _SUMS else "none",
             str(result.get("root", 0)) if name in _ROOTED else "-1",
-            *forms.get(False, _NOT_RUN),
-            *forms.get(True, _NOT_RUN),
+            *forms.get(False, not_run),
+            *forms.get(True, not_run),
         ]
     ) + (f"  # after {result['after_compute_ms']:g} ms of compute" if "after_compute_ms" in result else "")
 
@@ -62,9 +71,13 @@ def rows(results: Sequence[Mapping[str, Any]]) -> list[str]:
     left = [*results]
     while left:
         first = left.pop(0)
-        pair = bool(left) and not first["in_place"] and left[0]["in_place"] and _same(first) == _same(left[0])
-        found.append(row(first, left.pop(0) if pair else None))
+        found.append(row(first, left.pop(0) if left and are_forms(first, left[0]) else None))
     return found
+
+
+def are_forms(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two results are the two forms of one measurement, out of place first."""
+    return not first["in_place"] and bool(second["in_place"]) and _same(first) == _same(second)
 
 
 def _same(result: Mapping[str, Any]) -> tuple[Any, ...]:

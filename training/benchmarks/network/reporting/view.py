@@ -12,6 +12,7 @@ from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan, shown_with
+from training.benchmarks.network.slow_parts.blame import ONE_WAY
 from training.benchmarks.network.slow_parts.figures import LATE_PERCENT
 from training.benchmarks.network.slow_parts.findings import findings_of
 from training.benchmarks.network.slow_parts.readings import scan_of
@@ -168,13 +169,15 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
         return ()
     top = max(cell.busbw_gbps.value for cell in found.groups) or 1.0
     named = {finding.hosts for finding in found.findings}
+    named |= {each.hosts[::-1] for each in found.findings if ONE_WAY not in each.device}
 
     def cell(first: str, second: str) -> MatrixCell | None:
+        # Where both orders were measured, the host of the row sends.
         pair = pairs.get((first, second)) or pairs.get((second, first))
         if pair is None:
             return None
         busbw = pair.busbw_gbps
-        is_named = not named.isdisjoint([(first,), (second,), (first, second), (second, first)])
+        is_named = not named.isdisjoint([(first,), (second,), (first, second)])
         return MatrixCell(gbps=busbw.value, low=busbw.low, high=busbw.high, share=busbw.value / top, named=is_named)
 
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)

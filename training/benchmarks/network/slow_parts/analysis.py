@@ -15,12 +15,11 @@ from protocol.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
-from training.benchmarks.network.slow_parts.blame import blamed, finding_of
+from training.benchmarks.network.slow_parts.blame import blamed, finding_of, told_links
 from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
     LATENCY_BYTES,
     Figure,
-    Symptom,
     alike,
     figure,
     without_common,
@@ -41,7 +40,6 @@ _MIN_REPEATS_WITH_STALLS = 2
 # Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
 MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
-_LINKS_SHOWN = 5
 PAIR_PATTERNS = ("pairs", "rail_pairs")
 _PARTS_OF_HALVES = ("within", "across")
 
@@ -148,7 +146,7 @@ def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence
 
 def _places_to_show(readings: Readings) -> Sequence[int]:
     """All groups, or the slowest of very many."""
-    if len(readings) <= MAX_CELLS:
+    if len(readings) <= MAX_CELLS * (1 + readings.is_one_way):
         return range(len(readings))
     times = medians(readings.columns["middle"])
     return sorted(range(len(times)), key=lambda place: -times[place])[:_SLOWEST]
@@ -196,12 +194,15 @@ class _Search:
         figures = [self._figure(part, each, tiers) for each in same]
         symptoms = stalling_ones(figures)
         if same[0].size_bytes <= LATENCY_BYTES:
-            symptoms += self._slow(figures[0], symptoms)
+            symptoms += slow_ones(figures[0], symptoms)
         if same[-1].size_bytes > LATENCY_BYTES:
-            symptoms += self._slow(figures[-1], [each for each in symptoms if each.name == "stalls"])
+            symptoms += slow_ones(figures[-1], [each for each in symptoms if each.name == "stalls"])
         names = self._scan.names
         subjects = blamed(part, symptoms, figures[-1], names, tiers)
-        return [finding_of(part, subject, own, names, self._around.devices) for subject, own in subjects.items()]
+        links, remark = told_links(subjects, same[-1], names)
+        self.remarks += [remark] if remark else []
+        kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
+        return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
 
     def _kind(self, members: Sequence[int]) -> tuple[str, ...]:
         """The kinds of a group's hosts."""
@@ -224,22 +225,11 @@ class _Search:
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
         return replace(tiers, kinds=self._kinds)
 
-    def _slow(self, found: Figure, stalling: Sequence[Symptom]) -> list[Symptom]:
-        symptoms, links = slow_ones(found, stalling)
-        if links:
-            shown = ", ".join(found.readings.label(place, self._scan.names) for place in links[:_LINKS_SHOWN])
-            self.remarks.append(
-                f"{len(links)} of {len(found.readings)} pairs have a bad {found.name} that their hosts do not have with"
-                " others: too many for bad links; routes that share a wire, an overloaded fabric, or one whose tiers a"
-                f" topology must tell ({shown}{', ...' * (len(links) > _LINKS_SHOWN)})"
-            )
-        return symptoms
-
     def _figure(self, part: str, readings: Readings, tiers: Tiers) -> Figure:
         is_latency = readings.size_bytes <= LATENCY_BYTES
         percent = self._late_percent if is_latency else self._slow_percent
         name: SymptomName = "latency" if is_latency else "bandwidth"
-        pairs = None if part not in PAIR_PATTERNS else readings.devices() if part == "rail_pairs" else readings.members
+        pairs = readings.ends() if part in PAIR_PATTERNS else None
         return figure(name, readings, pairs, tiers, percent)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom
 from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
-from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST
+from training.benchmarks.network.slow_parts.readings import Readings, end_of
 
 KINDS: dict[str, BadPart] = {
     "pairs": "link",
@@ -55,14 +55,30 @@ RAIL = "rail "
 _MOST = 0.75
 # Fewer bad hosts of a rack are each bad by themselves.
 _LEAST_OF_A_RACK = 3
+# Links that may be named alone, by host: more are a property of the fabric, such as routes that share a wire.
+_LINKS_PER_HOST = 0.125
+_MIN_LINKS = 2
+_LINKS_SHOWN = 5
+# So many named links with a host in common are said to have one.
+_LINKS_OF_A_HOST = 3
+ONE_WAY = "one way"
 
 
 class Subject(NamedTuple):
-    """What is bad: its part, the node ranks of its hosts, and the name of its device or group."""
+    """What is bad: its part, the node ranks of its hosts, the name of its device or group, and in which direction.
+
+    `side` is empty if it is bad in both directions, or if they were not told apart.
+    """
 
     part: BadPart
     ranks: tuple[int, ...]
     device: str
+    side: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its device or group, and its direction."""
+        return f"{self.device} {self.side}".strip()
 
 
 def blamed(
@@ -70,6 +86,7 @@ def blamed(
 ) -> dict[Subject, list[Symptom]]:
     """The symptoms of each subject in a part of a pattern, without what a named host or rack explains."""
     readings, kind = figure.readings, KINDS[part]
+    one_way = ONE_WAY if kind == "link" and readings.is_one_way else ""
     found: dict[Subject, list[Symptom]] = {}
     rails_of = Counter(each.block[:2] for each in symptoms if each.block is not None)
     for each in symptoms:
@@ -78,23 +95,70 @@ def blamed(
             subject = _block(each.block, tiers, is_whole=is_whole)
             if each.name in {known.name for known in found.get(subject, ())}:
                 continue
-        elif each.host >= 0 and part == "rail_pairs":
-            rank, rail = divmod(each.host, DEVICES_PER_HOST)
-            subject = Subject("device", (rank,), f"{RAIL}{rail}")
         elif each.host >= 0:
-            subject = Subject("host", (each.host,), "")
-            # A host may be bad in several classes of pairs: one of them tells it.
+            rank, rail, side = end_of(each.host)
+            subject = Subject("host" if rail < 0 else "device", (rank,), "" if rail < 0 else f"{RAIL}{rail}", side)
+            # It may be bad in several classes of pairs: one of them tells it.
             if each.name in {known.name for known in found.get(subject, ())}:
                 continue
         else:
             rail = readings.rails[each.place]
             has_name = kind not in ("host", "link", "pair")
             device = readings.label(each.place, names) if has_name else "" if rail < 0 else f"{RAIL}{rail}"
-            subject = Subject(kind, readings.members[each.place], device)
+            subject = Subject(kind, readings.members[each.place], device, one_way)
         found.setdefault(subject, []).append(each)
+    found = _both_ways(found)
     if part == "rail_pairs":
         found = _widest(found, figure)
     return _without_echoes(_with_racks(found, tiers))
+
+
+def _both_ways(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
+    """Make one host, device or link of what is bad in both directions."""
+    ways = Counter((subject.part, frozenset(subject.ranks), subject.device) for subject in found)
+    whole = {
+        subject: Subject(subject.part, tuple(sorted(subject.ranks)), subject.device)
+        for subject in found
+        if subject.side and ways[subject.part, frozenset(subject.ranks), subject.device] > 1
+    }
+    return _joined(found, whole)
+
+
+def _joined(
+    found: Mapping[Subject, Sequence[Symptom]], wider: Mapping[Subject, Subject]
+) -> dict[Subject, list[Symptom]]:
+    """The symptoms by the wider subject of each, where it has one: one of each name."""
+    result: dict[Subject, list[Symptom]] = {}
+    for subject, symptoms in found.items():
+        own = result.setdefault(wider.get(subject, subject), [])
+        own += [each for each in symptoms if each.name not in {known.name for known in own}]
+    return result
+
+
+def told_links(
+    subjects: Mapping[Subject, Sequence[Symptom]], readings: Readings, names: Mapping[int, str]
+) -> tuple[set[Subject], str]:
+    """The links that are named, of those that were measured, and what is to be said of them all.
+
+    None are, in whatever figure, if there are too many for bad links.
+    """
+    links = [subject for subject in subjects if subject.part == "link"]
+    shown = ", ".join(_path(link, names) for link in links[:_LINKS_SHOWN]) + ", ..." * (len(links) > _LINKS_SHOWN)
+    if len(links) > max(_MIN_LINKS, _LINKS_PER_HOST * len(names) * len(set(readings.rails))):
+        figures = [name for name in _CAUSES if any(each.name == name for link in links for each in subjects[link])]
+        return set(), (
+            f"{len(links)} of {len(readings)} pairs have a bad {' or '.join(figures)} that their hosts do not have with"
+            " others: too many for bad links; routes that share a wire, an overloaded fabric, or one whose tiers a"
+            f" topology must tell ({shown})"
+        )
+    ends = Counter(rank for link in links for rank in link.ranks)
+    common = [names[rank] for rank, count in ends.most_common() if count >= _LINKS_OF_A_HOST]
+    remark = f"{len(links)} paths are bad alone, with an end in common: {', '.join(common)}"
+    return set(links), f"{remark}; too few of its pairs to blame the host" if common else ""
+
+
+def _path(link: Subject, names: Mapping[int, str]) -> str:
+    return f"{'-'.join(names[rank] for rank in link.ranks)} {link.label}".rstrip()
 
 
 def _block(block: tuple[int, int, int], tiers: Tiers, *, is_whole: bool) -> Subject:
@@ -109,8 +173,9 @@ def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subje
     everybody = {host for block in tiers.blocks for host in block}
     for tier in reversed(range(len(tiers.blocks))):
         for number, members in tiers.members(tier).items():
-            for device in dict.fromkeys(subject.device for subject in found if subject.part in ("host", "device")):
-                parts = [s for s in found if s.part in ("host", "device") and s.device == device]
+            every = [subject for subject in found if subject.part in ("host", "device")]
+            for device in dict.fromkeys(subject.label for subject in every):
+                parts = [s for s in found if s.part in ("host", "device") and s.label == device]
                 own = [subject for subject in parts if subject.ranks[0] in members]
                 if len(own) < max(_LEAST_OF_A_RACK, _MOST * len(members)) or len(members) == len(everybody):
                     continue
@@ -142,30 +207,30 @@ def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject
     ranks = sorted({rank for members in figure.readings.members for rank in members})
     devices = {subject for subject in found if subject.part == "device"}
     wider: dict[Subject, Subject] = {}
-    for rank in {subject.ranks[0] for subject in devices}:
-        own = [subject for subject in devices if subject.ranks == (rank,)]
+    for rank, side in {(subject.ranks[0], subject.side) for subject in devices}:
+        own = [subject for subject in devices if (subject.ranks, subject.side) == ((rank,), side)]
         if len(rails) > 1 and len(own) >= _MOST * len(rails):
-            wider |= dict.fromkeys(own, Subject("host", (rank,), ""))
-    for rail in {subject.device for subject in devices}:
-        own = [subject for subject in devices if subject.device == rail and subject not in wider]
+            wider |= dict.fromkeys(own, Subject("host", (rank,), "", side))
+    for rail, side in {(subject.device, subject.side) for subject in devices}:
+        own = [subject for subject in devices if (subject.device, subject.side) == (rail, side)]
+        own = [subject for subject in own if subject not in wider]
         if len(own) >= _MOST * len(ranks):
-            wider |= dict.fromkeys(own, Subject("rail", tuple(ranks), rail))
+            wider |= dict.fromkeys(own, Subject("rail", tuple(ranks), rail, side))
     links = [subject for subject in found if subject.part == "link"]
-    on_rails = Counter(subject.ranks for subject in links)
+    on_rails = Counter((subject.ranks, subject.side) for subject in links)
     wider |= {
-        subject: subject._replace(device="") for subject in links if on_rails[subject.ranks] >= _MOST * len(rails)
+        subject: subject._replace(device="")
+        for subject in links
+        if on_rails[subject.ranks, subject.side] >= _MOST * len(rails)
     }
-    result: dict[Subject, list[Symptom]] = {}
-    for subject, symptoms in found.items():
-        own_symptoms = result.setdefault(wider.get(subject, subject), [])
-        own_symptoms += [each for each in symptoms if each.name not in {known.name for known in own_symptoms}]
-    return result
+    return _joined(found, wider)
 
 
 def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
     """Leave out what a named host or rack explains.
 
-    Those are its links with another symptom than its own, all of them if it is bad at times.
+    Those are its links with another symptom than its own, all of them if it is bad at times, and the hosts that are bad
+    towards a named rack alone.
     """
     ways: dict[int, set[str]] = {}
     at_times: set[int] = set()
@@ -175,8 +240,12 @@ def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[S
                 ways.setdefault(rank, set()).update(each.name for each in symptoms)
             if any(each.kind == "intermittent" for each in symptoms):
                 at_times.update(subject.ranks)
+    racks = [set(subject.ranks) for subject in found if subject.part == "rack"]
     result = {}
     for subject, symptoms in found.items():
+        towards = {rank for each in symptoms for rank in each.towards}
+        if towards and subject.part in ("host", "device") and any(towards <= rack for rack in racks):
+            continue
         known = [ways[rank] for rank in subject.ranks if rank in ways]
         own = [each for each in symptoms if not known or any(each.name in names for names in known)]
         if subject.part not in ("link", "pair"):
@@ -194,9 +263,9 @@ def finding_of(
     devices: Mapping[tuple[int, int], str],
 ) -> NetworkFinding:
     """One finding for all symptoms of one subject in a part of a pattern; `devices` as for `analyse_scan`."""
-    device = subject.device
     if subject.part == "device":
-        device = devices.get((subject.ranks[0], int(device.removeprefix(RAIL))), "") or device
+        known = devices.get((subject.ranks[0], int(subject.device.removeprefix(RAIL))), "")
+        subject = subject._replace(device=known or subject.device)
     # Lost packets make some operations slow and others stall: that they stall says more.
     order = ("constant", "stalls", "intermittent")
     kind = min((each.kind for each in symptoms), key=order.index)
@@ -205,7 +274,7 @@ def finding_of(
         part=subject.part,
         hosts=tuple(names[rank] for rank in subject.ranks),
         node_ranks=subject.ranks,
-        device=device,
+        device=subject.label,
         kind=kind,
         symptoms=tuple(each.name for each in symptoms),
         share_of_expected=min(shares, default=None),

@@ -25,7 +25,8 @@ class Symptom:
     """One figure of a host or device (`host`, else -1) or of a group (`place`, else -1) that is bad.
 
     `share` is its rate over that expected, None for stalls; `p_value` is over all comparisons of the figure. A symptom
-    of a block of hosts has its (tier, number, rail), and neither host nor place.
+    of a block of hosts has its (tier, number, rail), and neither host nor place. `towards` are the node ranks at the
+    other ends of the pairs in which a host is bad all the time.
     """
 
     name: SymptomName
@@ -36,6 +37,7 @@ class Symptom:
     p_value: float
     text: str
     block: tuple[int, int, int] | None = None
+    towards: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

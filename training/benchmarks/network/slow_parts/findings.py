@@ -25,8 +25,8 @@ class NetworkFinding:
     """A part of the cluster that is worse than its peers.
 
     `hosts` are those concerned, `node_ranks` theirs in the job. `device` names the NIC of a bad device ("mlx5_4", or
-    "rail 4" where the NIC is unknown), the rail of a bad link, a rack ("rack leaf0"), or a group ("batch 2"); else it
-    is empty.
+    "rail 4" where the NIC is unknown), the rail of a bad link, a rack ("rack leaf0"), or a group ("batch 2"), and the
+    direction if it alone is bad ("sending", "receiving"; of a link "one way", from its first host); else it is empty.
     `share_of_expected` is the measured rate / that of the peers (below 1 is worse; None if stalls are the only
     symptom), `p_value` the probability that chance alone brings so much evidence in any of the run's comparisons (None
     where there was no test). `evidence`,
@@ -49,7 +49,7 @@ class NetworkFinding:
     def subject(self) -> str:
         """The bad part in words."""
         if self.part == "host":
-            return f"host {self.hosts[0]}"
+            return f"host {self.hosts[0]} {self.device}".rstrip()
         if self.part == "device":
             return f"{self.hosts[0]} {self.device}"
         if self.part in ("link", "pair"):

@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from statistics import NormalDist, median
 from typing import TypeVar
 
+try:
+    import numpy
+except ModuleNotFoundError:  # the head node may lack it; there few scans are analysed
+    numpy = None  # type: ignore[assignment]
+
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
 _MAD_SCALE = 1.4826
 # A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
@@ -60,6 +65,10 @@ def medians(columns: Sequence[Sequence[float]]) -> list[float]:
     half, count = len(columns) // 2, len(columns)
     if count == 1:
         return list(columns[0])
+    if numpy is not None and len(columns[0]) > _SAMPLED:
+        every = numpy.sort(numpy.array([numpy.asarray(column, dtype=float) for column in columns]), axis=0)
+        middle: list[float] = (every[half] if count % 2 else (every[half - 1] + every[half]) / 2).tolist()
+        return middle
     if count % 2:
         return [sorted(values)[half] for values in zip(*columns, strict=True)]
     ordered = map(sorted, zip(*columns, strict=True))

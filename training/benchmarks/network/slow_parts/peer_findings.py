@@ -64,9 +64,9 @@ def peer_findings(
     symptoms = stalling_ones(figures)
     stalling = list(symptoms)
     if found[0][0].size_bytes <= LATENCY_BYTES:
-        symptoms += slow_ones(figures[0], stalling)[0]
+        symptoms += slow_ones(figures[0], stalling)
     if found[-1][0].size_bytes > LATENCY_BYTES:
-        symptoms += slow_ones(figures[-1], stalling)[0]
+        symptoms += slow_ones(figures[-1], stalling)
     return [_finding(node, device, own, names) for (node, device), own in _subjects(symptoms, pairs).items()]
 
 

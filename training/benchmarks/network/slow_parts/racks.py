@@ -74,13 +74,20 @@ def _between(
     members: Sequence[Pair], rails: Sequence[int], classes: Sequence[int], block: Mapping[int, int]
 ) -> _Between:
     """The pairs between every two blocks of a tier, by class; a block on a rail has a number of its own."""
-    found: dict[tuple[tuple[int, int], int], list[int]] = {}
+    found: dict[tuple[int, int, int, int], list[int]] = {}
     for place, ((first, second), rail, each) in enumerate(zip(members, rails, classes, strict=True)):
-        one, other = block.get(first), block.get(second)
-        if each >= 0 and one is not None and other is not None and one != other:
-            ends = min(one, other) * DEVICES_PER_HOST + rail + 1, max(one, other) * DEVICES_PER_HOST + rail + 1
-            found.setdefault((ends, each), []).append(place)
-    return found
+        one, other = block.get(first, -1), block.get(second, -1)
+        if one != other and each >= 0 and one >= 0 and other >= 0:
+            key = (one, other, rail, each) if one < other else (other, one, rail, each)
+            if key in found:
+                found[key].append(place)
+            else:
+                found[key] = [place]
+    wide = DEVICES_PER_HOST
+    return {
+        ((one * wide + rail + 1, other * wide + rail + 1), each): places
+        for (one, other, rail, each), places in found.items()
+    }
 
 
 def _compared(

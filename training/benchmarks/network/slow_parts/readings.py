@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.samples import Cell, median_of
 from training.benchmarks.network.slow_parts import packing
@@ -15,11 +15,29 @@ from training.benchmarks.network.slow_parts import packing
 QUANTILES = ("low", "middle", "high", "top")
 _NAMES = {"low": ("p25", "min"), "middle": ("p50",), "high": ("p75", "p50"), "top": ("max", "p95", "p50")}
 _NAN = math.nan
-# A device of a host is numbered: node rank x DEVICES_PER_HOST + rail.
+# A device of a host is numbered: node rank x DEVICES_PER_HOST + its place among the devices.
 DEVICES_PER_HOST = 1 << 12
+# The two ends of messages that go one way, first that of the first host of a pair.
+SIDES = ("sending", "receiving")
+_RAILS = DEVICES_PER_HOST // (len(SIDES) + 1)
 # Cells (groups x repeats) beyond which a host's nonsense would fill the memory.
 _MAX_CELLS = 50_000_000
 _LOGS = array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))])
+
+
+class End(NamedTuple):
+    """An end of a pair: the node rank of its host, the rail of its device (-1: all), and one of SIDES, or neither."""
+
+    rank: int
+    rail: int
+    side: str
+
+
+def end_of(number: int) -> End:
+    """The end that has a number in `Readings.ends`."""
+    rank, device = divmod(number, DEVICES_PER_HOST)
+    side, rail = divmod(device, _RAILS)
+    return End(rank, rail - 1, ("", *SIDES)[side])
 
 
 @dataclass(slots=True)
@@ -175,11 +193,18 @@ class Readings:
                         empty.add(place)
         return empty
 
-    def devices(self) -> list[tuple[int, ...]]:
-        """The devices of each group, one of each of its hosts, by their numbers."""
+    @property
+    def is_one_way(self) -> bool:
+        """Whether messages go from the first host of a pair to the second alone, and both orders were measured."""
+        return any(members[0] > members[-1] for members in self.members)
+
+    def ends(self) -> list[tuple[int, ...]]:
+        """The ends of each pair, by their numbers: what a host is in it; see `end_of`."""
+        first, second = (_RAILS, 2 * _RAILS) if self.is_one_way else (0, 0)
+        wide = DEVICES_PER_HOST
         return [
-            tuple(rank * DEVICES_PER_HOST + rail for rank in members)
-            for members, rail in zip(self.members, self.rails, strict=True)
+            (one * wide + first + rail + 1, other * wide + second + rail + 1)
+            for (one, other), rail in zip(self.members, self.rails, strict=True)
         ]
 
     def choose(self, places: Sequence[int]) -> Readings:

@@ -20,23 +20,19 @@ from training.benchmarks.network.slow_parts.intermittent import intermittent
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
 from training.benchmarks.network.slow_parts.racks import bad_blocks
-from training.benchmarks.network.slow_parts.readings import Readings
+from training.benchmarks.network.slow_parts.readings import Readings, end_of
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
-# Links that may be named alone, by host: more are a property of the fabric, such as routes that share a wire.
-_LINKS_PER_HOST = 0.125
-MIN_LINKS = 2
 
-
-def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Symptom], list[int]]:
-    """The blocks, hosts and groups that are slow in this figure; and the places of the slow links if they are too many.
+def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> list[Symptom]:
+    """The blocks, hosts and groups that are slow in this figure.
 
     `stalling`: those that are named for stalls already.
     """
     repeats = found.readings.columns["middle"]
     if found.pairs is None:
         compared = group_outliers(repeats, found.bound)
-        return [_constant(each, found) for each in compared.outliers] + intermittent(found, compared, stalling), []
+        return [_constant(each, found) for each in compared.outliers] + intermittent(found, compared, stalling)
     late, readings = found.name == "latency", found.readings
     blocks, classes = bad_blocks(
         repeats, readings.members, readings.rails, found.classes, found.tiers, found.bound, adds_up=late
@@ -48,11 +44,7 @@ def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> tuple[list[Sym
     of_blocks = [
         replace(_constant(each.outlier, found), place=-1, block=(each.tier, each.number, each.rail)) for each in blocks
     ]
-    links = [each.place for each in symptoms if each.host < 0]
-    hosts = len({host for pair in found.pairs for host in pair})
-    if len(links) <= max(MIN_LINKS, _LINKS_PER_HOST * hosts):
-        return of_blocks + symptoms, []
-    return of_blocks + [each for each in symptoms if each.host >= 0], links
+    return of_blocks + symptoms
 
 
 def _constant(outlier: Outlier, found: Figure) -> Symptom:
@@ -72,8 +64,20 @@ def _constant(outlier: Outlier, found: Figure) -> Symptom:
     if kind == "intermittent":
         text += ", but some operations are as fast as the others'"
     place = outlier.places[0] if outlier.host < 0 else -1
-    p_value, share = outlier.p_value, usual / time
-    return Symptom(name=found.name, host=outlier.host, place=place, kind=kind, share=share, p_value=p_value, text=text)
+    towards = frozenset[int]()
+    if outlier.host >= 0:
+        own = end_of(outlier.host).rank
+        towards = frozenset(rank for place in outlier.places for rank in readings.members[place] if rank != own)
+    return Symptom(
+        name=found.name,
+        host=outlier.host,
+        place=place,
+        kind=kind,
+        share=usual / time,
+        p_value=outlier.p_value,
+        text=text,
+        towards=towards,
+    )
 
 
 def _which(outlier: Outlier) -> str:

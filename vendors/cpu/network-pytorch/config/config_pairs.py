@@ -5,3 +5,4 @@ repeats = 3
 sizes = "8, 4M"
 warmup_iterations = 1
 iterations = 20
+check_interval = 5

@@ -5,3 +5,4 @@ repeats = 3
 sizes = "8, 1G"
 warmup_iterations = 5
 iterations = 20
+check_interval = 5

@@ -8,7 +8,7 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import team_of
-from training.benchmarks.network.pytorch.measuring.timing import measure
+from training.benchmarks.network.pytorch.measuring.timing import SETTLING, measure
 from training.benchmarks.network.pytorch.operations.making import created
 
 _REHEARSED = 2
@@ -31,6 +31,8 @@ def rehearse(this_round: ConcurrentGroups, group: ProcessGroup, config: Config, 
     begin = time.perf_counter()
     opened = measured = 0.0
     full = config.warmup_iterations + config.iterations + config.check
+    if config.check_interval:
+        full += (config.iterations - 1) // config.check_interval * (1 + SETTLING)
     with team_of(this_round, group) as mine:
         collective = created(config, mine[1]) if mine else None
         opened = time.perf_counter() - begin

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from protocol.bandwidth import CONVENTION, algbw_gbps, busbw_gbps
+from protocol.bandwidth import CONVENTION, algbw_gbps, bus_factor, busbw_gbps
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
@@ -13,7 +13,7 @@ from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Grou
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES, REDUCING, ROOTED
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
-from training.benchmarks.network.pytorch.measuring.rotation import back_to_back
+from training.benchmarks.network.pytorch.measuring.rotation import back_to_back, trials
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
@@ -61,10 +61,15 @@ class Stepper:
                 cuda_graph=config.cuda_graph,
                 aggregate=config.aggregate,
                 compute=compute,
+                check_interval=config.check_interval,
             )
-            own = result(config, team, size, measured, variant=chosen) | group_place(this_round.groups[index])
+            group = this_round.groups[index]
+            own = result(config, team, size, measured, variant=chosen)
+            own |= group_place(group.backwards() if chosen.is_backwards else group)
             if config.timing == "nccl-tests" and compute is None:
                 own |= self._back_to_back(team, size, chosen)
+            if config.tool == "all_reduce_bench" and compute is None:
+                own |= self._as_the_original(collective, team, size)
         groups = self._exchange.to_first([each.ranks[0] for each in this_round.groups], own)
         if rank != 0:
             value = {**place, "correct": own["correct"] if own else "not_checked"}
@@ -84,6 +89,11 @@ class Stepper:
         if self._products is None:
             self._products = MatrixProducts(self._run.group.device)
         return partial(self._products.run, variant.after_compute_ms)
+
+    def _as_the_original(self, collective: Collective, team: Team, size: int) -> dict[str, Any]:
+        """The bandwidths of ml-engineering's all_reduce_bench beside ours, in GB/s."""
+        algbw = trials(collective, team, size_bytes=size, iterations=self._run.config.iterations)
+        return {"original_timing": {"algbw_GBps": algbw, "busbw_GBps": algbw * bus_factor("all_reduce", team.size)}}
 
     def _back_to_back(self, team: Team, size: int, variant: Variant) -> dict[str, Any]:
         """The time of nccl-tests beside ours, in microseconds and GB/s."""

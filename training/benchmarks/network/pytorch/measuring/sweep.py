@@ -21,6 +21,9 @@ from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.operations.making import created, unsupported, variants
 from training.benchmarks.network.pytorch.output import Output
 
+# What the name of a round ends with in which the second hosts of the pairs send to the first ones.
+BACKWARDS = ", back"
+
 
 class Sweep:
     """The measurements of a case with tool "sweep" or "all_reduce_bench". All ranks make it together."""
@@ -44,13 +47,13 @@ class Sweep:
         if self._forecast is None:
             return {}
         repeats, rounds = self._config.repeats, len(self._rounds)
-        seconds = self._forecast.seconds(rounds, repeats, opened=rounds * repeats)
+        seconds = self._forecast.seconds(rounds * len(self._variants), repeats, opened=rounds * repeats)
         output.note(f"{self._config.pattern}: {repeats} x {rounds} rounds, {in_words(seconds)}")
         return {"predicted_s": seconds}
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure everything; yields the value of each step's STEP_END."""
-        output.header(self._config.collective, CONVENTION)
+        output.header(self._config.collective, CONVENTION, forms=len(self._config.forms))
         output.skipped(self.skipped)
         stepper = Stepper(self._run, output, self._sizes)
         step = 0
@@ -69,7 +72,7 @@ class Sweep:
                             "collective": self._config.collective,
                             "pattern": self._config.pattern,
                             "repeat": repeat,
-                            "round": this_round.name,
+                            "round": this_round.name + BACKWARDS * variant.is_backwards,
                             "size_bytes": size,
                         }
                         yield stepper.step(place, this_round, mine, collective, variant)

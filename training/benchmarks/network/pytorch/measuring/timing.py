@@ -19,6 +19,9 @@ from training.benchmarks.driver.workload.team import Team, of_every_rank, slowes
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.slow_parts.stalls import STALL_FACTOR, STALL_US
 
+# Operations after a comparison that take longer than the others.
+SETTLING = 2
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
@@ -52,11 +55,13 @@ def measure(
     cuda_graph: bool = False,
     aggregate: int = 1,
     compute: Callable[[], None] | None = None,
+    check_interval: int = 0,
 ) -> Measurement:
     """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
 
     Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check`, data
-    received in every warm-up iteration except the last, and in one more after the timed ones, is compared.
+    received in every warm-up iteration except the last, and in one more after the timed ones, is compared; with a
+    `check_interval` also in one more after every so many timed ones, and SETTLING untimed ones follow it.
 
     `aggregate` operations are timed as one, and the time is divided by it. `compute` runs on every rank between the
     barrier and the operation; then the ranks begin when their compute ends.
@@ -89,6 +94,10 @@ def measure(
         elapsed_s(operation, team)
     times_s = np.empty(iterations)
     for iteration in range(iterations):
+        if check and check_interval and iteration and iteration % check_interval == 0:
+            checked_iteration()
+            for _ in range(SETTLING):
+                elapsed_s(operation, team)
         times_s[iteration] = elapsed_s(operation, team, compute) / aggregate
     if check:
         checked_iteration()

@@ -15,19 +15,23 @@ from training.benchmarks.network.pytorch.operations.collectives import Collectiv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """The form, the root's place in the team, and the milliseconds of compute directly before (None: a barrier)."""
+    """The form, the root's place in the team, and the milliseconds of compute directly before (None: a barrier).
+
+    `is_backwards`: the second half of the team sends to the first.
+    """
 
     in_place: bool
     root: int = 0
     after_compute_ms: float | None = None
+    is_backwards: bool = False
 
 
 def variants(config: Config, world_size: int) -> tuple[Variant, ...]:
     """What is measured at each size, in this order."""
     return tuple(
-        Variant(in_place=in_place, root=root, after_compute_ms=compute)
-        for root, compute, in_place in product(
-            config.roots_of(world_size), (None, *config.after_compute_ms), config.forms
+        Variant(in_place=in_place, root=root, after_compute_ms=compute, is_backwards=is_backwards)
+        for is_backwards, root, compute, in_place in product(
+            config.orders, config.roots_of(world_size), (None, *config.after_compute_ms), config.forms
         )
     )
 
@@ -37,7 +41,7 @@ def created(config: Config, team: Team, variant: Variant | None = None) -> Colle
     chosen = variant or variants(config, team.size)[0]
     return collectives.create(
         config.collective,
-        team,
+        team.backwards() if chosen.is_backwards else team,
         getattr(torch, config.dtype),
         config.seed,
         in_place=chosen.in_place,
