@@ -31,8 +31,10 @@ from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS,
 from training.benchmarks.driver.training import trainer
 from training.benchmarks.driver.training.data import data_identity, file_hashes
 from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet, TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.measuring.evaluation import Evaluator
 from training.benchmarks.driver.training.model import optimizers, parallel
 from training.benchmarks.driver.training.model.model import LOSS
 from training.benchmarks.driver.training.model.precision import Precision
@@ -196,18 +198,15 @@ def _evaluated_on(*, moved: int) -> Sabotage:
             return self.samples[indices + moved]
 
     def sabotage() -> contextlib.AbstractContextManager[object]:
-        order_of = trainer.DataOrder
-
-        class Remembering(trainer.DataOrder):
+        class Remembering(DataOrder):
             def __init__(self, sampler: MicroBatches, **more: Any) -> None:
-                order_of.__init__(self, sampler, **more)
+                super().__init__(sampler, **more)
                 found["train"] = sampler._samples  # type: ignore[assignment]
 
         found: dict[str, SampleSet] = {}
-        evaluator = trainer.Evaluator
 
         def of_training(samples: SampleSet, *more: Any) -> Any:
-            return evaluator(OfTraining(found["train"], len(samples)), *more)
+            return Evaluator(OfTraining(found["train"], len(samples)), *more)
 
         stack = contextlib.ExitStack()
         stack.enter_context(mock.patch.object(trainer, "DataOrder", Remembering))

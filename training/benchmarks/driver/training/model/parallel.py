@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -108,7 +109,7 @@ class ParallelModel:
         waits for nothing: it may run beside the backward pass, on the stream of the sum.
         """
 
-        def summed(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        def summed(group: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
             note(bucket.buffer())
             return allreduce_hook(group, bucket)  # type: ignore[arg-type]  # None is the default group
 
