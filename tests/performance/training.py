@@ -2,7 +2,8 @@
 
 The ranks run both in turn, TURN steps each, so that whatever else happens on the machine hits both; a turn begins at a
 barrier. A pair is `log_freq` steps of each, one of the trainer's being a logged one, and takes as long as its slowest
-rank. Trainer: the loop of a whole run with its loader, schedule, clock and log; evaluation is left out. Bare loop:
+rank. Trainer: the loop of a whole run with its loader, schedule, clock and log; evaluation and comparison of the ranks
+are left out. Bare loop:
 index the data, zero_grad, forward, backward, clip, step, by the same optimizer, in torch's DDP where there are several
 ranks (bare_loop.py). Its steps have the same collectives, which is checked; a logged one of the trainer has one more.
 Both are built anew BUILDS times: where a model lies in memory makes a percent or two. Each building gives the
@@ -62,6 +63,7 @@ CASES = {
 }
 CONTROL = "BERT, 2 layers of 64"
 CHECK, CHECKED, CHECK_STEPS = "check", "LLaMA, 4 layers of 256", 2
+DIGESTS, DIGEST_STEPS, DIGEST_GOAL = "digests", 10, 1.05
 BUILDS, TURN = 32, 5
 GOAL = 1.02
 CONFIDENCE = 0.95
@@ -78,7 +80,7 @@ def _measure(ranks: int, *, smoke: bool) -> list[Row]:
         "tests.performance.training", _MARK, ranks=ranks, smoke=smoke, timeout_s=1800
     )
     place = "1 rank" if ranks == 1 else f"{ranks} ranks, DDP over gloo"
-    control, check = found.pop("control"), found.pop(CHECK)
+    control, check, digests = found.pop("control"), found.pop(CHECK), found.pop(DIGESTS)
     rows = [
         Row(
             what=f"trainer: one step of {name}, {place}, a core each",
@@ -99,6 +101,14 @@ def _measure(ranks: int, *, smoke: bool) -> list[Row]:
             ratio=check["ratio"],
             goal=f"at most {CHECK_STEPS} steps",
             met=check["ratio"] <= CHECK_STEPS,
+        ),
+        Row(
+            what=f"{DIGEST_STEPS} steps with compare_interval_steps {DIGEST_STEPS}, CPU time, {CHECKED}, {place}",
+            measured=f"{digests['first_ms']:.1f} ms",
+            baseline=f"{digests['second_ms']:.1f} ms without",
+            ratio=digests["ratio"],
+            goal="at most 5 % more",
+            met=digests["ratio"] <= DIGEST_GOAL,
         ),
         Row(
             what=f"a bare loop of {CONTROL} against another, {place}",
@@ -153,6 +163,7 @@ def _load(case: Case, ranks: int) -> "tuple[TrainingBenchmark[Any], TrainingConf
         "max_steps": (case.pairs[ranks] + 2) * case.log_freq + 1,
         "eval_interval_samples": None,
         "eval_start_samples": 0,
+        "compare_interval_steps": None,  # has a row of its own
         "eval_samples": 8,
         "train_samples": 4096,
         "log_freq": case.log_freq,
@@ -255,6 +266,24 @@ def _check(group: "ProcessGroup", builds: int) -> dict[str, float]:
     return {"ratio": compared / step, "first_ms": compared * 1e3, "second_ms": step * 1e3}
 
 
+def _digests(group: "ProcessGroup", builds: int) -> dict[str, float]:
+    """The CPU time, with gloo's threads, of a rank's steps with a comparison by digests after the last and without."""
+    benchmark, config = _load(CASES[CHECKED], group.placement.world_size)
+    trainer = _trainer(benchmark, config, group)
+    batches = trainer.batches()
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(builds + 1):
+        for seconds, compares in zip(times, (True, False), strict=True):
+            begin = time.process_time()
+            for _ in range(DIGEST_STEPS):
+                trainer.train_step(batches)
+            if compares:
+                trainer.compare(with_loss=False)
+            seconds.append(time.process_time() - begin)
+    with_digests, without = (statistics.median(seconds[1:]) for seconds in times)
+    return {"ratio": with_digests / without, "first_ms": with_digests * 1e3, "second_ms": without * 1e3}
+
+
 def _main() -> None:
     """A rank that `measure` starts."""
     import torch
@@ -272,6 +301,7 @@ def _main() -> None:
             if group.placement.rank == 0:
                 print(f"  {group.placement.world_size} ranks, {name}: {_interval(found[name])}", file=sys.stderr)
         found[CHECK] = _check(group, 1 if smoke else BUILDS)
+        found[DIGESTS] = _digests(group, 1 if smoke else BUILDS // 4)
         if group.placement.rank == 0:
             print(_MARK + json.dumps(found), flush=True)
 

@@ -183,7 +183,7 @@ def test_pp_rank_chooses_the_stage() -> None:
         (FSDP2 | {"fsdp_units": "ddp"}, "fsdp_units is 'ddp'; allowed: layers, torchtitan"),
         (FSDP2 | {"clip_grad": -1.0}, "clip_grad is -1.0; it is 0"),
         (FSDP2 | {"tensor_model_parallel_size": 2}, "needs fsdp_units torchtitan"),
-        (TITAN | {"activation_recompute": "full"}, "traced without full recomputation alone"),
+        (TITAN | {"activation_recompute": "full", "add_bias_linear": True}, None),
         (TITAN | {"vocab_size": 1001}, "vocab_size 1001 must be a multiple of tensor_model_parallel_size 2"),
         (FSDP2 | {"replicate": 16}, "leave two ranks or more to shard over"),
         (FSDP2 | MOE, "moe_enable is True, but frame FSDP2 has data-parallel ranks alone; nearest: False"),

@@ -32,6 +32,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "uneven experts": MOE | {"routing": "zipf:1.2", "moe_token_dispatcher": "allgather"},
     "latent": LATENT | MOE | {"q_lora_rank": 96, "moe_expert_bias": True, "qk_layernorm": True},
     "FSDP2": FSDP2 | {"global_batch": 32},
+    "FSDP2 with tensor parallelism": TITAN | {"activation_recompute": "full"},
     "grouped queries, one stage": {"num_query_groups": 1, "pipeline_model_parallel": 1, "qk_layernorm": True},
 }  # fmt: skip
 
@@ -150,7 +151,6 @@ def test_our_simulation_takes_a_text_for_what_the_csv_says(name: str, tmp_path: 
     ("values", "text"),
     [
         (MOE | {"expert_tensor_parallel_size": 1}, "expert_tensor_parallel_size is 1, but SimAI's text has one tensor"),
-        (TITAN, "SimAI's text of FSDP2 has data-parallel rows alone"),
         (FSDP2 | {"replicate": 2}, "replicate is 2, but SimAI's text has one data-parallel group; nearest: 1"),
         ({"epoch_num": 2}, "epoch_num is 2, but SimAI's text is one iteration; nearest: 1"),
         ({"aiob_enable": True}, "aiob_enable and comp_filepath go together"),

@@ -48,7 +48,7 @@ MATRICES = {
     "megatron_experts": (EXPERTS, megatron_experts, 40),
     "megatron_widths": (WIDTHS, megatron_widths, 0),
     "megatron_orders": (ORDERS, megatron_orders, 24),
-    "fsdp2": (FSDP2, fsdp2, 40),
+    "fsdp2": (FSDP2, fsdp2, 48),
     "deepspeed": (ZERO, zero, 40),
     "deepspeed_3": (ZERO3, zero3, 40),
     "inference": (INFERENCE, inference, 24),

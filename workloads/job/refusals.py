@@ -57,9 +57,6 @@ class SplitDecoder(Protocol):
     def fsdp_units(self) -> str: ...
 
     @property
-    def add_bias_linear(self) -> bool: ...
-
-    @property
     def num_query_groups(self) -> int | None: ...
 
     @property
@@ -72,15 +69,11 @@ class SplitDecoder(Protocol):
     def vocab_size(self) -> int: ...
 
 
-def split_by_torchtitan(job: SplitDecoder, recompute: str, heads: int) -> Iterator[str]:
-    """What torchtitan's plan cannot split over tensor-parallel ranks, or has not been traced with."""
+def split_by_torchtitan(job: SplitDecoder, heads: int) -> Iterator[str]:
+    """What torchtitan's plan cannot split over tensor-parallel ranks."""
     tp = job.tensor_model_parallel_size
     if job.fsdp_units != TORCHTITAN:
         yield "tensor_model_parallel_size above 1 needs fsdp_units torchtitan, whose plan splits the layers"
-    if job.add_bias_linear:
-        yield "tensor_model_parallel_size above 1 has been traced without add_bias_linear alone; nearest: False"
-    if recompute == "full":
-        yield "tensor_model_parallel_size above 1 has been traced without full recomputation alone; nearest: none"
     sizes = {
         "num_attention_heads": heads, "num_query_groups": job.num_query_groups or heads, "seq_length": job.seq_length,
         "ffn_hidden_size": job.ffn_size, "vocab_size": job.vocab_size,

@@ -126,4 +126,4 @@ def _fsdp2(job: TraceJob) -> Iterator[str]:
     if job.fsdp_units == TORCHTITAN and not job.untie_embeddings:
         yield "fsdp_units torchtitan shards the head apart from the embedding: it needs untie_embeddings"
     if tp > 1:
-        yield from refusals.split_by_torchtitan(job, job.recompute, job.num_attention_heads)
+        yield from refusals.split_by_torchtitan(job, job.num_attention_heads)

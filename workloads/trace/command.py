@@ -37,6 +37,10 @@ NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_
 """Parameters of generate that a job calls otherwise."""
 IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
 """Parameters that other fields of a job say."""
+HELP = {
+    "iterations": "how many are recorded (default: 1; DeepSpeed: 3)",
+    "own_groups": "make the process groups of this rank alone; the trace is the same",
+}
 LOST = {
     "epoch_num": "a trace says --iterations",
     "pp_rank": "a trace says --pp_stage",
@@ -125,8 +129,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         kind: Callable[[str], object] = KINDS.get(type(field.default), str)
         extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
         own.add_argument(
-            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=f"(default: {field.default})", **extra
-        )
+            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=HELP[field.name], **extra,
+            metavar="BOOL" if kind is options.truth else "N",
+        )  # fmt: skip
 
 
 def _stages(given: dict[str, Any]) -> Callable[[TraceJob], Iterable[int | None]]:

@@ -1,18 +1,20 @@
 """Trains a decoder with FSDP2 on real gloo ranks, and writes what torch's own profiler saw gloo carry.
 
 The profiler records in gloo's implementation of a process group; nothing here is of the tracer but the model. The
-set-up is written after torch's documentation of fully_shard and torchtitan's parallelize_llama, apply_tp and
+set-up is written after torch's documentation of fully_shard and torchtitan's parallelize_llama, apply_tp, apply_ac and
 clip_grad_norm_. Arguments: a job as JSON, a folder.
 """
 
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
@@ -39,9 +41,12 @@ def sharded(job: TraceJob) -> Any:
             fully_shard(layer, mesh=mesh["dp"], mp_policy=policy)
         return fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
     with torch.device("meta"):
-        model = Decoder(job)
+        model = Decoder(replace(job, recompute="none"))
     if tp > 1:
         tensor_parallel(model, mesh["tp"])
+    if job.recompute == "full":
+        for name, layer in model.layers.named_children():
+            model.layers.register_module(name, checkpoint_wrapper(layer, preserve_rng_state=False))
     for unit in (model.embed_tokens, *model.layers):
         fully_shard(unit, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=True)
     fully_shard([model.norm, model.lm_head], mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)

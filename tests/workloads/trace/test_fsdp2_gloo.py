@@ -25,6 +25,9 @@ JOBS = {
     "torch's defaults": SMALL,
     "torchtitan": SMALL | TITAN,
     "torchtitan with tensor parallelism": SMALL | TITAN | {"tensor_model_parallel_size": 2},
+    "torchtitan with tensor parallelism, biases and recomputation": (
+        SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "recompute": "full"}
+    ),
 }
 WIDTHS = {"float": 4, "c10::BFloat16": 2}
 
@@ -48,7 +51,7 @@ def given_to_gloo(op: TracedOp) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if "tensor" in name else pytest.mark.nightly) for name in JOBS]
+    "name", [pytest.param(name, marks=() if "biases" in name else pytest.mark.nightly) for name in JOBS]
 )
 def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(RANKS), "--standalone", "--"]
@@ -64,4 +67,4 @@ def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> 
         real = list(carried(tmp_path / f"rank{trace.job.rank}.json"))
         assert [given_to_gloo(op) for op in trace.iterations[1]] == real
         # The norm of the gradients, which DTensor sends: one number a parameter.
-        assert real[-1][0] == "all_reduce" and real[-1][1] < 100
+        assert real[-1][0] == "all_reduce" and real[-1][1] < 150

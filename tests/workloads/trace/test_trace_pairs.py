@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.workloads import trace_matrix
-from workloads.job.parameters import TRAINING
+from workloads.job.parameters import TORCHTITAN, TRAINING
 from workloads.trace.job import TraceJob
 from workloads.trace.record import load
 
@@ -48,6 +48,9 @@ MEGATRON: Mapping[str, Axis] = {
 FSDP2: Mapping[str, Axis] = {
     "world": lambda job: job.world_size,
     "replicate": lambda job: job.replicate,
+    "titan's tp": lambda job: job.tensor_model_parallel_size,
+    "units": lambda job: job.fsdp_units,
+    "bias": lambda job: job.add_bias_linear,
     "reshard": lambda job: job.reshard_after_forward,
     "micro-batches": lambda job: job.num_microbatches,
     **SHARED,
@@ -75,6 +78,11 @@ IMPOSSIBLE: Mapping[tuple[str, str], Callable[[Any, Any], bool]] = {
     ("dp", "recompute"): lambda dp, recompute: dp > 4 and recompute == "selective",
     ("world", "first rank"): lambda world, first: world == 1 and not first,
     ("world", "replicate"): lambda world, replicate: world == replicate,
+    ("world", "titan's tp"): lambda world, tp: world == tp,
+    ("titan's tp", "units"): lambda tp, units: tp > 1 and units != TORCHTITAN,
+    ("titan's tp", "untied"): lambda tp, untied: tp > 1 and not untied,
+    ("titan's tp", "vocab divides"): lambda tp, divides: tp > 1 and not divides,
+    ("units", "untied"): lambda units, untied: units == TORCHTITAN and not untied,
 }
 """Pairs that a framework refuses or that say nothing new: selective recomputation sends nothing, and a dp of 8 is for
 experts.

@@ -21,7 +21,9 @@ from workloads.rows.traced_op import Ranks
 
 GATHER, SCATTER, SUM = CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor, CommType.all_reduce
 SPLIT_BY_COLUMN = ("o_proj.weight", "down_proj.weight")
-"""Weights of which a tensor-parallel rank holds a part of the second dimension; of a norm it holds all."""
+"""Weights of which a tensor-parallel rank holds a part of the second dimension."""
+UNSPLIT = ("norm.weight", "o_proj.bias", "down_proj.bias")
+"""Parameters of which it holds all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Fsdp2Rank:
         first, *others = weight.shape
         if weight.name.endswith(SPLIT_BY_COLUMN):
             others = [others[0] // self.tp]
-        elif not _is_norm(weight):
+        elif not weight.name.endswith(UNSPLIT):
             first //= self.tp
         return -(-first // self.count) * self.count * prod(others)
 
@@ -134,7 +136,15 @@ class Fsdp2Rank:
         elif is_first:
             sent = [(SCATTER if phase == "forward" else GATHER, *whole)]
         else:
-            sent = [(SCATTER, *whole)] if is_last else [(GATHER, *whole), (SCATTER, *whole)] * 2
+            there = [(GATHER, *whole), (SCATTER, *whole)]
+            if is_last:
+                sent = there[1:]
+            elif phase == "backward" and self.args.activation_recompute == "full":
+                # The gradient of the layer's output is gathered before anything is computed again; what is ends with
+                # the MLP's last product, before its reduction.
+                sent = [*there[:1], *there, *there[:1], *there[1:], *there]
+            else:
+                sent = there * 2
         return [self._tensor(*each, phase, unit, micro_batch) for each in sent]
 
     def _tensor(self, kind: CommType, dtype: str, size: int, phase: str, unit: Unit, micro_batch: int) -> Call:

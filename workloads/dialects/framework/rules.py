@@ -41,7 +41,8 @@ def without_effect(args: WorkloadArgs) -> set[str]:
     """Parameters that change no row. Kernels send what the plain ones send; selective recomputation sends nothing."""
     idle = _COLLECTIVE | _ZERO | _KERNELS
     if args.frame == "FSDP2":
-        return idle | _MEGATRON | _EXPERTS | _LATENT
+        again = {"activation_recompute"} if args.tensor_model_parallel_size > 1 else set()
+        return (idle | _MEGATRON | _EXPERTS | _LATENT) - again
     if args.frame == "DeepSpeed":
         return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
     idle |= _FSDP2 - {"grad_reduce_in_fp32"}

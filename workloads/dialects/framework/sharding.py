@@ -55,7 +55,7 @@ def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
     if args.fsdp_units == TORCHTITAN and not args.untie_embeddings:
         yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
     if tp > 1:
-        yield from refusals.split_by_torchtitan(args, args.activation_recompute, args.framework_heads)
+        yield from refusals.split_by_torchtitan(args, args.framework_heads)
 
 
 def _zero(args: WorkloadArgs) -> Iterator[str]:

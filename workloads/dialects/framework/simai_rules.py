@@ -16,8 +16,6 @@ def simai_text(args: WorkloadArgs) -> Iterator[str]:
             f"expert_tensor_parallel_size is {etp}, but SimAI's text has one tensor-parallel size, {tp}, for all; "
             f"nearest: {tp}"
         )
-    if args.frame == "FSDP2" and tp > 1:
-        yield f"tensor_model_parallel_size is {tp}, but SimAI's text of FSDP2 has data-parallel rows alone; nearest: 1"
     if args.replicate > 1:
         yield f"replicate is {args.replicate}, but SimAI's text has one data-parallel group; nearest: 1"
     if args.epoch_num > 1:

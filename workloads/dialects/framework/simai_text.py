@@ -49,15 +49,22 @@ def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) ->
 
 
 def sharded_rows(iteration: Block[Call]) -> Block[WorkItem]:
-    """The rows of a frame that has data-parallel groups alone, a row a call. What is gathered forward computes."""
+    """The rows of FSDP2 and ZeRO, a row a call: over tensor ranks in the column of its pass, else in the third. What is
+    gathered forward over data-parallel ranks computes.
+    """
     return iteration.map(_sharded_row, advance=False)
 
 
 def _sharded_row(call: Call) -> WorkItem:
-    compute = PLAIN_NS if call.phase == "forward" else 0
+    is_forward = call.phase == "forward"
     found = split_module(call.module)
     name = call.module or "root" if found is None else found[0].removesuffix(".") + found[2]
-    return WorkItem(f"{call.phase}_{name}", Phase(compute), Phase(compute), phase(call, compute))
+    name = f"{call.phase}_{name}"
+    if call.group in TENSOR:
+        sent = phase(call)
+        return WorkItem(name, sent, STILL, STILL) if is_forward else WorkItem(name, STILL, sent, STILL)
+    compute = PLAIN_NS if is_forward else 0
+    return WorkItem(name, Phase(compute), Phase(compute), phase(call, compute))
 
 
 def _megatron(args: WorkloadArgs, rank: MegatronRank, iteration: Block[Call], times: ModuleTimes) -> Block[WorkItem]:

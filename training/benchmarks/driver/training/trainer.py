@@ -80,9 +80,9 @@ class Trainer:
         self._loader = loader(prepared.data.train, self._sampler, workers=config.num_workers, device=device)
         samples = prepared.data.evaluation
         self._evaluator = Evaluator(samples, self.layout, config, device) if len(samples) else None
-        shared = samples if len(samples) else prepared.data.train
         total = self.schedule.total_steps
-        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, shared, device)
+        data = prepared.data
+        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, data, device)
         self.meter = Meter(device)
         self._targets = config.targets()
         self.metrics: dict[str, float] = {}
@@ -118,6 +118,7 @@ class Trainer:
         begin = time.perf_counter()
         with self.meter.excluded():
             self.metrics = self._evaluator.evaluate(self.model, self.precision)
+        self.proof.evaluated = self._evaluator.first_batch
         self.compare()
         found = {"global_steps": self.step, **self.metrics, "one_training": self.proof.record()}
         return found | {"time": time.perf_counter() - begin}
@@ -240,7 +241,7 @@ class Trainer:
         if is_profiled:
             with self.meter.excluded():
                 self.profiling.begin(step)
-        self.proof.finiteness.begin(step)
+        self.proof.finiteness.begin(step, self.precision.may_overflow())
         loss = self._update.run(batches, step, self.meter, self.proof.share_loss if is_logged else None)
         self.proof.finiteness.note_loss(loss)
         self.proof.last_batch = self._update.first_batch

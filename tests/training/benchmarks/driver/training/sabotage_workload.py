@@ -31,8 +31,10 @@ from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS,
 from training.benchmarks.driver.training import trainer
 from training.benchmarks.driver.training.data import data_identity, file_hashes
 from training.benchmarks.driver.training.data.data_error import DataError
-from training.benchmarks.driver.training.data.loader import TensorSet
+from training.benchmarks.driver.training.data.data_order import DataOrder
+from training.benchmarks.driver.training.data.loader import SampleSet, TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.measuring.evaluation import Evaluator
 from training.benchmarks.driver.training.model import optimizers, parallel
 from training.benchmarks.driver.training.model.model import LOSS
 from training.benchmarks.driver.training.model.precision import Precision
@@ -61,6 +63,9 @@ class _NoWrapper(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.module(batch)
+
+    def register_comm_hook(self, *_: object) -> None:
+        """There is no communication."""
 
 
 def _is_second() -> bool:
@@ -179,6 +184,51 @@ def _wrong_products() -> contextlib.AbstractContextManager[object]:
     return mock.patch.object(Llama, "forward", wrong)
 
 
+def _evaluated_on(*, moved: int) -> Sabotage:
+    """All ranks evaluate samples of the training set: those of the same numbers, or `moved` others."""
+
+    class OfTraining(SampleSet):
+        def __init__(self, samples: SampleSet, count: int) -> None:
+            self.samples, self.count = samples, count
+
+        def __len__(self) -> int:
+            return self.count
+
+        def __getitem__(self, indices: Any) -> Any:
+            return self.samples[indices + moved]
+
+    def sabotage() -> contextlib.AbstractContextManager[object]:
+        class Remembering(DataOrder):
+            def __init__(self, sampler: MicroBatches, **more: Any) -> None:
+                super().__init__(sampler, **more)
+                found["train"] = sampler._samples  # type: ignore[assignment]
+
+        found: dict[str, SampleSet] = {}
+
+        def of_training(samples: SampleSet, *more: Any) -> Any:
+            return Evaluator(OfTraining(found["train"], len(samples)), *more)
+
+        stack = contextlib.ExitStack()
+        stack.enter_context(mock.patch.object(trainer, "DataOrder", Remembering))
+        stack.enter_context(mock.patch.object(trainer, "Evaluator", of_training))
+        return stack
+
+    return sabotage
+
+
+def _weight_not_finite() -> contextlib.AbstractContextManager[object]:
+    """From step AT on the gradient of one weight of the second rank is not finite, and no other number is."""
+    step = Trainer.train_step
+
+    def broken(self: Trainer, batches: Any, *, is_logged: bool) -> Any:
+        if self.step == AT - 1 and _is_second():
+            weight = self.model.module.get_parameter("model.layers.1.mlp.up_proj.weight")
+            weight.register_hook(lambda gradient: gradient * torch.nan)  # type: ignore[no-untyped-call]
+        return step(self, batches, is_logged=is_logged)
+
+    return mock.patch.object(Trainer, "train_step", broken)
+
+
 def _not_finite(*, is_of_gradient: bool) -> Sabotage:
     """In step AT the second rank computes a loss that is not finite, or a gradient of it."""
 
@@ -212,6 +262,14 @@ SABOTAGES: dict[str, tuple[str, dict[str, Any], Sabotage]] = {
     "loss_that_is_logged": ("llama", RARELY | FSDP | {"log_freq": 3}, _not_finite(is_of_gradient=False)),
     "gradient": ("llama", RARELY | {"compare_interval_steps": 4}, _not_finite(is_of_gradient=True)),
     "gradient_of_shards": ("llama", RARELY | FSDP, _not_finite(is_of_gradient=True)),
+    "gradient_of_a_weight": ("llama", RARELY | {"compare_interval_steps": 4}, _weight_not_finite),
+    "gradient_of_a_weight_in_fp16": (
+        "llama",
+        RARELY | {"compare_interval_steps": 4, "precision": "fp16", "init_loss_scale": 4.0},
+        _weight_not_finite,
+    ),
+    "evaluated_on_training": ("llama", {}, _evaluated_on(moved=0)),
+    "evaluated_on_other_training": ("llama", FSDP, _evaluated_on(moved=8)),
     "lost_update": ("llama", RARELY | {"compare_interval_steps": 1}, _no_update(lambda number: number == AT)),
     "bit_of_what_layers_share": ("llama", TP, _after_a_step(_flip_a_norm)),
     "rate_of_zero": ("llama", {}, _times_the_rate(0, (0, 1))),

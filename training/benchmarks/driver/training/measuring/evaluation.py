@@ -7,20 +7,23 @@ from torch import Tensor
 from protocol import pulse
 from training.benchmarks.driver.training.data.loader import SampleSet, loader
 from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches
-from training.benchmarks.driver.training.model.model import LOSS
+from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 
 class Evaluator:
-    """Runs the model over this rank's share of the evaluation set and sums over the ranks."""
+    """Runs the model over this rank's share of the evaluation set and sums over the ranks. `first_batch` is the first
+    that the model got in the last evaluation.
+    """
 
     def __init__(self, samples: SampleSet, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
         self._sampler = EvaluationBatches(
             len(samples), batch_size=config.eval_batch_size, dp_rank=layout.dp_rank, dp_size=layout.dp_size
         )
         self._loader = loader(samples, self._sampler, workers=config.num_workers, device=device)
+        self.first_batch: Batch = {}
 
     @torch.no_grad()
     def evaluate(self, model: ParallelModel, precision: Precision) -> dict[str, float]:
@@ -28,6 +31,8 @@ class Evaluator:
         model.module.eval()
         sums: dict[str, Tensor] = {}
         for position, batch in enumerate(self._loader):
+            if position == 0:
+                self.first_batch = batch
             with precision.autocast():
                 results = model(batch)
             counted = float(self._sampler.counts(position))

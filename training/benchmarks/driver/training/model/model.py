@@ -8,7 +8,6 @@ from torch.distributed.tensor.parallel import ParallelStyle
 
 from training.benchmarks.driver.training.model.attention import Packing
 from training.benchmarks.driver.training.model.recomputation import recomputed
-from training.benchmarks.driver.training.proof.finiteness import Finiteness
 from training.benchmarks.driver.training.settings.settings import Recompute
 
 Batch = dict[str, Tensor]
@@ -30,7 +29,6 @@ class BenchmarkModel(nn.Module):
         super().__init__()
         self.recompute: Recompute = "none"
         self.is_compiled = False
-        self.finiteness: Finiteness | None = None
 
     def blocks(self) -> Sequence[nn.Module]:
         """The repeated layers: the units of sharding, recomputation and compilation."""
@@ -60,10 +58,7 @@ class BenchmarkModel(nn.Module):
         """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
         the block's own.
         """
-        output = recomputed(self.recompute if self.training else "none", block)(*inputs)
-        if self.finiteness is not None:
-            self.finiteness.watch(block, output)
-        return output
+        return recomputed(self.recompute if self.training else "none", block)(*inputs)
 
 
 def metric(total: Tensor, count: Tensor | int) -> Tensor:

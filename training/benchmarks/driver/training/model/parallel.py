@@ -1,13 +1,17 @@
 """Distributes a model over the ranks: tensor and sequence parallelism (DTensor), DDP, FSDP2 or HSDP, and weights."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -99,6 +103,40 @@ class ParallelModel:
         elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
             return self._wrapper.no_sync()
         return contextlib.nullcontext()
+
+    def watch_gradients(self, note: Callable[[Tensor], None]) -> None:
+        """Call `note` with this rank's gradients, in pieces of any shape, before each sum over data-parallel ranks. It
+        waits for nothing: it may run beside the backward pass, on the stream of the sum.
+        """
+
+        def summed(group: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+            note(bucket.buffer())
+            return allreduce_hook(group, bucket)  # type: ignore[arg-type]  # None is the default group
+
+        if isinstance(self.module, FSDPModule):
+            for module in self.module.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_custom_reduce_scatter(_WatchedReduceScatter(note))
+        elif isinstance(self._wrapper, DistributedDataParallel):
+            self._wrapper.register_comm_hook(None, summed)
+
+
+class _WatchedReduceScatter(DefaultReduceScatter):
+    """FSDP2's own reduction of gradients to shards, which `note` sees before."""
+
+    def __init__(self, note: Callable[[Tensor], None]) -> None:
+        self._note = note
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: dist.ReduceOp,
+        async_op: bool = False,
+    ) -> dist.Work:
+        self._note(input_tensor)
+        return super().__call__(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
 
 
 def spread(

@@ -73,6 +73,13 @@ class Precision:
         self.scaler.step(optimizer)
         self.scaler.update()
 
+    def may_overflow(self) -> Tensor | bool:
+        """Whether fp16 scales gradients up, so that they may overflow, in the next step; 0-d on the device where only
+        that knows.
+        """
+        scale = self.scaler._scale if self._scales else None
+        return self._scales if scale is None else scale > 1
+
     @property
     def loss_scale(self) -> float | None:
         """The present scale of fp16 (dimensionless), else None. Waits for the device."""

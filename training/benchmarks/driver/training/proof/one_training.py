@@ -12,8 +12,9 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from protocol import pulse
+from training.benchmarks.driver.training.benchmark import DataSets
 from training.benchmarks.driver.training.data.data_order import DataOrder
-from training.benchmarks.driver.training.data.loader import SampleSet
+from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches
 from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.optimizers import updates_made, updates_of_each
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
@@ -23,6 +24,8 @@ from training.benchmarks.driver.training.proof.finiteness import Finiteness
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
 from training.benchmarks.driver.training.proof.replicas import (
     LOSS_TOLERANCE,
+    OTHER_SAMPLES,
+    TRAINED_SAMPLES,
     Departure,
     Expectation,
     ReplicaState,
@@ -32,7 +35,8 @@ from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 
 class OneTraining(RankComparison):
-    """The checks of one run. `departure` is the first that was found; `last_batch` is what the model got last.
+    """The checks of one run. `departure` is the first that was found; `last_batch` is what the model got last,
+    `evaluated` what it got first in the last evaluation.
 
     A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
     with the same place in each dimension of the mesh along which it is divided: shards of HSDP over the replicas.
@@ -48,13 +52,14 @@ class OneTraining(RankComparison):
         optimizer: Optimizer,
         total_steps: int,
         order: DataOrder,
-        evaluation: SampleSet,
+        data: DataSets,
         device: torch.device,
     ) -> None:
         self._model, self._layout, self._optimizer = model, layout, optimizer
         self._order, self._device = order, device
-        self._samples = evaluation
+        self._data = data
         self._shared_batch: Batch | None = None
+        self._evaluation_digests: tuple[int, int | None] | None = None
         self._losses: tuple[Tensor, dist.Work | None] | None = None
         self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
         for name, parameter in model.module.named_parameters():
@@ -62,9 +67,10 @@ class OneTraining(RankComparison):
         super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
         self._last_scale: float | None = None
         self._last_updates = 0
-        self.finiteness = Finiteness(None if config.precision == "fp16" else model.module.blocks()[0])
-        model.module.finiteness = self.finiteness
+        self.finiteness = Finiteness()
+        model.watch_gradients(self.finiteness.note_gradients)
         self.last_batch: Batch = {}
+        self.evaluated: Batch = {}
 
     @torch.no_grad()
     def check(self, step: int, precision: Precision, *, with_loss: bool = True) -> None:
@@ -137,18 +143,43 @@ class OneTraining(RankComparison):
             random=int(checksum(state)),
             order=int(self._order.digest()[:SHOWN_DIGITS], 16),
             balance=self._order.balance(),
-            data=int(combined(map(checksum, self.last_batch.values()), self._device)),
+            data=self._digest(self.last_batch),
             has_moved=parameters != self._last_parameters,
             loss=self._shared_loss(precision) if with_loss else math.nan,
             parameters=parameters,
             broken=self.finiteness.first(),
             missed=self._missed(step, precision),
+            evaluated=self._what_is_evaluated() if with_loss and self.evaluated else 0,
         )
 
+    def _what_is_evaluated(self) -> int:
+        """A key of EVALUATED, or 0: whether this rank's first evaluation batch is that of the evaluation set."""
+        if self._evaluation_digests is None:
+            of_rank = EvaluationBatches(
+                len(self._data.evaluation),
+                batch_size=self._config.eval_batch_size,
+                dp_rank=self._layout.dp_rank,
+                dp_size=self._layout.dp_size,
+            )
+            indices = next(iter(of_rank))
+            right = self._digest(self._data.evaluation[indices])
+            trained = None
+            # Without identify_data a user may evaluate what is trained.
+            if self._config.identify_data and indices[-1] < len(self._data.train):
+                trained = self._digest(self._data.train[indices])
+            self._evaluation_digests = right, trained
+        right, trained = self._evaluation_digests
+        found = self._digest(self.evaluated)
+        return TRAINED_SAMPLES if found == trained else OTHER_SAMPLES if found != right else 0
+
+    def _digest(self, batch: Batch) -> int:
+        return int(combined((checksum(tensor.to(self._device)) for tensor in batch.values()), self._device))
+
     def _shared_loss(self, precision: Precision) -> float:
-        """The loss on the first samples of the evaluation set."""
+        """The loss on the first samples of the evaluation set, without one of the training set."""
         if self._shared_batch is None:
-            first = self._samples[np.arange(min(self._config.eval_batch_size, len(self._samples)))]
+            samples = self._data.evaluation if len(self._data.evaluation) else self._data.train
+            first = samples[np.arange(min(self._config.eval_batch_size, len(samples)))]
             self._shared_batch = {name: tensor.to(self._device) for name, tensor in first.items()}
         self._model.module.eval()
         with precision.autocast():

@@ -9,8 +9,10 @@ Coordinates = dict[str, int]
 """A rank's place in each dimension of the layout's mesh, by the dimension's name."""
 # Relative differences of two ranks' loss on the shared batch that kernels for other processors explain.
 LOSS_TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
-_FIXED = 12
+_FIXED = 13
 NOT_FINITE = ("a loss", "a gradient")
+OTHER_SAMPLES, TRAINED_SAMPLES = 1, 2
+EVALUATED = {OTHER_SAMPLES: "other samples than the evaluation set's", TRAINED_SAMPLES: "samples of the training set"}
 # Relative difference of a learning rate that an optimizer which keeps it in float32 explains.
 _RATE_TOLERANCE = 1e-6
 
@@ -20,7 +22,8 @@ class ReplicaState:
     """What one rank has at a check.
 
     `broken` is the moment at which it first computed a number that is not finite (see Finiteness), 0 for never;
-    `missed` how many updates of the steps since the last check it has not made. `updates` is how many its optimizer has
+    `missed` how many updates of the steps since the last check it has not made; `evaluated` a key of EVALUATED if its
+    first evaluation batch was not that of the evaluation set, 0 if it was. `updates` is how many its optimizer has
     counted, over all parameters, `rate` the learning rate of the last one.
     `seed` is that of its generator, `random` a checksum of the generator's state, `order` a hash of the samples that it
     has trained, `balance` as in DataOrder, `has_moved` whether its parameters differ from those of the last check,
@@ -41,21 +44,21 @@ class ReplicaState:
     parameters: tuple[int, ...]
     broken: int = 0
     missed: int = 0
+    evaluated: int = 0
 
     def numbers(self) -> list[int]:
         """The state as integers of 64 bits, signed, for a gathering over the ranks."""
         rate, loss = struct.unpack("<qq", struct.pack("<dd", self.rate, self.loss))
         data = [self.order, self.balance, self.data]
         first = [self.step, self.updates, rate, self.seed, self.random, *data, int(self.has_moved), loss]
-        first += [self.broken, self.missed]
+        first += [self.broken, self.missed, self.evaluated]
         return [_signed(number) for number in (*first, *self.parameters)]
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[int]) -> "ReplicaState":
         """The state that `numbers` describes."""
-        step, updates, rate_bits, seed, random, order, balance, data, moved, loss_bits, broken, missed = numbers[
-            :_FIXED
-        ]
+        step, updates, rate_bits, seed, random, order, balance, data, *rest = numbers[:_FIXED]
+        moved, loss_bits, broken, missed, evaluated = rest
         rate, loss = struct.unpack("<dd", struct.pack("<qq", rate_bits, loss_bits))
         return cls(
             step=step,
@@ -71,6 +74,7 @@ class ReplicaState:
             parameters=tuple(numbers[_FIXED:]),
             broken=broken,
             missed=missed,
+            evaluated=evaluated,
         )
 
 
@@ -105,7 +109,7 @@ def first_departure(states: Sequence[ReplicaState], expected: Expectation) -> De
 
     Among ranks that have to be equal, most are right; where there is no majority the lowest rank is.
     """
-    for look in (_steps, _finite, _updates, _random, _samples, _parameters, _movement, _losses):
+    for look in (_steps, _finite, _updates, _random, _samples, _evaluation, _parameters, _movement, _losses):
         found = look(states, expected)
         if found is not None:
             return found
@@ -190,6 +194,15 @@ def _samples(states: Sequence[ReplicaState], expected: Expectation) -> Departure
     if sum(readers.values()) % (1 << 64):
         return Departure(rank=0, sentence="the ranks together have not trained each sample of their steps once")
     return None
+
+
+def _evaluation(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
+    wrong = {rank: state.evaluated for rank, state in enumerate(states) if state.evaluated}
+    if not wrong:
+        return None
+    rank, what = next(iter(wrong.items()))
+    every = ", as all ranks have" if len(wrong) == len(states) > 1 else ""
+    return Departure(rank=rank, sentence=f"rank {rank} has evaluated {EVALUATED[what]}{every}")
 
 
 def _parameters(states: Sequence[ReplicaState], expected: Expectation) -> Departure | None:
