@@ -193,7 +193,7 @@ class SimaiWorkload:
             yield head
             yield from self.rows.chunks(encode)
 
-        write_whole(Path(path), size, chunks())
+        write_whole(Path(path), chunks(), size=size)
         return size
 
     @classmethod

@@ -10,9 +10,9 @@ from operator import itemgetter
 
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, ModuleTimes
 from workloads.formats.simai import NONE, Phase, WorkItem
-from workloads.rows.calls import Call, Event, Use
-from workloads.rows.modules import split_module
 from workloads.rows.ops import CommType
+from workloads.rows.ranks import split_module
+from workloads.rows.traced_op import Call, Event, Use
 
 COLLECTIVE = {
     CommType.all_reduce: "ALLREDUCE",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from common.plot import sweep_svg
+from common.svg import sweep_svg
 from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
