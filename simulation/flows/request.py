@@ -66,7 +66,7 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
     """
     mistakes = MistakeList()
     original = arguments.dialect == SIMAI
-    workload = TextWorkload(arguments.workload) if arguments.workload else None
+    workload = TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
     op, size, kind = ("", 0, "") if workload else _collective(arguments, mistakes, original=original)
     if workload:
         _refuse_with_workload(arguments, mistakes)

@@ -143,7 +143,7 @@ def _workload(arguments: argparse.Namespace, gpus: int, fabric: Fabric, schedule
     for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
         if value is not None:
             raise input_problem(flag, value, "is for --op; a workload says it itself")
-    workload = TextWorkload(arguments.workload)
+    workload = TextWorkload(arguments.workload, lenient=original)
     header = workload.header
     if header.all_gpus > gpus:
         raise input_problem(
