@@ -23,7 +23,9 @@ def color(number: int) -> str:
 
 
 def element(tag: str, /, *content: str, **attributes: str | float) -> str:
-    """An element of SVG. Attributes keep their order; _ in their names is -, one at the end falls; floats get a digit.
+    """An element of SVG, whose `attributes` keep their order; _ in a name is -, one at its end falls.
+
+    Lengths have pixels as their unit; a float has one digit after the point.
 
     content is SVG, so that text goes through `escape` first.
     """

@@ -48,7 +48,7 @@ def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
 
 
 def write_whole(path: Path, chunks: Iterable[bytes], *, keep_other: bool = False, size: int = 0) -> None:
-    """Write `chunks` as `whole_file` does.
+    """Write `chunks`, `size` bytes in all if that is known, as `whole_file` does.
 
     Raises:
         InputProblems: `keep_other` is set and the file is there with other content.

@@ -70,7 +70,7 @@ FORMULAS = {
     "protocol/bandwidth.py": ["", "bus_factor", "algbw_gbps", "busbw_gbps"],
     "training/benchmarks/network/hosts/links.py": ["judge_share"],
     "training/benchmarks/network/slow_parts/noise.py": ["", "tail", "quantile"],
-    "common/samples.py": ["median_of"],
+    "common/statistics.py": ["median_of"],
     "training/benchmarks/network/slow_parts/chance.py": ["", "chance", "exact_chance"],
     "training/benchmarks/network/slow_parts/events.py": [""],
 }

@@ -92,6 +92,7 @@ def parse_header(first: str, second: str, *, lenient: bool = False) -> WorkloadH
         ValueError: a key is missing, unknown or malformed; the message names all of them, one a line.
     """
     rows, problems = _rows(second)
+    notes: tuple[str, ...]
     if first.split() == [MICRO]:
         note = f"the header is the old {MICRO}: tp, ep, pp, vpp and ga are taken as 1"
         numbers, old, notes = {TP_KEY: 1, **NEWER_KEYS}, lenient, (note,)
@@ -113,7 +114,7 @@ def parse_header(first: str, second: str, *, lenient: bool = False) -> WorkloadH
 
 
 def header_numbers(line: str, *, lenient: bool = False) -> dict[str, int | float]:
-    """The numbers of a first line that is not MICRO, by their keys; a key may have a colon. pp_comm may be a float.
+    """The numbers of a first line that is not MICRO, by key; a key may have a colon. pp_comm: bytes, a float too.
 
     Raises:
         ValueError: a key is missing, unknown or malformed; the message names all of them, one a line.
@@ -203,7 +204,7 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
     cells = rest.decode("ascii", "replace").split()
     if len(cells) != FIELDS - 1:
         raise ValueError(f"{len(cells) + 1} fields where {FIELDS} are expected")
-    phases = []
+    phases: list[tuple[int, str, int]] = []
     for at, name in zip(_PHASE_AT, PHASES, strict=True):
         compute = _count(cells[at - 1], f"the {name} compute time in ns", lenient)
         size = _count(cells[at + 1], f"the bytes of the {name} phase", lenient)
@@ -213,7 +214,8 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
             raise ValueError(f"{collective[:80]!r} is none of {allowed}, or {NONE}")
         phases.append((compute, collective, size))
     process_ns = 0 if lenient and not _DECIMAL.fullmatch(cells[-1]) else _count(cells[-1], "process time", lenient)
-    return RowCells(*phases, process_ns)
+    forward, input_gradient, weight_gradient = phases
+    return RowCells(forward, input_gradient, weight_gradient, process_ns)
 
 
 def parse_row(rest: bytes, suffixes: tuple[str, ...] = SUFFIXES, *, lenient: bool = False) -> Row:
