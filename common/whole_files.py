@@ -1,15 +1,34 @@
-"""Writes a large file at the speed of the disk, completely or not at all."""
+"""Writes a file completely or not at all: a reader sees the old file or the complete new one."""
 
 import errno
 import os
 import stat
-import tempfile
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
-PREALLOCATE_FROM = 4 << 20
+from common.errors import input_problem
+
+STDOUT = Path("-")
+STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1"))
+NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
+RESERVE_FROM = 4 << 20  # bytes
+_COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
+
+
+def target(output: Path | None, name: str) -> Path:
+    """Where to write: `name` as it is, in the folder that was given, or the path that was given."""
+    if output is None:
+        return Path(name)
+    return output / name if output != STDOUT and output.is_dir() else output
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is stdout, a pipe, or a device, which no other file can stand beside."""
+    return path == STDOUT or (path.exists() and not stat.S_ISREG(path.stat().st_mode))
 
 
 def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
@@ -28,45 +47,86 @@ def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
     return encode
 
 
-def write_whole(path: Path, size: int, chunks: Iterator[bytes]) -> None:
-    """Write `chunks` (`size` bytes in all) to a temporary file beside `path`, then rename it.
+def write_whole(path: Path, chunks: Iterable[bytes], *, keep_other: bool = False, size: int = 0) -> None:
+    """Write `chunks`, `size` bytes in all if that is known, as `whole_file` does.
 
-    On any error or Ctrl-C nothing is left and an older file is unchanged. The space is reserved first, so that a full
-    disk is noticed before anything is written. A path that is no regular file (a pipe) is written directly.
+    Raises:
+        InputProblems: `keep_other` is set and the file is there with other content.
+        OSError: the file cannot be written.
     """
-    try:
-        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            with path.open("wb", buffering=0) as special:
-                for chunk in chunks:
-                    _write(special.fileno(), chunk)
-        else:
-            target = path.resolve()
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write_and_rename(target, size, chunks)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _write_and_rename(path: Path, size: int, chunks: Iterator[bytes]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        os.fchmod(handle, 0o666 & ~_umask())
-        if size >= PREALLOCATE_FROM:
-            _reserve(handle, size)
+    with whole_file(path, keep_other=keep_other, size=size) as file:
         for chunk in chunks:
-            _write(handle, chunk)
-        Path(temporary).replace(path)
+            file.write(chunk)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 to a file in a folder that is there. What had that name, a link or a pipe too, is gone.
+
+    Raises:
+        OSError: the file cannot be written; nothing is left of it.
+    """
+    with _named_after(path), _replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Generator[BinaryIO, None, None]:
+    """A temporary file beside `path`, which takes its place at the end of the block.
+
+    On any error or Ctrl-C in the block it is removed and an older file is unchanged. Folders are made. `-` is stdout;
+    it and anything else that is no regular file (a pipe, a device) is written directly. Where `size`, the number of
+    bytes, is known to be large it is reserved first, so that a full disk is noticed before anything is written.
+
+    Raises:
+        InputProblems: `keep_other` is set and the file is there with other content.
+        OSError: the file cannot be written; its filename is `path`.
+    """
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with _named_after(path):
+        if is_special(path):
+            with path.open("wb") as special:
+                yield special
+            return
+        target = path.resolve()
+        made = _make_folders(target.parent)
+        try:
+            with _replacing(target, keep_other=path if keep_other else None, size=size) as file:
+                yield file
+        except BaseException:
+            for folder in made:
+                folder.rmdir()
+            raise
+
+
+@contextmanager
+def _named_after(path: Path) -> Generator[None, None, None]:
+    """An OSError in the block names `path`, not the temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+@contextmanager
+def _replacing(target: Path, *, keep_other: Path | None = None, size: int = 0) -> Generator[BinaryIO, None, None]:
+    """A temporary file beside `target`, renamed to it in the end; removed on any error. keep_other: the name to say."""
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if size >= RESERVE_FROM:
+                _reserve(file.fileno(), size)
+            yield file
+        if keep_other is not None and target.exists() and not _same(temporary, target):
+            raise input_problem(
+                str(keep_other), None, "is there with other content; give --force to overwrite it, or another --output"
+            )
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(handle)
-
-
-def _write(handle: int, chunk: bytes) -> None:
-    view = memoryview(chunk)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def _reserve(handle: int, size: int) -> None:
@@ -84,7 +144,20 @@ def _reserve(handle: int, size: int) -> None:
                 raise
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder with those above it; returns the new ones, the innermost first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    if not (missing[-1].parent if missing else folder).is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while block := first.read(_COMPARED):
+            if block != second.read(_COMPARED):
+                return False
+    return True

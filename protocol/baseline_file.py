@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from common.reading import read_bounded
-from common.whole_file import write_whole
+from common.whole_files import write_text
 from protocol.outcome import Reference
 
 SCHEMA_VERSION: Literal[3] = 3
@@ -80,7 +80,7 @@ def save(cases: Iterable[CaseBaseline], file: Path) -> None:
     """
     text = Baseline(saved_ms=time.time_ns() // 1_000_000, cases=tuple(cases)).model_dump_json(indent=1)
     try:
-        write_whole(file, text + "\n")
+        write_text(file, text + "\n")
     except OSError as error:
         raise BaselineError(f"{file}: cannot be written: {error}") from error
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from common.whole_file import write_whole
+from common.whole_files import write_text
 from protocol import safe_json
 
 NODE_EXIT_FILE = "node_exit.json"
@@ -80,7 +80,7 @@ class NodeExit(BaseModel):
     def write(self, log_dir: Path) -> Path:
         """Write node_exit.json in `log_dir` atomically; returns its path."""
         path = log_dir / NODE_EXIT_FILE
-        write_whole(path, self.model_dump_json(indent=2) + "\n")
+        write_text(path, self.model_dump_json(indent=2) + "\n")
         return path
 
     @classmethod

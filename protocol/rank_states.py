@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from common.whole_file import write_whole
+from common.whole_files import write_text
 from protocol import safe_json
 
 RANK_STATES_FILE = "rank_states.json"
@@ -69,7 +69,7 @@ class NodeRanks(BaseModel):
         Raises:
             OSError: the file cannot be written.
         """
-        write_whole(log_dir / RANK_STATES_FILE, self.model_dump_json() + "\n")
+        write_text(log_dir / RANK_STATES_FILE, self.model_dump_json() + "\n")
 
     @classmethod
     def read(cls, log_dir: Path) -> Self:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from common.errors import InputProblems, SimulationError, input_problem
-from common.writing import STDOUT, STDOUT_NAMES
+from common.whole_files import STDOUT, STDOUT_NAMES
 from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
 from simulation.common.summary import Summary
 

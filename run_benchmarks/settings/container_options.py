@@ -8,22 +8,8 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
+from common.units import size_bytes
 from run_benchmarks.settings.conf_file import nearest
-
-SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?$", re.IGNORECASE)
-SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as "32G" or "512m" (powers of 1024, Docker's convention).
-
-    Raises:
-        ValueError: the text is no size.
-    """
-    match = SIZE.match(text.strip())
-    if not match or float(match[1]) <= 0:
-        raise ValueError(f"a size such as '32G', '512m' or a number of bytes, not {text!r}")
-    return int(float(match[1]) * SIZE_UNITS[match[2].lower()])
 
 
 class Volume(BaseModel):
@@ -130,10 +116,10 @@ VALUED: dict[str, tuple[str, bool, Callable[[str], object]]] = {
     "--env": ("environment", True, _environment),
     "-e": ("environment", True, _environment),
     "--ipc": ("ipc", False, _word),
-    "--shm-size": ("shm_size", False, parse_size),
+    "--shm-size": ("shm_size", False, size_bytes),
     "--pids-limit": ("pids_limit", False, _pids),
-    "--memory": ("memory", False, parse_size),
-    "-m": ("memory", False, parse_size),
+    "--memory": ("memory", False, size_bytes),
+    "-m": ("memory", False, size_bytes),
 }
 FLAGS = {"--privileged": "privileged"}
 

@@ -11,9 +11,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from common.units import size_bytes
 from container.reference import PATTERN as IMAGE_REFERENCE
 from protocol.finding import KINDS, SEVERITIES
-from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options, parse_size
+from run_benchmarks.settings.container_options import ContainerOptions, parse_container_options
 
 # A plan lists every process and round: these limits are far beyond any real run, and are still planned in seconds.
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
@@ -65,7 +66,7 @@ Percent = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
 SIZE_WORDS = "a size such as '32G', '512m' or a number of bytes"
 Size = Annotated[
     int,
-    BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value),
+    BeforeValidator(lambda value: size_bytes(value) if isinstance(value, str) else value),
     Field(gt=0),
     WithJsonSchema({"words": SIZE_WORDS}),
 ]
@@ -73,7 +74,7 @@ Size = Annotated[
 
 OutputSize = Annotated[
     int,
-    BeforeValidator(lambda value: parse_size(value) if isinstance(value, str) else value),
+    BeforeValidator(lambda value: size_bytes(value) if isinstance(value, str) else value),
     Field(ge=4 << 10, le=8 << 20),
     WithJsonSchema({"words": "a size such as '64K' or '1M', from 4K to 8M"}),
 ]

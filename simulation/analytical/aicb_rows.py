@@ -5,8 +5,7 @@ from pathlib import Path
 
 from common.errors import input_problem
 from simulation.analytical.workload import LineSource
-from workloads.formats.simai_header import WorkloadHeader
-from workloads.formats.simai_rows import (  # fmt: skip
+from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     ALLGATHER,
     ALLREDUCE,
@@ -21,6 +20,7 @@ from workloads.formats.simai_rows import (  # fmt: skip
     PP,
     REDUCESCATTER,
     TP,
+    WorkloadHeader,
 )
 
 COLLECTIVE = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.errors import MistakeList, input_problem
 from simulation.common.yaml_file import file_text, parsed_yaml
-from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
+from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
 
 PP_KEY = "BUSBW"
 MOST_GBPS = 1_000_000

@@ -17,8 +17,7 @@ from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
 from simulation.analytical.workload import LineSource
 from workloads.formats.chakra.node_sizes import OPERATION, plain, whole_size
-from workloads.formats.simai_header import WorkloadHeader
-from workloads.formats.simai_rows import (  # fmt: skip
+from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     ALLGATHER,
     ALLREDUCE,
@@ -29,6 +28,7 @@ from workloads.formats.simai_rows import (  # fmt: skip
     REDUCESCATTER,
     SUFFIXES,
     TP,
+    WorkloadHeader,
 )
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from html import escape
 
-from common.writing import NAME_BYTES
+from common.svg import element
+from common.whole_files import NAME_BYTES
 from simulation.analytical.times import SUMMARY_COLUMNS, Overview
 
 WIDTH, HEIGHT, LEGEND_LINE = 900, 60, 22
@@ -17,11 +18,11 @@ def chart_page(name: str, overview: Overview) -> bytes:
     for at, (label, value, colour) in enumerate(parts):
         share = value / overview.total if overview.total > 0 else 0.0
         width = max(0.0, min(1.0, share)) * WIDTH
-        bars.append(f'<rect x="{left:.1f}" y="0" width="{width:.1f}" height="{HEIGHT}" fill="{colour}"/>')
+        bars.append(element("rect", x=left, y=0, width=float(width), height=HEIGHT, fill=colour))
         y = HEIGHT + LEGEND_LINE * (at + 1)
         legend.append(
-            f'<rect x="0" y="{y - 12}" width="12" height="12" fill="{colour}"/>'
-            f'<text x="20" y="{y}">{escape(label)}: {value:.0f} us ({100 * share:.2f} %)</text>'
+            element("rect", x=0, y=y - 12, width=12, height=12, fill=colour)
+            + element("text", f"{escape(label)}: {value:.0f} us ({100 * share:.2f} %)", x=20, y=y)
         )
         left += width
     height = HEIGHT + LEGEND_LINE * (len(parts) + 1)

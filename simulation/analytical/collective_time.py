@@ -12,7 +12,7 @@ from simulation.analytical.placement import GroupPlacement, place, ranks_and_str
 from simulation.analytical.repairs import ALGORITHM, EFFICIENCY, GIGABYTE, GROUP_SIZE, OWN_GROUP, PLACEMENT
 from simulation.analytical.repairs import SMALL as SMALL_REPAIR
 from simulation.analytical.ways import MEASURED, RING, TREE, Way, bus_factor, ways
-from workloads.formats.simai_rows import DP_EP, EP
+from workloads.formats.simai_text import DP_EP, EP
 
 GIGA = {True: 1e9, False: float(1 << 30)}
 

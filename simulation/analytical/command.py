@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
-from common.writing import is_special, target, whole_file, write_whole
+from common.whole_files import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.chart import chart_page
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data

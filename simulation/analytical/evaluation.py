@@ -9,7 +9,7 @@ from common.errors import InputMistake, InputProblems
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
 from simulation.analytical.workload import RowSource
 from simulation.common.progress import StepProgress
-from workloads.formats.simai_rows import EMBEDDING_LAYER, split_row
+from workloads.formats.simai_text import EMBEDDING_LAYER, split_row
 
 REMEMBERED = 30_000  # kinds of rows; further ones are computed each time
 NUMBERED = 4096  # kinds of rows that get a number, by which the JSON explains them

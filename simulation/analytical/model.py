@@ -9,7 +9,7 @@ from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
 from simulation.analytical.ways import bus_factor
 from simulation.common.summary import JsonValue
-from workloads.formats.simai_rows import (  # fmt: skip
+from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     BROADCAST,
     COLLECTIVES,

@@ -8,7 +8,7 @@ from math import gcd
 from typing import NamedTuple
 
 from simulation.analytical.machine import Cluster, Division
-from workloads.formats.simai_rows import ALL, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
+from workloads.formats.simai_text import ALL, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
 
 
 class GroupPlacement(NamedTuple):

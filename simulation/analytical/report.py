@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common.writing import NAME_BYTES
+from common.whole_files import NAME_BYTES
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.original.arithmetic import quotient, whole
 from simulation.analytical.times import ROW_COLUMNS, SUMMARY_COLUMNS, Model, Overview, Totals

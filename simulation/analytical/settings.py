@@ -7,7 +7,7 @@ from typing import NamedTuple
 from common.errors import MistakeList
 from simulation.analytical.machine import Cluster, Division, Overlaps
 from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
-from workloads.formats.simai_header import WorkloadHeader
+from workloads.formats.simai_text import WorkloadHeader
 
 UNKNOWN = -1.0
 SIMAI_DEFAULT_GPU, DEFAULT_NIC = "A100", "cx7"

@@ -9,7 +9,7 @@ from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
 from simulation.analytical.machine import Cluster
 from simulation.analytical.workload import RowSource, TextWorkload
-from workloads.formats.simai_header import MICRO, POLICY
+from workloads.formats.simai_text import MICRO, POLICY
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
 _AICB_FIRST = ("comm_type,", "[rank")
@@ -28,7 +28,7 @@ def open_source(path: Path, arguments: argparse.Namespace, cluster: Cluster | No
     if arguments.group and kind != CHAKRA:
         raise input_problem("--group", arguments.group[0], f"is for Chakra traces; {path} is {kind}")
     if kind == SIMAI_TEXT:
-        return TextWorkload(path, first_rows_only=simai)
+        return TextWorkload(path, lenient=simai)
     if simai:
         raise input_problem("-w", path, f"is {kind}; --dialect simai reads {SIMAI_TEXT} only")
     return read_aicb(path, arguments) if kind == AICB_CSV else read_chakra(path, arguments, cluster)

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from simulation.common.summary import JsonValue
-from workloads.formats.simai_rows import DP, DP_EP, EP, TP
+from workloads.formats.simai_text import DP, DP_EP, EP, TP
 
 BUCKETS = (DP, DP_EP, TP, EP)
 ROW_COLUMNS = (

@@ -12,7 +12,7 @@ from simulation.analytical.efficiency import ALLTOALL_TABLE, NIC, NVLINK
 from simulation.analytical.machine import Cluster
 from simulation.analytical.parts import NVLS_MEASURED_RANKS
 from simulation.analytical.placement import GroupPlacement
-from workloads.formats.simai_rows import ALLREDUCE, ALLTOALL, BROADCAST
+from workloads.formats.simai_text import ALLREDUCE, ALLTOALL, BROADCAST
 
 RING, TREE, NVLS, PAIRWISE, MEASURED = "ring", "tree", "NVLS", "pairwise", "measured"
 TREE_SHARE = 0.92

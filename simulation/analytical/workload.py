@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import InputMistake, InputProblems, input_problem
-from workloads.formats.simai_header import WorkloadHeader, parse_header
-from workloads.formats.simai_rows import FIELDS
+from workloads.formats.simai_text import FIELDS, FIRST_ROW_LINE, WorkloadHeader, parse_header, wrong_name
 
 BLOCK_BYTES = 1 << 20
-FIRST_ROW_LINE = 3
 SHORTEST_ROW = 2 * FIELDS - 1  # bytes; a shorter line may be blank
 
 
@@ -31,14 +29,11 @@ class RowSource(Protocol):
 
 
 class TextWorkload:
-    """A workload file in SimAI's form.
+    """A workload file in SimAI's form; `lenient` as `simai_text` has it."""
 
-    first_rows_only: rows beyond the number that line 2 says are not read, as the original does.
-    """
-
-    def __init__(self, path: Path, *, first_rows_only: bool = False) -> None:
+    def __init__(self, path: Path, *, lenient: bool = False) -> None:
         self.path = path
-        self._first_only = first_rows_only
+        self.lenient = lenient
         try:
             if not stat.S_ISREG(path.stat().st_mode):
                 raise input_problem("-w", path, "is no regular file: it is read twice")
@@ -49,26 +44,42 @@ class TextWorkload:
         except UnicodeDecodeError:
             raise input_problem("-w", path, "is not a text file") from None
         try:
-            self.header = parse_header(*head)
+            self.header = parse_header(*head, lenient=lenient)
         except ValueError as error:
             raise InputProblems(
                 [InputMistake(f"{path}, {line}", None, "") for line in str(error).split("\n")]
             ) from None
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """See RowSource."""
-        left = self.header.rows
+        """See RowSource.
+
+        Raises:
+            InputProblems: a line is blank, or a name is no printable text, and the reading is strict.
+        """
+        left, number = self.header.rows, 0
         with self.path.open("rb") as file:
             for _ in islice(file, FIRST_ROW_LINE - 1):
                 pass
             while lines := file.readlines(BLOCK_BYTES):
-                if min(map(len, lines)) < SHORTEST_ROW:
-                    lines = [line for line in lines if not line.isspace()]
-                if self._first_only:
+                if self.lenient:
+                    if min(map(len, lines)) < SHORTEST_ROW:
+                        lines = [line for line in lines if not line.isspace()]
                     lines = lines[:left]
                     left -= len(lines)
+                else:
+                    self._check(lines, number)
+                number += len(lines)
                 if lines:
                     yield lines
+
+    def _check(self, lines: list[bytes], before: int) -> None:
+        if min(map(len, lines)) < SHORTEST_ROW:
+            blank = next((at for at, line in enumerate(lines) if not line.strip()), None)
+            if blank is not None:
+                raise input_problem(self.place(before + blank + 1), None, f"is blank where {FIELDS} fields belong")
+        wrong = wrong_name(lines)
+        if wrong:
+            raise input_problem(self.place(before + wrong[0] + 1), None, f"name is {wrong[1]}, not printable text")
 
     def place(self, row: int) -> str:
         """See RowSource."""
@@ -80,7 +91,7 @@ class TextWorkload:
         Raises:
             InputProblems: the number differs.
         """
-        if rows and (rows == self.header.rows or (rows > self.header.rows and self._first_only)):
+        if rows and (rows == self.header.rows or (rows > self.header.rows and self.lenient)):
             return ""
         what = f"says {self.header.rows} rows, but {rows or 'none'} follow"
         if not rows and not self.header.rows:

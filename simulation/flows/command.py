@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from common.writing import target, whole_file, write_whole
+from common.whole_files import target, whole_file, write_whole
 from simulation.common.dialect import Repair, header
 from simulation.common.progress import StepProgress
 from simulation.common.summary import JsonValue, Summary

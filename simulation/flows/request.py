@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.errors import MistakeList
 from common.units import SIZE_FORM, size_bytes
-from common.writing import STDOUT_NAMES, target
+from common.whole_files import STDOUT_NAMES, target
 from simulation.analytical.parts import GPUS, NICS
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
@@ -66,7 +66,7 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
     """
     mistakes = MistakeList()
     original = arguments.dialect == SIMAI
-    workload = TextWorkload(arguments.workload) if arguments.workload else None
+    workload = TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
     op, size, kind = ("", 0, "") if workload else _collective(arguments, mistakes, original=original)
     if workload:
         _refuse_with_workload(arguments, mistakes)
@@ -105,8 +105,8 @@ def _collective(arguments: argparse.Namespace, mistakes: MistakeList, *, origina
     size = 0
     try:
         size = size_bytes(arguments.size) if arguments.size else 0
-    except ValueError:
-        mistakes.add("--size", arguments.size, f"allowed is {SIZE_FORM}")
+    except ValueError as error:
+        mistakes.add("--size", arguments.size, str(error))
     if not arguments.size:
         mistakes.add("--size", "is missing", f"allowed is {SIZE_FORM}")
     kinds = ORIGINAL_KINDS if original else GROUP_KINDS
@@ -255,7 +255,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: the flows of all its collectives")
     add("--op", metavar="OP", help=f"{', '.join(OPS)}")
-    add("--size", metavar="BYTES", help="bytes of the whole buffer, such as 16777216 or 16M")
+    add("--size", metavar="BYTES", help=f"bytes of the whole buffer: {SIZE_FORM}")
     add("--group", metavar="KIND", help=f"{', '.join(GROUP_KINDS)} (default: TP)")
     add("--ranks", "--nRanks", type=int, metavar="N", help="GPUs of the job (default with -w: what its header says)")
     add("--gpus-per-server", "--gpus_per_node", type=int, metavar="N", help=f"default: {DEFAULT_SERVER}")

@@ -8,8 +8,8 @@ from simulation.analytical.workload import TextWorkload
 from simulation.flows.collective import ALL_TO_ALL, BROADCAST, SEND_RECEIVE
 from simulation.flows.groups import ORIGINAL_KINDS
 from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from workloads.formats.simai_rows import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
-from workloads.formats.simai_rows import BROADCAST as BROADCAST_CELL
+from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
+from workloads.formats.simai_text import BROADCAST as BROADCAST_CELL
 
 OP_OF_CELL = {
     ALLREDUCE: ALL_REDUCE,
@@ -50,7 +50,7 @@ def collectives(workload: TextWorkload) -> Iterator[WorkloadCollective]:
         for line in block:
             _name, rest = split_row(line)
             if rest not in known:
-                known[rest] = _phases(rest, workload.place(layer + 1), mistakes)
+                known[rest] = _phases(rest, workload, layer + 1, mistakes)
                 if len(mistakes.mistakes) >= MOST_MISTAKES:
                     mistakes.check()
             for kind, op, size, state in known[rest]:
@@ -64,10 +64,11 @@ def collectives(workload: TextWorkload) -> Iterator[WorkloadCollective]:
             yield WorkloadCollective("PP", SEND_RECEIVE, header.pp_comm, layer + batch, 0, header.vpp)
 
 
-def _phases(rest: bytes, place: str, mistakes: MistakeList) -> list[tuple[str, str, int, int]]:
+def _phases(rest: bytes, workload: TextWorkload, number: int, mistakes: MistakeList) -> list[tuple[str, str, int, int]]:
     """RankGroup, operation, bytes and state of each phase that sends something."""
+    place = workload.place(number)
     try:
-        row: Row = parse_row(rest)
+        row: Row = parse_row(rest, lenient=workload.lenient)
     except ValueError as error:
         mistakes.add(place, None, str(error))
         return []

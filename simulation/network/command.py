@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.units import SIZE_FORM
 from simulation.common.summary import Summary
 from simulation.flows.collective import AUTO, ORIGINAL_OPS
 
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-n", "--network", type=Path, required=True, metavar="FILE", help="a topology file")
     add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: one iteration is simulated")
     add("--op", choices=ORIGINAL_OPS, help="instead of -w one collective, of all groups of a kind at once")
-    add("--size", metavar="BYTES", help="with --op: bytes of the whole buffer, such as 16M")
+    add("--size", metavar="BYTES", help=f"with --op: bytes of the whole buffer: {SIZE_FORM}")
     add("--group", choices=KINDS, default="TP", help="with --op: the kind of groups (default: %(default)s)")
     add("--tp", type=int, metavar="N", help="with --op: tensor-parallel size (default: for TP groups all GPUs, else 1)")
     add("--ep", type=int, metavar="N", default=1, help="with --op: expert-parallel size (default: %(default)s)")

@@ -8,7 +8,7 @@ from simulation.analytical.workload import TextWorkload
 from simulation.flows.groups import ParallelSizes, RankGroup, megatron_groups, original_groups
 from simulation.flows.train import FlowSchedule
 from simulation.flows.workload import MOST_MISTAKES, OP_OF_CELL
-from workloads.formats.simai_rows import NONE, LayerPhase, Row, parse_row, split_row
+from workloads.formats.simai_text import NONE, LayerPhase, Row, row_cells, row_of, split_row
 
 SMALLEST_BYTES = 4096  # SimAI sends no less in a collective
 DEFAULT_END_GAP_NS = 100
@@ -116,8 +116,9 @@ def _rows(workload: TextWorkload, groups: dict[str, list[RankGroup]]) -> tuple[l
         names.append(name.decode("utf-8", "replace"))
         place = workload.place(len(names))
         try:
-            row = parse_row(rest)
-            rows.append((row, int(float(rest.split()[-1]))))
+            cells = row_cells(rest, lenient=workload.lenient)
+            row = row_of(cells)
+            rows.append((row, cells.process_ns))
         except ValueError as error:
             mistakes.add(place, None, str(error))
         else:

@@ -6,8 +6,8 @@ from statistics import median
 from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
-from common.units import SIZE_FORM, bandwidth_bps, size_bytes
-from common.writing import write_whole
+from common.units import bandwidth_bps, size_bytes
+from common.whole_files import write_whole
 from simulation.analytical.parts import GPUS
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
@@ -128,8 +128,8 @@ def _collective(
 ) -> Job:
     try:
         size = size_bytes(arguments.size or "")
-    except ValueError:
-        raise input_problem("--size", arguments.size, f"must be {SIZE_FORM}") from None
+    except ValueError as error:
+        raise input_problem("--size", arguments.size or "is missing", str(error)) from None
     tp = arguments.tp or (gpus if arguments.group == "TP" else 1)
     sizes = ParallelSizes(ranks=gpus, per_server=fabric.gpus_per_server, tp=tp, ep=arguments.ep)
     sizes.mistakes().check()
@@ -143,7 +143,7 @@ def _workload(arguments: argparse.Namespace, gpus: int, fabric: Fabric, schedule
     for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
         if value is not None:
             raise input_problem(flag, value, "is for --op; a workload says it itself")
-    workload = TextWorkload(arguments.workload)
+    workload = TextWorkload(arguments.workload, lenient=original)
     header = workload.header
     if header.all_gpus > gpus:
         raise input_problem(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.errors import MistakeList
-from common.writing import target, whole_file
+from common.whole_files import target, whole_file
 from simulation.common.dialect import DEFAULT_DIALECT
 from simulation.common.progress import StepProgress
 from simulation.common.summary import Summary, counted

@@ -1,10 +1,12 @@
 """Draws a network of at most 128 GPUs as SVG: servers at the bottom, above them leaves, spines and further tiers."""
 
 from collections.abc import Iterator, Mapping
+from html import escape
 from typing import NamedTuple
 
 from common import units
 from common.errors import input_problem
+from common.svg import element
 from simulation.topology import structure
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, kind_of, names, tiers
 
@@ -115,8 +117,8 @@ class Drawing:
         size = f'width="{self.width:.0f}" height="{self.height}" viewBox="0 0 {self.width:.0f} {self.height}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n'
-            f'<rect width="100%" height="100%" fill="white"/>\n'
-            f'<text class="title" x="{MARGIN}" y="28">{_escaped(self._title)}</text>\n{shown}</svg>\n'
+            f"{element('rect', width='100%', height='100%', fill='white')}\n"
+            f"{element('text', escape(self._title), class_='title', x=MARGIN, y=28)}\n{shown}</svg>\n"
         )
 
     def _lines(self) -> Iterator[str]:
@@ -139,8 +141,8 @@ class Drawing:
             leaf = next((node for node in (a, b) if tier[node] == 1 and fabric.roles[a + b - node] == GPU), None)
             colour = GREY if leaf is None else f"hsl({self._hue[leaf]} 65% 42%)"
             (x1, y1), (x2, y2) = self._ends(a, b)
-            look = 'class="slow"' if slow else f'stroke="{colour}"'
-            yield f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {look}/>'
+            look = {"class": "slow"} if slow else {"stroke": colour}
+            yield element("line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
 
     def _ends(self, a: int, b: int) -> tuple[tuple[float, float], tuple[float, float]]:
         """Where a line leaves its boxes: at the top of the lower one and at the bottom of the upper one."""
@@ -151,12 +153,12 @@ class Drawing:
 
     def _nodes(self) -> Iterator[str]:
         for number, (x, width, gpus) in enumerate(self._boxes):
-            yield (
-                f'<rect x="{x:.1f}" y="{self._server_y - 8}" width="{width}" height="{SERVER_HEIGHT}" rx="5" '
-                f'fill="none" stroke="#9aa3ad"/>'
-            )
-            label = f"server {number}" if gpus > 2 else f"s{number}"
-            yield f'<text class="small" x="{x + width / 2:.1f}" y="{self._server_y + SERVER_HEIGHT + 4}">{label}</text>'
+            yield element(
+                "rect", x=x, y=self._server_y - 8, width=int(width), height=SERVER_HEIGHT, rx=5, fill="none",
+                stroke="#9aa3ad",
+            )  # fmt: skip
+            label, below = f"server {number}" if gpus > 2 else f"s{number}", self._server_y + SERVER_HEIGHT + 4
+            yield element("text", label, class_="small", x=x + width / 2, y=below)
         yield from self._gpus()
         for stack in self._stacks.values():
             yield from self._switch(stack)
@@ -173,30 +175,29 @@ class Drawing:
                 fill = f"hsl({self._hue[leaf_of[gpu]]} 70% 88%)" if gpu in leaf_of else "#ffffff"
                 number = self._names[gpu].removeprefix("gpu")
                 slow = self._slow.get(int(number))
-                edge = f'stroke="{RED}" stroke-width="2.5"' if slow is not None else 'stroke="#5b6570"'
+                edge = {"stroke": "#5b6570"} if slow is None else {"stroke": RED, "stroke_width": "2.5"}
                 hint = f"gpu{number}" + (f", {slow:g} of its speed" if slow is not None else "")
-                yield (
-                    f'<rect x="{x - 9.5:.1f}" y="{y - 12:.1f}" width="19" height="{GPU_HEIGHT}" rx="3" '
-                    f'fill="{fill}" {edge}>'
-                    f"<title>{hint}</title></rect>"
-                )
-                yield f'<text class="small" x="{x:.1f}" y="{y + 3:.1f}">{number}</text>'
+                yield element(
+                    "rect", element("title", hint),
+                    x=x - 9.5, y=float(y - 12), width=19, height=GPU_HEIGHT, rx=3, fill=fill, **edge,
+                )  # fmt: skip
+                yield element("text", number, class_="small", x=x, y=float(y + 3))
 
     def _switch(self, stack: _Stack) -> Iterator[str]:
         """A box, behind it up to two more if it is a stack."""
         x, y = stack.x - stack.width / 2, stack.y - SWITCH_HEIGHT / 2
         for shift in range(min(stack.size - 1, 2), -1, -1):
-            yield (
-                f'<rect class="box" x="{x + 3 * shift:.1f}" y="{y - 3 * shift:.1f}" width="{stack.width:.1f}" '
-                f'height="{SWITCH_HEIGHT}" rx="4"/>'
-            )
+            yield element(
+                "rect", class_="box", x=x + 3 * shift, y=y - 3 * shift, width=float(stack.width), height=SWITCH_HEIGHT,
+                rx=4,
+            )  # fmt: skip
         name = self._names[stack.node]
         kind = "NVSwitch" if self._fabric.roles[stack.node] == NVSWITCH else name.rstrip("0123456789")
         number = name.removeprefix("nvswitch") if kind == "NVSwitch" else name.removeprefix(kind)
         label = f"{stack.size} {kind}{'es' if kind[-1] in 'hx' else 's'}" if stack.size > 1 else f"{kind} {number}"
         if stack.width < 6.2 * len(label):
             label = f"{stack.size} NV" if kind == "NVSwitch" else (f"{stack.size}×" if stack.size > 1 else number)
-        yield f'<text x="{stack.x:.1f}" y="{stack.y + 4:.1f}">{_escaped(label)}</text>'
+        yield element("text", escape(label), x=stack.x, y=float(stack.y + 4))
 
     def _legend(self) -> Iterator[str]:
         y = self._server_y + SERVER_HEIGHT + 30
@@ -212,7 +213,7 @@ class Drawing:
                 + ")"
             )
         for number, text in enumerate(texts):
-            yield f'<text class="left" x="{MARGIN}" y="{y + number * LEGEND_LINE}">{_escaped(text)}</text>'
+            yield element("text", escape(text), class_="left", x=MARGIN, y=y + number * LEGEND_LINE)
 
 
 def draw(fabric: Fabric, title: str, slow_gpus: Mapping[int, float], file: str) -> str:
@@ -226,7 +227,3 @@ def draw(fabric: Fabric, title: str, slow_gpus: Mapping[int, float], file: str) 
             file, f"has {fabric.gpus} GPUs", f"at most {MOST_GPUS} can be drawn so that one can read it"
         )
     return Drawing(fabric, title, slow_gpus).svg()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import MistakeList
-from common.writing import is_special, write_whole
+from common.whole_files import is_special, write_whole
 from simulation.common.summary import Summary, counted
 from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks

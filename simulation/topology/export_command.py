@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from common.errors import input_problem
-from common.writing import write_whole
+from common.whole_files import write_whole
 from simulation.common.summary import Summary, counted
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.errors import MistakeList
-from common.writing import write_whole
+from common.whole_files import write_whole
 from simulation.common.summary import JsonValue, Summary, counted
 from simulation.topology import fabric, infragraph_import, options
 

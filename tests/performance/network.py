@@ -154,7 +154,7 @@ def _take_priority() -> str:
 
 def _compare(first: Callable[[], float], second: Callable[[], float], pairs: int) -> dict[str, float]:
     """Both in turn, each of them first as often as the other: medians in us, and that of the ratio, with interval."""
-    from common.samples import median_of
+    from common.statistics import median_of
 
     found = []
     for index in range(pairs):

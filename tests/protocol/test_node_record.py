@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -25,22 +26,18 @@ def test_a_record_is_written_whole_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [NODE_EXIT_FILE]
 
 
-def test_a_record_that_cannot_be_finished_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_cannot_be_finished_leaves_the_one_before(tmp_path: Path) -> None:
     """The controller reads the file while a node may still write it, and on a disk that may be full."""
     before = node_exit([])
     before.write(tmp_path)
-    real = Path.write_text
-
-    def half(path: Path, text: str, encoding: str) -> int:
-        real(path, text[: len(text) // 2], encoding=encoding)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(OSError, match="No space left"):
-        node_exit([failure(7, None)]).write(tmp_path)
-    assert NodeExit.read(tmp_path) == before
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / NODE_EXIT_FILE).stat().st_size // 2, former[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            node_exit([failure(7, None)]).write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    assert NodeExit.read(tmp_path) == before and [path.name for path in tmp_path.iterdir()] == [NODE_EXIT_FILE]
 
 
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("training/benchmarks/driver/launch/rank.py", "training.benchmarks.driver.training.trainer", "of the driver"),
         ("common/units.py", "run_benchmarks.errors", "The floors of the house"),
-        ("common/units.py", "torch", "The simulation needs neither torch"),
+        ("simulation/common/dialect.py", "torch", "The simulation needs neither torch"),
         ("workloads/rows/ops.py", "simulation.cli", "The floors of the house"),
         ("run_benchmarks/errors.py", "simulation.cli", "The controller runs without the simulation"),
     ],

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.workloads.aicb_dialect import generate, simai
-from workloads.formats.simai import NONE, WorkItem
+from workloads.formats.simai import WorkItem
+from workloads.formats.simai_text import NONE
 from workloads.library import CommType, LogItem, Workload, WorkloadArgs
 
 DATA = Path(__file__).parents[1] / "data" / "aicb"

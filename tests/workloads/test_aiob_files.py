@@ -15,8 +15,7 @@ from training.benchmarks.aicb.measuring.parts import Part, parts_of
 from workloads.compute import ComputeTimes
 from workloads.compute.aiob import read
 from workloads.library import CompFileError, Workload, WorkloadArgs, generate
-from workloads.rows.gemm_rows import gemm_of, gemms_of
-from workloads.rows.ops import CommType
+from workloads.rows.ops import CommType, gemm_of, gemms_of
 
 OPTIONS = [
     "--world_size=8", "--tp=2", "--hidden_size=64", "--num_layers=4", "--num_attention_heads=4", "--seq_length=32",

@@ -13,7 +13,7 @@ from training.benchmarks.aicb.cli import main
 from workloads import options
 from workloads.dialects.framework.inference import TRAINING_ONLY, InferenceRank
 from workloads.formats.simai import SimaiWorkload
-from workloads.formats.simai_header import parse_header
+from workloads.formats.simai_text import parse_header
 from workloads.library import CommType, ParameterError, WorkloadArgs, generate, simai
 from workloads.naming import default_path
 from workloads.trace import checks

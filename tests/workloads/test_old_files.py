@@ -93,18 +93,18 @@ def test_simai_text_of_before_expert_and_pipeline_parallelism(
 def test_an_old_simai_text_with_a_wrong_number_of_rows_keeps_those_it_has(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
     path.write_text(OLD_SIMAI.replace("\n2\n", "\n839\n"))
-    with pytest.warns(WorkloadNote, match="line 2: says '839' rows, but 2 follow; these are taken"):
+    with pytest.warns(WorkloadNote, match="line 2: says 839 rows, but 2 follow; these are taken"):
         assert len(SimaiWorkload.load(path)) == 2
 
 
 @pytest.mark.parametrize(
     ("sound", "hostile", "complaint"),
     [
-        ("ep: 1", "ep: 1e9", "line 1: ep: is '1e9', not a whole number of 0 or more"),
-        ("pp_comm: 8", "pp_comm: 1e400", "line 1: pp_comm: is '1e400', not a number of bytes"),
-        ("pp_comm: 8", "pp_comm: nan.0", "line 1: pp_comm: is 'nan.0', not a number of bytes"),
-        ("4096", "9" * 400, "line 3: not a row of a SimAI workload: weight gradient size is '999"),
-        ("4096", "-4096", "weight gradient size is '-4096', not a whole number of 0 or more"),
+        ("ep: 1", "ep: 1e9", "line 1: ep is '1e9', not a whole number"),
+        ("pp_comm: 8", "pp_comm: 1e400", "line 1: pp_comm is '1e400', not a whole number"),
+        ("pp_comm: 8", "pp_comm: nan.0", "line 1: pp_comm is 'nan.0', not a whole number"),
+        ("4096", "9" * 400, "line 3: not a row of a SimAI workload: the bytes of the weight gradient phase is 999"),
+        ("4096", "-4096", "the bytes of the weight gradient phase is -4096, allowed is 0"),
         ("micro", "\x1b[31mred", r"line 3: not a row of a SimAI workload: name is '\\x1b\[31mred'"),
     ],
 )
@@ -125,5 +125,5 @@ def test_simai_text_that_cannot_be_is_refused_by_its_line(
 def test_a_header_that_lacks_some_of_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
     path.write_text(OLD_SIMAI.replace("checkpoints:", "pp: 2 checkpoints:"))
-    with pytest.raises(WorkloadFileError, match="line 1: lacks ep:, vpp:, ga:, all_gpus:, pp_comm:"):
+    with pytest.raises(WorkloadFileError, match="line 1: lacks ep, vpp, ga"):
         SimaiWorkload.load(path)

@@ -15,7 +15,7 @@ DATA = Path(__file__).parents[1] / "data" / "aicb" / "shipped"
 FILES = sorted(DATA.iterdir())
 OLD_CSV = "has no column comm_group_size: it is None in every row"
 OLD_TEXT = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
-OTHER_COUNT = "line 2: says '839' rows, but 33 follow; these are taken"
+OTHER_COUNT = "line 2: says 839 rows, but 33 follow; these are taken"
 
 
 def cells(path: Path) -> list[dict[str, str]]:

@@ -5,7 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from workloads.formats.simai import MICRO, NONE, POLICY, SimaiWorkload, is_simai
+from workloads.formats.simai import SimaiWorkload, is_simai
+from workloads.formats.simai_text import MICRO, NONE, POLICY
 from workloads.formats.workload import Total, Workload
 from workloads.job.parameters import DEFAULTS
 from workloads.rows.ops import CommType

@@ -14,7 +14,7 @@ from pathlib import Path
 from workloads.compute import aiob_json
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.gemm_rows import Gemm
+from workloads.rows.ops import Gemm
 
 STATISTICS = ("time_gpu_max", "time_gpu_min", "time_gpu_avg")
 COMMON = ("Emb", "layernorm", "layernorm2", "mlp_linear_1", "mlp_gelu", "mlp_linear_2", "layernorm_post", "logit_time",

@@ -9,7 +9,7 @@ from typing import Any
 
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.gemm_rows import OPERATORS, Gemm
+from workloads.rows.ops import OPERATORS, Gemm
 
 FORMAT, VERSION = "clusterdyno-aiob", 1
 MOST_CHARACTERS = 16 << 20

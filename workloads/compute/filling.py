@@ -8,8 +8,7 @@ from math import isinf
 from workloads.compute.lookup import Answer, ComputeTimes
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
-from workloads.rows.gemm_rows import Gemm, gemm_of, gemms_of
-from workloads.rows.ops import LogItem
+from workloads.rows.ops import Gemm, LogItem, gemm_of, gemms_of
 
 
 @dataclass(frozen=True, slots=True)

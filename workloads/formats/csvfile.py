@@ -51,13 +51,13 @@ def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path, form: str 
     if form == FULL or (form is None and full):
         data = "".join(f"{line}\n" for line in chain((fullcsv.FULL_HEADER,), fullcsv.lines(rows))).encode()
         size = len(data)
-        write_whole(path, size, iter([data]))
+        write_whole(path, [data])
     else:
         size = _save_aicb(aicb_rows(rows) if full else rows, path)
     if args is not None and path.is_file():
         record = {"workload_bytes": size, "args": args.to_dict()}
         text = (json.dumps(record, indent=1) + "\n").encode()
-        write_whole(args_path(path), len(text), iter([text]))
+        write_whole(args_path(path), [text])
     return size
 
 
@@ -70,7 +70,7 @@ def _save_aicb(rows: Block[LogItem], path: Path) -> int:
         yield head
         yield from rows.chunks(encode)
 
-    write_whole(path, size, chunks())
+    write_whole(path, chunks(), size=size)
     return size
 
 

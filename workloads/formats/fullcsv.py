@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 
 from workloads.rows.blocks import NOTHING, Block, Offset
-from workloads.rows.modules import split_module
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, COLUMNS, HEADER, NEVER, LogItem, printable
-from workloads.rows.ranks import Ranks, parse_splits, splits_text
+from workloads.rows.ranks import Ranks, parse_splits, split_module, splits_text
 
 MORE_COLUMNS = (
     "dtype", "ranks", "in_splits", "out_splits", "peer", "module", "micro_batch", "phase", "overlap", "repeat",

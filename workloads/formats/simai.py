@@ -5,7 +5,6 @@ groups, weight-gradient ones over the data-parallel groups; `_EP` and `_DP_EP` n
 suffixes are those of `python -m simulation analytical`, which costs them; SimAI takes such a row for free.
 """
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -14,18 +13,23 @@ from functools import cache
 from pathlib import Path
 
 from common.whole_files import encode_once, write_whole
+from workloads.formats.simai_text import (  # fmt: skip
+    FIELDS,
+    FIRST_ROW_LINE,
+    MICRO,
+    NEWER_KEYS,
+    NONE,
+    POLICY,
+    TP_KEY,
+    header_numbers,
+    parse_header,
+    row_cells,
+    split_row,
+)
 from workloads.job.errors import WorkloadFileError, WorkloadNote
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 
-NONE = "NONE"
-COLLECTIVES = ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", NONE)
-GROUP_SUFFIXES = ("", "_EP", "_DP_EP", "_TP", "_DP", "_EP_TP", "_PP", "_EMBEDDING", "_ALL")
-KNOWN = frozenset({name + suffix for name in COLLECTIVES for suffix in GROUP_SUFFIXES} | {"None"})
-POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-MICRO = "MICRO"
-_WHOLE, _DECIMAL = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
-_PHASES = ("forward", "input gradient", "weight gradient")
 INFERENCE = 1
 """The header's `mode` of a forward pass alone, as AICB has it; a training step has none."""
 
@@ -61,35 +65,14 @@ class WorkItem:
         Raises:
             ValueError: the text is malformed; the message says where.
         """
-        cells = line.split()
-        if len(cells) != 12:
-            raise ValueError(f"{len(cells)} fields where 12 are expected")
-        try:
-            forward, input_gradient, weight_gradient = (
-                _phase(name, *cells[at : at + 3]) for at, name in zip((2, 5, 8), _PHASES, strict=True)
-            )
-            if not cells[0].isprintable():
-                raise ValueError(f"name is {cells[0][:80]!r}, not printable text")
-            return cls(cells[0], forward, input_gradient, weight_gradient, _whole(cells[11], "process time"))
-        except ValueError as error:
-            raise ValueError(f"not a row of a SimAI workload: {error}") from None
-
-
-def _phase(name: str, compute: str, comm: str, size: str) -> Phase:
-    return Phase(_whole(compute, f"{name} time"), _collective(comm), _whole(size, f"{name} size"))
-
-
-def _whole(text: str, what: str) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{what} is {text[:80]!r}, not a whole number of 0 or more")
-    return int(text)
-
-
-def _collective(text: str) -> str:
-    if text not in KNOWN:
-        suffixes = ", ".join(GROUP_SUFFIXES[1:])
-        raise ValueError(f"{text[:80]!r} is none of {', '.join(COLLECTIVES)} with or without {suffixes}")
-    return text
+        name, rest = split_row(line.encode())
+        if not name:
+            raise ValueError(f"is blank where {FIELDS} fields belong")
+        cells = row_cells(rest)
+        if not name.decode().isprintable():
+            raise ValueError(f"name is {name.decode()[:80]!r}, not printable text")
+        forward, input_gradient, weight_gradient = (Phase(*phase) for phase in cells[:3])
+        return cls(name.decode(), forward, input_gradient, weight_gradient, cells.process_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +112,12 @@ class SimaiHeader:
         Raises:
             ValueError: a key is missing or malformed; the message names it.
         """
-        words = line.split()
-        if not words or words[0] != POLICY:
-            raise ValueError(f"does not begin with {POLICY} or {MICRO}")
-        pairs = dict(zip(words[1::2], words[2::2], strict=False))
-        keys = ("model_parallel_NPU_group:", "ep:", "pp:", "vpp:", "ga:", "all_gpus:")
-        missing = [key for key in (*keys, "pp_comm:") if key not in pairs]
-        if missing == [*keys[1:], "pp_comm:"]:
-            return cls(_whole(pairs[keys[0]], keys[0]), None, None, None, None, None, None)
-        if missing:
-            raise ValueError(f"lacks {', '.join(missing)}")
-        pp_comm = pairs["pp_comm:"]
-        if not _DECIMAL.fullmatch(pp_comm):
-            raise ValueError(f"pp_comm: is {pp_comm[:80]!r}, not a number of bytes from 0 on")
-        tp, ep, pp, vpp, ga, all_gpus = (_whole(pairs[key], key) for key in keys)
-        mode = _whole(pairs["mode:"], "mode:") if "mode:" in pairs else None
-        return cls(tp, ep, pp, vpp, ga, all_gpus, float(pp_comm) if "." in pp_comm else int(pp_comm), mode)
+        numbers = header_numbers(line)
+        if "ep" not in numbers:
+            return cls(int(numbers[TP_KEY]), None, None, None, None, None, None)
+        tp, ep, pp, vpp, ga = (int(numbers[key]) for key in (TP_KEY, *NEWER_KEYS))
+        mode = int(numbers["mode"]) if "mode" in numbers else None
+        return cls(tp, ep, pp, vpp, ga, int(numbers.get("all_gpus", 0)), numbers.get("pp_comm", 0), mode)
 
 
 def is_simai(path: Path) -> bool:
@@ -193,7 +166,7 @@ class SimaiWorkload:
             yield head
             yield from self.rows.chunks(encode)
 
-        write_whole(Path(path), size, chunks())
+        write_whole(Path(path), chunks(), size=size)
         return size
 
     @classmethod
@@ -205,30 +178,32 @@ class SimaiWorkload:
         """
         path = Path(path)
         try:
-            first, count, *rest = path.read_text(encoding="utf-8").splitlines()
+            first, count, *lines = path.read_bytes().decode().removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise WorkloadFileError(path, None, str(error)) from None
         except ValueError:
             raise WorkloadFileError(path, None, "has fewer than two lines") from None
         try:
+            said = parse_header(first, count)
             header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
         except ValueError as error:
-            said = "; it is a CSV, which Workload.load reads" if first.startswith("comm_type,") else ""
-            raise WorkloadFileError(path, 1, f"{error}{said}") from None
-        if header is not None and header.pp is None:
-            said = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
-            warnings.warn(WorkloadNote(f"{path}: {said}"), stacklevel=2)
+            hint = "; it is a CSV, which Workload.load reads" if first.startswith("comm_type,") else ""
+            line, _, problem = str(error).split("\n")[0].removeprefix("line ").partition(": ")
+            raise WorkloadFileError(path, int(line), f"{problem}{hint}") from None
+        if said.old:
+            old = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
+            warnings.warn(WorkloadNote(f"{path}: {old}"), stacklevel=2)
         parse = cache(WorkItem.from_text)
         rows = []
-        for number, line in enumerate(rest, start=3):
+        for number, line in enumerate(lines, start=FIRST_ROW_LINE):
             try:
                 rows.append(parse(line))
             except ValueError as error:
-                raise WorkloadFileError(path, number, str(error)) from None
-        if count.strip() != str(len(rows)):
-            said = f"says {count.strip()!r} rows, but {len(rows)} follow"
-            if header is None or header.pp is not None:
-                raise WorkloadFileError(path, 2, said)
+                raise WorkloadFileError(path, number, f"not a row of a SimAI workload: {error}") from None
+        if said.rows != len(rows):
+            wrong = f"says {said.rows} rows, but {len(rows)} follow"
+            if not said.old:
+                raise WorkloadFileError(path, 2, wrong)
             # AICB ships a text of that form with another number: the rows that are there are what it has.
-            warnings.warn(WorkloadNote(f"{path}, line 2: {said}; these are taken"), stacklevel=2)
+            warnings.warn(WorkloadNote(f"{path}, line 2: {wrong}; these are taken"), stacklevel=2)
         return cls(header, Block(rows))

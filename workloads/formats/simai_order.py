@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from workloads.formats.simai import NONE, Phase, SimaiWorkload, WorkItem
+from workloads.formats.simai import Phase, SimaiWorkload, WorkItem
+from workloads.formats.simai_text import NONE
 from workloads.formats.workload import Workload
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 

@@ -112,7 +112,7 @@ def write(path: Path, log: OpLog) -> int:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **stored)
     data = buffer.getvalue()
-    write_whole(path, len(data), iter([data]))
+    write_whole(path, [data])
     return len(data)
 
 

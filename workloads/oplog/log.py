@@ -83,7 +83,7 @@ class Log:
                 end = LogItem(CommType.epoch_end, elapsed_time=self.epoch_times[number], algbw=0.0, busbw=0.0)
                 lines.append(end.to_csv())
         data = "".join(f"{line}\n" for line in lines).encode()
-        write_whole(path, len(data), iter([data]))
+        write_whole(path, [data])
         return len(data)
 
 

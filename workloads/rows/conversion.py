@@ -7,8 +7,8 @@ from operator import attrgetter
 
 from workloads.rows.blocks import Block
 from workloads.rows.folding import fold, without_collection
-from workloads.rows.modules import split_module
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem
+from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import TracedOp
 
 AICB_TYPE = {CommType.all_to_all_single: CommType.all_to_all}

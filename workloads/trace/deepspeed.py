@@ -6,7 +6,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
 from workloads.trace import groups, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.recorder import Recorder

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from workloads.job.errors import AicbError
-from workloads.rows.modules import split_module
+from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import TracedOp
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace

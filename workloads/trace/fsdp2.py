@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from workloads.job.parameters import TORCHTITAN
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
 from workloads.trace import groups
 from workloads.trace.job import TraceJob
 from workloads.trace.recorder import Recorder

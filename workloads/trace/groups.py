@@ -1,7 +1,8 @@
 """Gives recorded operations the names of their groups: torch knows process groups by numbers."""
 
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import POINT_TO_POINT, Ranks, TracedOp
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import POINT_TO_POINT, TracedOp
 from workloads.trace.recorder import RecordedOp
 
 Named = dict[str, tuple[str, Ranks]]

@@ -14,7 +14,7 @@ from megatron.core.transformer.module import Float16Module
 
 from workloads.job.parameters import TRAINING
 from workloads.job.routing import routing
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
 from workloads.trace import groups, inference, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.megatron_model import model_chunk, transformer_config

@@ -100,7 +100,7 @@ def save(traces: Iterable[Trace], path: Path) -> None:
     """Write traces, compressed; replaces the file."""
     text = "".join(f"{trace.to_line()}\n" for trace in traces).encode()
     packed = lzma.compress(text, preset=9)
-    write_whole(path, len(packed), iter([packed]))
+    write_whole(path, [packed])
 
 
 def load(path: Path) -> Iterator[Trace]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from simulation.analytical import efficiency
 from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import float32
-from workloads.formats.simai_rows import ALLGATHER, ALLTOALL, DP, EP, REDUCESCATTER, TP
+from workloads.formats.simai_text import ALLGATHER, ALLTOALL, DP, EP, REDUCESCATTER, TP
 
 _COLUMNS = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5, 64: 6, 128: 7}
 _OTHER_COLUMN = 4

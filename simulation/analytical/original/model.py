@@ -6,7 +6,7 @@ from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, flo
 from simulation.analytical.original.bandwidth import bus, reach, share
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
 from simulation.common.summary import JsonValue
-from workloads.formats.simai_rows import (  # fmt: skip
+from workloads.formats.simai_text import (  # fmt: skip
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -40,7 +40,7 @@ class OriginalModel:
 
     def row(self, rest: bytes) -> RowTime:
         """See Model."""
-        row = parse_row(rest, SIMAI_SUFFIXES)
+        row = parse_row(rest, SIMAI_SUFFIXES, lenient=True)
         overlaps = self._question.overlaps
         in_ep = row.forward.group == EP
         layer_overlap, bucket = (overlaps.ep, EP) if in_ep else (overlaps.tp, TP)
@@ -66,7 +66,7 @@ class OriginalModel:
         """See Model."""
         return {
             name: self._explained(phase, at == 2)
-            for at, (name, phase) in enumerate(zip(PHASES, parse_row(rest, SIMAI_SUFFIXES), strict=True))
+            for at, (name, phase) in enumerate(zip(PHASES, parse_row(rest, SIMAI_SUFFIXES, lenient=True), strict=True))
         }
 
     def _explained(self, phase: LayerPhase, weight: bool) -> dict[str, JsonValue]:

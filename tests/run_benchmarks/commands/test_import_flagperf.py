@@ -305,7 +305,7 @@ def test_what_became_of_a_key_is_said() -> None:
         ("run_benchmarks/config/test_conf.py", '"nvidia"', '"kunlunxin"',
          "config/test_conf.py: VENDOR = 'kunlunxin': there is no such vendor here yet; vendors/ has"),
         ("run_benchmarks/config/test_conf.py", '"32G"', '"lots"',
-         "training/run_benchmarks/config/test_conf.py: SHM_SIZE = 'lots': a size such as '32G'"),
+         "training/run_benchmarks/config/test_conf.py: SHM_SIZE = 'lots': a size such as 4096"),
         ("run_benchmarks/config/test_conf.py", "--gpus all", "--gpu all",
          "config/test_conf.py: ACCE_CONTAINER_OPT = '--gpu all': unknown container option '--gpu'"),
         ("run_benchmarks/config/test_conf.py", "glm:pytorch_1.8:A100:1:8:2", "glm:pytorch_1.8:A100:1:8",

@@ -49,7 +49,8 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
     for line in (
         "cluster_conf.py: SSH_PROT = 22: unknown key (a name of your own begins with an underscore: _SSH_PROT); "
         "did you mean 'SSH_PORT'?",
-        "test_conf.py: SHM_SIZE = 'lots': a size such as '32G', '512m' or a number of bytes, not 'lots'",
+        "test_conf.py: SHM_SIZE = 'lots': a size such as 4096, 512K, 16M or 1.5G, in bytes; K, M, G and T are powers "
+        "of 1024",
         "test_conf.py: VENDOR = 'nvidai': unknown vendor 'nvidai': vendors/ has cpu, nvidia; did you mean 'nvidia'?",
         "test_conf.py: CASES = 'TOW': no definition in this file; known: ONE",
         "test_conf.py: ONE.overrides.iteratons = 5: unknown setting; did you mean 'iterations'?",

@@ -16,7 +16,6 @@ from run_benchmarks.settings.container_options import (
     Ulimit,
     Volume,
     parse_container_options,
-    parse_size,
 )
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -116,9 +115,9 @@ def test_flagperf_s_options() -> None:
         ("--gpus some", "--gpus takes 'all', a count or device=0,1, not 'some'"),
         ("--gpus 0", "--gpus takes"),
         ("--gpus '1\n'", "--gpus takes"),
-        ("--shm-size big", "a size such as '32G'"),
-        ("--shm-size 0", "a size such as"),
-        ("--memory lots", "a size such as '32G'"),
+        ("--shm-size big", "a size such as"),
+        ("--shm-size 0", "is zero bytes"),
+        ("--memory lots", "a size such as"),
         ("-m 1g --memory 2g", "--memory is given twice"),
         ("--ulimit memlock", "--ulimit takes name=soft[:hard], not 'memlock'"),
         ("--ulimit memlock=unlimited", "--ulimit takes"),
@@ -130,23 +129,11 @@ def test_flagperf_s_options() -> None:
         ("--device 0", "--device takes /dev/name"),
         ("--privileged=perhaps", "--privileged takes =true, =false or nothing, not 'perhaps'"),
         ("--ipc=", "a value that is not empty"),
+        ("--shm-size=1GB", "leaves open whether 1000 or 1024 is meant; write 1G or 1GiB"),
+        ("-m 0", "is zero bytes"),
         ("-e 'A=1", "No closing quotation"),
     ],
 )
 def test_what_is_no_option_is_named(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_container_options(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("32G", 32 << 30), ("512m", 512 << 20), ("1.5g", 3 << 29), ("8GiB", 8 << 30), (" 2 kb ", 2048)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "G", "-1", "0", "1x", "1 2", "0x10", "1e3", "inf"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="a size such as"):
-        parse_size(text)

@@ -133,10 +133,11 @@ def test_a_wrong_workload_is_refused(content: str | bytes, said: str, dialect: s
     assert said in refused(tmp_path, "-w", str(path), *GOOD, "--dialect", dialect)
 
 
-def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+def test_blank_lines_are_no_rows_to_simai_and_a_mistake_to_us(tmp_path: Path) -> None:
     path = write(tmp_path / "w", [row(ns=1000), "", "   ", row(ns=1000), "\t", ""])
     path.write_text(path.read_text().replace("\n6\n", "\n2\n"))
-    assert ask("-w", str(path), *GOOD, "--json").summary["computation_us"] == 6
+    assert ask("-w", str(path), *GOOD, "--dialect", "simai", "--json").summary["computation_us"] == 6
+    assert "line 4: is blank where 12 fields belong" in refused(tmp_path, "-w", str(path), *GOOD)
     path = write(tmp_path / "v", [row(ns=1000), " " * 100])
     assert "1 fields where 12 are expected" in refused(tmp_path, "-w", str(path), *GOOD)
 

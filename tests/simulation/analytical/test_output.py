@@ -211,11 +211,10 @@ def test_a_layers_name_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_more_kinds_than_are_remembered_give_the_same_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also: blank lines, and blocks that end within the rows."""
+    """Also: blocks that end within the rows."""
     draw = random.Random(7)
     lines = [row(f"ALLREDUCE {draw.randrange(1, 400) << 16}", ns=draw.randrange(50)) for _ in range(2000)]
     path = write(tmp_path / "w", lines, tp=8)
-    path.write_text(path.read_text().replace("\n", "\n\n").replace("\n\n", "\n", 2))
     options = ("-w", str(path), "-g", "8", *CLUSTER, "--json")
     whole = ask(*options, "-r", "a-").summary
     monkeypatch.setattr(evaluation, "REMEMBERED", 20)

@@ -5,7 +5,7 @@ from itertools import product
 
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import place, ranks_and_stride
-from workloads.formats.simai_rows import DP, DP_EP, EP, EP_TP, TP
+from workloads.formats.simai_text import DP, DP_EP, EP, EP_TP, TP
 
 SIZES = (1, 2, 3, 4, 6, 8)
 

@@ -12,7 +12,7 @@ from simulation.analytical.machine import Cluster, Division, Overlaps, Question
 from simulation.analytical.placement import place, ranks_and_stride
 from simulation.analytical.repairs import ALL_SWITCHABLE
 from tests.tiers import samples
-from workloads.formats.simai_rows import ALL, COLLECTIVES, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
+from workloads.formats.simai_text import ALL, COLLECTIVES, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
 
 GROUPS = (TP, EP, EP_TP, DP, DP_EP, ALL, PP, EMBEDDING)
 

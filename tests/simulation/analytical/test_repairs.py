@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT
 from tests.simulation.analytical import recorded
 from tests.simulation.analytical.asking import CLUSTER, ask, row, times, write
 from tests.simulation.analytical.recorded import RecordedRun
-from workloads.formats.simai_rows import ALLREDUCE
+from workloads.formats.simai_text import ALLREDUCE
 
 PAGE = ROOT / "docs" / "simulation.md"
 # What the default dialect refuses, or what the original's wrapped integers decide.

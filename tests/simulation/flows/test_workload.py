@@ -90,7 +90,7 @@ def test_the_originals_dialect_writes_its_rows_and_names_what_it_lacks(
 @pytest.mark.parametrize(
     ("row", "words", "said"),
     [
-        (cells("ALLREDUCES 4096"), "", "line 3 ALLREDUCES: allowed is ALLREDUCE"),
+        (cells("ALLREDUCES 4096"), "", "line 3: 'ALLREDUCES' is none of ALLREDUCE"),
         (cells("ALLREDUCE x"), "", "line 3: the bytes of the forward phase is 'x'"),
         (cells(), "--tp 4", "--tp 4: the workload's header says 8"),
         (cells(), "--op AllReduce --size 1M", "--op AllReduce: the workload says it"),

@@ -27,8 +27,8 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         ([], "exactly one of the two"),
         (["--op", "AllReduce", "--size", "1M", "--output", "x"], "-r PREFIX names them"),
-        (["--op", "AllReduce"], "--size: must be a positive number of bytes"),
-        (["--op", "AllReduce", "--size", "0"], "--size 0: must be"),
+        (["--op", "AllReduce"], "--size is missing"),
+        (["--op", "AllReduce", "--size", "0"], "--size 0: is zero bytes"),
         (["--op", "AllReduce", "--size", "1M", "--send-lat", "-1"], "--send-lat -1.0"),
         (["--op", "AllReduce", "--size", "1M", "--seed", "1", "--seeds", "2"], "one of the two"),
         (["--op", "AllReduce", "--size", "1M", "--tp", "3"], "must be a multiple of --tp 3"),

@@ -17,7 +17,7 @@ from workloads.compute import ComputeTime, ComputeTimes, database, writers
 from workloads.compute.check import leave_one_out
 from workloads.compute.measurement import ComputeDataError
 from workloads.library import Workload
-from workloads.rows.gemm_rows import gemm_of
+from workloads.rows.ops import gemm_of
 
 GEMM = ComputeTime(
     "H100 SXM", "gemm", "m=1024 k=1024 n=1024", "bf16", "cublas", "torch 2.13.0", 5000.0, 0.02, 10, "a test"

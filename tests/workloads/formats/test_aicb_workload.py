@@ -188,10 +188,10 @@ ARGS_SIMAI = WorkloadArgs(
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("pp_comm:", "pp_com:", "line 1: lacks pp_comm:"),
+        ("pp_comm:", "pp_com:", "line 1: pp_com is unknown; there is model_parallel_NPU_group"),
         ("ALLREDUCE", "ALLREDOCE", "none of ALLREDUCE"),
         ("HYBRID", "HYBRYD", "does not begin with"),
-        ("\n214\n", "\n213\n", "line 2: says '213' rows, but 214 follow"),
+        ("\n214\n", "\n213\n", "line 2: says 213 rows, but 214 follow"),
     ],
 )
 def test_a_broken_simai_text_is_named(old: str, new: str, complaint: str, tmp_path: Path) -> None:

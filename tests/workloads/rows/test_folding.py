@@ -14,7 +14,8 @@ from tests.tiers import samples
 from workloads.library import Block, CommType, LogItem, Workload
 from workloads.rows.conversion import fold_items, item_of, rows_of
 from workloads.rows.folding import MOST_WORK, _Sweep, fold
-from workloads.rows.traced_op import Ranks, TracedOp
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import TracedOp
 
 
 @dataclass(frozen=True)

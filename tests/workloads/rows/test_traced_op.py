@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.rows.ops import CommGroup, CommType
-from workloads.rows.traced_op import GROUPS, Ranks, TracedOp
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import GROUPS, TracedOp
 
 OP = TracedOp(
     comm_type=CommType.all_to_all_single,

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from common.whole_files import is_special
 from workloads import dialects
 from workloads.api import generate, simai
 from workloads.formats import csvfile
@@ -172,8 +173,7 @@ def _write(words: list[str], target: str) -> int:
     options.note_idle(given, args, dialect, target)
     path = naming.default_path(args, target, dialect) if output is None else output
     size = made.save(path) if workload is None else save(workload, path, form)
-    special = path.exists() and not path.is_file()
-    print(f"wrote {path}: {len(made)} rows, {size} bytes", file=sys.stderr if special else sys.stdout)
+    print(f"wrote {path}: {len(made)} rows, {size} bytes", file=sys.stderr if is_special(path) else sys.stdout)
     return 0
 
 

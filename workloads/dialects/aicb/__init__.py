@@ -12,8 +12,7 @@ from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import TRAINING, WorkloadArgs
-from workloads.rows.gemm_rows import Gemm, gemm_of, gemms_of
-from workloads.rows.ops import CommType, LogItem
+from workloads.rows.ops import CommType, Gemm, LogItem, gemm_of, gemms_of
 
 
 class AicbDialect(Dialect):

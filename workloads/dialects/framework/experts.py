@@ -11,9 +11,9 @@ from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.job.routing import Routing, routing
-from workloads.rows.calls import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
 
 WEIGHT = SIZES[BFLOAT16]
 """Bytes of a token's routing weight for one expert."""

@@ -15,9 +15,9 @@ from workloads.dialects.framework.decoder import DecoderPart, Weight, ends, laye
 from workloads.dialects.framework.turns import Turns
 from workloads.job.parameters import TORCHTITAN, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
+from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
 
 GATHER, SCATTER, SUM = CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor, CommType.all_reduce
 SPLIT_BY_COLUMN = ("o_proj.weight", "down_proj.weight")

@@ -13,7 +13,7 @@ from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
 from workloads.dialects.framework.turns import Turns
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
+from workloads.rows.traced_op import Call
 
 TRAINING_ONLY = frozenset({
     "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",

@@ -7,7 +7,7 @@ every tensor rank, and their gathers fall away.
 from workloads.dialects.framework.layers import Parameter, norm, ready, use
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.calls import SIZES, Event, Ready, Use
+from workloads.rows.traced_op import SIZES, Event, Ready, Use
 
 
 class LatentAttention:

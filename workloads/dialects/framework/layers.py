@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.calls import SIZES, Event, Ready, Use
+from workloads.rows.traced_op import SIZES, Event, Ready, Use
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import Ranks
+from workloads.rows.ranks import Ranks
 
 
 class RankPlacement:

@@ -7,9 +7,9 @@ from workloads.dialects.framework.zero import Zero12Rank
 from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.job.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
 from workloads.rows.conversion import folded
 from workloads.rows.ops import EPOCH_END, CommGroup, LogItem
+from workloads.rows.traced_op import Call
 
 GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 

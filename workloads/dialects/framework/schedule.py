@@ -6,7 +6,7 @@ from workloads.dialects.framework.pipeline import RECV_NEXT, RECV_PREV, SEND_NEX
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
+from workloads.rows.traced_op import Call
 
 Pass = Callable[[int, int], Block[Call]]
 """The calls of a pass of (micro-batch, chunk)."""

@@ -9,10 +9,11 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, ModuleTimes
-from workloads.formats.simai import NONE, Phase, WorkItem
-from workloads.rows.calls import Call, Event, Use
-from workloads.rows.modules import split_module
+from workloads.formats.simai import Phase, WorkItem
+from workloads.formats.simai_text import NONE
 from workloads.rows.ops import CommType
+from workloads.rows.ranks import split_module
+from workloads.rows.traced_op import Call, Event, Use
 
 COLLECTIVE = {
     CommType.all_reduce: "ALLREDUCE",

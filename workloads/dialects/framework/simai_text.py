@@ -14,9 +14,9 @@ from workloads.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
 from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
-from workloads.rows.modules import split_module
 from workloads.rows.ops import CommType
+from workloads.rows.ranks import split_module
+from workloads.rows.traced_op import Call
 
 MESSAGES = (CommType.isend, CommType.irecv)
 LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})

@@ -5,8 +5,8 @@ With tp 1 nothing is sent except by the loss, whose three reductions run even ov
 
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
+from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
 
 LOSS_REDUCTIONS = 3
 """Largest logit, logit of the target, sum of exponentials."""

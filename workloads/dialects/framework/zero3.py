@@ -12,8 +12,8 @@ from workloads.dialects.framework.turns import Turns, in_turns
 from workloads.dialects.framework.zero import GradientBucket, ZeroRank
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.calls import FLOAT16, FLOAT64, INT64, UINT8, Call
 from workloads.rows.ops import CommType
+from workloads.rows.traced_op import FLOAT16, FLOAT64, INT64, UINT8, Call
 
 BARRIERS = 3
 """Of the set-up: before the shards, before and after the optimizer's states."""

@@ -86,10 +86,10 @@ def export(given: dict[str, Any]) -> None:
         for rank in range(own, own + each) if given["world_size"] else [own]:
             find = partial(located, groups=sizes, rank=rank)
             data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema, find))
-            write_whole(given["chakra"] / f"workload.{rank}.et", len(data), iter([data]))
+            write_whole(given["chakra"] / f"workload.{rank}.et", [data])
             written += 1
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
-    write_whole(given["chakra"] / GROUPS_FILE, len(text), iter([text]))
+    write_whole(given["chakra"] / GROUPS_FILE, [text])
     print(f"wrote {written} traces and {len(names)} groups to {given['chakra']}")
 
 

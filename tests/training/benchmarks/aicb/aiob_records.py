@@ -7,7 +7,7 @@ from training.benchmarks.aicb.measuring.job import AiobJob
 from training.benchmarks.aicb.measuring.parts import parts_of
 from training.benchmarks.aicb.measuring.statistics import summarise
 from workloads.library import WorkloadArgs, generate
-from workloads.rows.gemm_rows import gemms_of
+from workloads.rows.ops import gemms_of
 
 GPT = WorkloadArgs(
     world_size=8, tensor_model_parallel_size=2, hidden_size=64, num_layers=4, num_attention_heads=4, seq_length=32,

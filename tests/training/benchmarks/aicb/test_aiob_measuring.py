@@ -24,7 +24,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.compute import load
 from workloads.compute.aiob import read
 from workloads.library import WorkloadArgs, generate
-from workloads.rows.gemm_rows import OPERATORS, gemms_of
+from workloads.rows.ops import OPERATORS, gemms_of
 
 CPU = torch.device("cpu")
 GATED = replace(GPT, num_query_groups=2, swiglu=True, enable_sequence_parallel=True)

@@ -29,6 +29,6 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     given = parse(parser, words)
     shown = seen.load(given["file"])
     data = page.html(shown).encode("utf-8", errors="replace")
-    write_whole(given["output"], len(data), iter([data]))
+    write_whole(given["output"], [data])
     print(f"wrote {given['output']}: {len(shown)} operations, {len(data)} bytes")
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.whole_file import write_whole
+from common.whole_files import write_text
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.parts import LayerShapes
@@ -52,8 +52,8 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     print("\n".join(measured.table()))
     beside = output.with_name(f"{output.name}.json")
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output, measured.description())
-    write_whole(beside, measured.to_json())
+    write_text(output, measured.description())
+    write_text(beside, measured.to_json())
     print(f"wrote {output}: {len(measured.sections())} sections, and {beside}")
     if into is not None:
         print(f"wrote {into}: {database.add(into, measured.times())} rows")

@@ -26,7 +26,7 @@ from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
 from workloads.api import generate
 from workloads.job.errors import ParameterError
-from workloads.rows.gemm_rows import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
+from workloads.rows.ops import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
 
 OPTIMIZER_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Largest number of parameters that Adam is measured on; more take longer in proportion, for it is bound by memory."""

@@ -18,7 +18,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from common.whole_file import write_whole
+from common.whole_files import write_text
 from protocol import pulse
 from training.benchmarks.driver.launch import numa_binding, rank_watch
 
@@ -116,7 +116,7 @@ def _record(report: str, error: BaseException) -> None:
         "in_communication": pulse.is_of_communication(error),
     }
     data = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
-    write_whole(Path(name), json.dumps(data))
+    write_text(Path(name), json.dumps(data))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from common.sizes import format_size
+from common.units import format_size
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",

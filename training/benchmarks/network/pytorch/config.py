@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from common.sizes import format_size, parse_sizes
+from common.units import format_size, parse_sizes
 from protocol.case_config import MemoryNeed
 from training.benchmarks.network.hosts.links import link
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, rounds

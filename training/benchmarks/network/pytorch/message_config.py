@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from common.sizes import parse_sizes
+from common.units import parse_sizes
 from protocol.case_config import CaseConfig
 from protocol.reductions import Op
 from training.benchmarks.network.hosts.nccl_tests import PROGRAMS

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from common.plot import sweep_svg
-from common.sizes import format_size
+from common.svg import sweep_svg
+from common.units import format_size
 from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup

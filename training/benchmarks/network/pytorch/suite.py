@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from common.sizes import format_size
+from common.units import format_size
 from protocol.bandwidth import host_gbps
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.output_folder import chosen_folder

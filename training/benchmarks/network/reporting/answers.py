@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.sizes import format_size
+from common.units import format_size
 from training.benchmarks.network.hosts.links import judge_share, link
 
 # Gbit/s between hosts for training with ZeRO stage 3 on 64 GPUs and more, from ml-engineering's network/README:

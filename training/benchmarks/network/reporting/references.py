@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from common.samples import median_of
-from common.sizes import format_size
+from common.statistics import median_of
+from common.units import format_size
 from protocol.outcome import Change, Reference
 from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common.plot import sweep_svg
+from common.svg import sweep_svg
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.samples import Cell
+from common.statistics import Cell
 from protocol.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers

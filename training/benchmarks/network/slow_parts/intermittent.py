@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from itertools import compress, count, pairwise
 from operator import gt
 
-from common.sizes import format_size
+from common.units import format_size
 from training.benchmarks.network.slow_parts.events import Culprit
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.noise import every_nth

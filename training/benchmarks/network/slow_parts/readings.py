@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from common.samples import Cell, median_of
+from common.statistics import Cell, median_of
 from training.benchmarks.network.slow_parts import packing
 
 # Times of which the analysis makes use: the fast quarter, the middle, the slow quarter, the slowest.

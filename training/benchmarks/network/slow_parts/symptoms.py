@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from common.samples import Median, median_of
-from common.sizes import format_size
+from common.statistics import Median, median_of
+from common.units import format_size
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.findings import FaultKind
 from training.benchmarks.network.slow_parts.intermittent import intermittent

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from common.plot import sweep_svg
+from common.svg import sweep_svg
 from tests.training.benchmarks.network.synthetic import steps
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.hosts import links

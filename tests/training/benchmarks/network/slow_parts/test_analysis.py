@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.samples import median_of
+from common.statistics import median_of
 from tests.tiers import samples
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse

@@ -1,6 +1,6 @@
 """Checks that the sizes of a case fit in memory, before anything is measured."""
 
-from common.sizes import format_size
+from common.units import format_size
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from common.sizes import format_size
+from common.units import format_size
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import InputProblems
-from common.writing import whole_file, write_whole
+from common.whole_files import whole_file, write_text, write_whole
 
 
 def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -77,3 +77,23 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file/below") as caught:
         write_whole(tmp_path / "file" / "below", [b""])
     assert caught.value.filename == str(tmp_path / "file" / "below")
+
+
+def test_a_reserved_file_is_as_long_as_what_was_written(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", iter([b"x" * (4 << 20), b"y"]), size=(4 << 20) + 1)
+    assert (tmp_path / "file").stat().st_size == (4 << 20) + 1
+    with pytest.raises(OSError) as caught:
+        write_whole(tmp_path / "huge", [b"x"], size=1 << 62)
+    assert caught.value.filename == str(tmp_path / "huge") and [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_small_text_takes_the_place_of_a_link_or_a_pipe_that_somebody_left_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        write_text(tmp_path / name, "ä")
+        assert (tmp_path / name).read_text(encoding="utf-8") == "ä" and not (tmp_path / name).is_symlink()
+    assert (tmp_path / "elsewhere").read_text() == "kept" and len([*tmp_path.iterdir()]) == 3
+    with pytest.raises(OSError, match="no/folder"):
+        write_text(tmp_path / "no" / "folder", "x")

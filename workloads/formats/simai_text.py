@@ -1,0 +1,257 @@
+"""The grammar of SimAI's workload text: two lines of header, then a row a layer with its three phases.
+
+By default a text is read strictly. `lenient` is as SimAI itself reads: numbers as a float takes them (1e3), any word as
+a collective, blank lines skipped, rows beyond the number in line 2 left, keys of the header missing or said twice.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+MICRO = "MICRO"
+TP_KEY = "model_parallel_NPU_group"
+NEWER_KEYS = {"ep": 1, "pp": 1, "vpp": 1, "ga": 1}
+_IGNORED = ("checkpoints", "checkpoint_initiates", "mode")
+KEYS = (TP_KEY, *NEWER_KEYS, "all_gpus", "pp_comm", *_IGNORED)
+SIZE_LIMIT = 1 << 31  # of a parallel size, and of pp_comm in bytes
+_DIGITS = 18
+
+NONE = "NONE"
+NOTHING = (NONE, "None")  # AICB writes the second, too
+ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL = "ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL"
+BROADCAST = "BROADCAST"
+COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, BROADCAST)
+TP, EP, DP, DP_EP = "TP", "EP", "DP", "DP_EP"
+ALL, EP_TP, EMBEDDING, PP = "ALL", "EP_TP", "EMBEDDING", "PP"
+SUFFIXES = (DP_EP, EP_TP, EP, TP, DP, ALL, EMBEDDING, PP)  # the longer first
+SIMAI_SUFFIXES = (DP_EP, EP)
+PHASES = ("forward", "input gradient", "weight gradient")
+FIELDS = 12
+FIRST_ROW_LINE = 3
+LARGEST = 1 << 63
+EMBEDDING_LAYER = b"embedding_layer"  # the one layer that a pipeline stage does not repeat for each micro-batch
+_PHASE_AT = (2, 5, 8)
+_WHOLE, _DECIMAL = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")
+_KNOWN = frozenset(
+    {name + suffix for name in COLLECTIVES for suffix in ("", *(f"_{each}" for each in SUFFIXES))} | {*NOTHING}
+)
+_PLAIN = bytes(range(32, 127)) + b"\t\r\n"
+
+
+class WorkloadHeader(NamedTuple):
+    """How a workload is divided. vpp: chunks a stage, as the file says; ga: micro-batches; pp_comm: bytes a transfer.
+
+    all_gpus is 0 where the file does not say it. rows: what line 2 says. notes: what was missing and assumed. old: of
+    before expert and pipeline parallelism.
+    """
+
+    tp: int
+    ep: int
+    pp: int
+    vpp: int
+    ga: int
+    all_gpus: int
+    pp_comm: int
+    rows: int
+    old: bool
+    notes: tuple[str, ...] = ()
+
+
+class LayerPhase(NamedTuple):
+    """One phase: compute time in ns, collective and group (NONE where nothing is sent), bytes."""
+
+    compute_ns: int
+    collective: str
+    group: str
+    size: int
+
+
+class Row(NamedTuple):
+    """The three phases of a layer."""
+
+    forward: LayerPhase
+    input_gradient: LayerPhase
+    weight_gradient: LayerPhase
+
+
+class RowCells(NamedTuple):
+    """A row as it is written: (compute time in ns, collective with its suffix, bytes) of each phase; the last cell."""
+
+    forward: tuple[int, str, int]
+    input_gradient: tuple[int, str, int]
+    weight_gradient: tuple[int, str, int]
+    process_ns: int
+
+
+def parse_header(first: str, second: str, *, lenient: bool = False) -> WorkloadHeader:
+    """The header of a workload, of this or an older form.
+
+    Raises:
+        ValueError: a key is missing, unknown or malformed; the message names all of them, one a line.
+    """
+    rows, problems = _rows(second)
+    notes: tuple[str, ...]
+    if first.split() == [MICRO]:
+        note = f"the header is the old {MICRO}: tp, ep, pp, vpp and ga are taken as 1"
+        numbers, old, notes = {TP_KEY: 1, **NEWER_KEYS}, lenient, (note,)
+    else:
+        try:
+            numbers = {key: int(number) for key, number in header_numbers(first, lenient=lenient).items()}
+        except ValueError as error:
+            problems = [f"line 1: {each}" for each in str(error).split("\n")] + problems
+            numbers = {}
+        missing = [key for key in NEWER_KEYS if key not in numbers]
+        old = bool(missing)
+        notes = (f"the header is old: it lacks {', '.join(missing)}, taken as 1",) if missing else ()
+    if problems:
+        raise ValueError("\n".join(problems))
+    tp, ep, pp, vpp, ga = (numbers.get(key, 1) for key in (TP_KEY, *NEWER_KEYS))
+    return WorkloadHeader(
+        tp, ep, pp, vpp, ga, numbers.get("all_gpus", 0), numbers.get("pp_comm", 0), rows, old, notes
+    )  # fmt: skip
+
+
+def header_numbers(line: str, *, lenient: bool = False) -> dict[str, int | float]:
+    """The numbers of a first line that is not MICRO, by key; a key may have a colon. pp_comm: bytes, a float too.
+
+    Raises:
+        ValueError: a key is missing, unknown or malformed; the message names all of them, one a line.
+    """
+    words = line.replace(":", " ").split()
+    if not words or words[0] != POLICY:
+        raise ValueError(f"does not begin with {POLICY} or {MICRO}")
+    numbers, problems = _pairs(words[1:], lenient)
+    if TP_KEY not in numbers and not problems:
+        problems.append(f"lacks {TP_KEY}")
+    missing = [key for key in NEWER_KEYS if key not in numbers]
+    if missing and not lenient and len(missing) < len(NEWER_KEYS):
+        problems.append(f"lacks {', '.join(missing)}")
+    wrong = {key: numbers[key] for key in (TP_KEY, *NEWER_KEYS) if key in numbers and not 0 < numbers[key] < SIZE_LIMIT}
+    problems += [f"{key} is {number:.6g}, allowed is 1 to 2^31 - 1" for key, number in wrong.items()]
+    if not 0 <= numbers.get("pp_comm", 0) < SIZE_LIMIT:
+        problems.append(f"pp_comm is {numbers['pp_comm']}, allowed is 0 to {SIZE_LIMIT - 1} bytes")
+    if problems:
+        raise ValueError("\n".join(problems))
+    return numbers
+
+
+def _pairs(words: list[str], lenient: bool) -> tuple[dict[str, int | float], list[str]]:
+    numbers: dict[str, int | float] = {}
+    problems = []
+    position = 0
+    while position < len(words):
+        key, text = words[position], words[position + 1] if position + 1 < len(words) else ""
+        position += 2
+        if key not in KEYS:
+            problems.append(f"{key[:40]} is unknown; there is {', '.join(KEYS)}")
+            position -= 1 if text in KEYS else 0
+            continue
+        if key in numbers and not lenient:
+            problems.append(f"{key} is said twice")
+        try:
+            numbers[key] = _header_number(key, text, lenient)
+        except (ValueError, OverflowError):
+            problems.append(f"{key} is {text[:40]!r}, not a whole number")
+    return numbers, problems
+
+
+def _header_number(key: str, text: str, lenient: bool) -> int | float:
+    if "." in text or "e" in text.lower():
+        if not lenient and not (key == "pp_comm" and _DECIMAL.fullmatch(text)):
+            raise ValueError(text)
+        return int(float(text)) if lenient else float(text)
+    if not lenient and not text.lstrip("-").isdecimal():
+        raise ValueError(text)
+    return int(text[: _DIGITS + 1])
+
+
+def _rows(line: str) -> tuple[int, list[str]]:
+    text = line.strip()
+    if text.isascii() and text.isdecimal() and len(text) <= _DIGITS:
+        return int(text), []
+    return 0, [f"line 2: {text[:40]!r} is not the number of rows"]
+
+
+def split_row(line: bytes) -> list[bytes]:
+    """The layer's name and the rest of the line, which is empty where there is but a name."""
+    parts = line.split(None, 1) or [b""]
+    return parts if len(parts) > 1 else [*parts, b""]
+
+
+def wrong_name(lines: Iterable[bytes]) -> tuple[int, str] | None:
+    """The place (from 0) of the first row whose name is no printable UTF-8, and the name as Python writes it."""
+    if not b"".join(lines).translate(None, _PLAIN):
+        return None
+    for at, line in enumerate(lines):
+        name = split_row(line)[0]
+        try:
+            printable = name.decode().isprintable()
+        except UnicodeDecodeError:
+            printable = False
+        if not printable:
+            return at, repr(name.decode("utf-8", "backslashreplace")[:80])
+    return None
+
+
+def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
+    """What a row says, from all its cells but the name.
+
+    Raises:
+        ValueError: a cell is wrong; the message says which and what is allowed.
+    """
+    cells = rest.decode("ascii", "replace").split()
+    if len(cells) != FIELDS - 1:
+        raise ValueError(f"{len(cells) + 1} fields where {FIELDS} are expected")
+    phases: list[tuple[int, str, int]] = []
+    for at, name in zip(_PHASE_AT, PHASES, strict=True):
+        compute = _count(cells[at - 1], f"the {name} compute time in ns", lenient)
+        size = _count(cells[at + 1], f"the bytes of the {name} phase", lenient)
+        collective = cells[at]
+        if not lenient and collective not in _KNOWN:
+            allowed = f"{', '.join(COLLECTIVES)} with or without _{', _'.join(SUFFIXES)}"
+            raise ValueError(f"{collective[:80]!r} is none of {allowed}, or {NONE}")
+        phases.append((compute, collective, size))
+    process_ns = 0 if lenient and not _DECIMAL.fullmatch(cells[-1]) else _count(cells[-1], "process time", lenient)
+    forward, input_gradient, weight_gradient = phases
+    return RowCells(forward, input_gradient, weight_gradient, process_ns)
+
+
+def parse_row(rest: bytes, suffixes: tuple[str, ...] = SUFFIXES, *, lenient: bool = False) -> Row:
+    """The phases of a row, from all its cells but the name.
+
+    Raises:
+        ValueError: a cell is wrong; the message says which and what is allowed.
+    """
+    return row_of(row_cells(rest, lenient=lenient), suffixes)
+
+
+def row_of(cells: RowCells, suffixes: tuple[str, ...] = SUFFIXES) -> Row:
+    """The phases with their groups: TP, and DP of a weight gradient, where a collective has none of `suffixes`."""
+    phases = []
+    for (compute, text, size), plain in zip(cells[:3], (TP, TP, DP), strict=True):
+        collective, group = parse_collective(text, suffixes)
+        phases.append(LayerPhase(compute, collective, group or plain, size))
+    return Row(*phases)
+
+
+@lru_cache(1024)
+def parse_collective(text: str, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[str, str]:
+    """Collective and group of a cell such as ALLREDUCE_DP_EP; the group is empty where the cell names none."""
+    for suffix in suffixes:
+        if text.endswith(f"_{suffix}"):
+            return text.removesuffix(f"_{suffix}"), suffix
+    return NONE if text in NOTHING else text, ""
+
+
+def _count(text: str, what: str, lenient: bool) -> int:
+    try:
+        number = int(text) if text.lstrip("-").isdecimal() else int(float(text))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{what} is {text[:40]!r}, not a whole number") from None
+    if not 0 <= number < LARGEST:
+        raise ValueError(f"{what} is {text[:40]}, allowed is 0 to 2^63 - 1")
+    if not lenient and not _WHOLE.fullmatch(text):
+        raise ValueError(f"{what} is {text[:40]!r}, not a whole number in at most {_DIGITS} digits")
+    return number
