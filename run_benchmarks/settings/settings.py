@@ -1,6 +1,6 @@
 """Loads and validates what a user edits: cluster_conf.py, test_conf.py and the cases they name.
 
-Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats.md lists all of them.
+Keys and their meaning are FlagPerf's where FlagPerf has them; docs/reference/file-formats.md lists all of them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,22 @@ def test_a_renamed_file_folder_or_heading_is_noticed() -> None:
     """What the tests above rely on, on a page that is wrong."""
     text = (
         "`settings/`, `plan/planner.py`, `<model>/config.py`, `rooms/`, `plan/gone.py` "
-        "[a](docs/security.md#trust) [b](docs/security.md#gone) [c](docs/gone.md)"
+        "[a](docs/explanation/security.md#trust) [b](docs/explanation/security.md#gone) [c](docs/gone.md)"
     )
     assert [name for name in paths(text) if not exists(name)] == ["rooms/", "plan/gone.py"]
-    assert broken_links(ROOT / "README.md", text) == ["docs/security.md#gone", "docs/gone.md"]
+    assert broken_links(ROOT / "README.md", text) == ["docs/explanation/security.md#gone", "docs/gone.md"]
+
+
+def test_every_page_that_code_names_exists() -> None:
+    mention = re.compile(r"(?<![\w/])docs/(?![dl]\.|local|gone)[\w/-]+\.(md|svg|toml)")
+    named = [
+        (path, match[0])
+        for path in sorted(ROOT.rglob("*.py"))
+        if not {"result", "data", ".venv", ".cache"} & {*path.relative_to(ROOT).parts} and path != Path(__file__)
+        for match in mention.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 20
+    assert not [f"{path.relative_to(ROOT)}: {name}" for path, name in named if not (ROOT / name).is_file()]
 
 
 def test_where_do_i_find_what_has_ten_questions_and_names_a_room_for_each() -> None:
