@@ -50,7 +50,7 @@ class CaseSettings(BaseModel):
 
     expect: Annotated[dict[str, JsonValue], WithJsonSchema({"words": EXPECT_WORDS})] = Field(
         {},
-        description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}` ([limits](file-formats.md#limits-of-a-case))',
+        description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}`',
     )
 
     @model_validator(mode="after")
