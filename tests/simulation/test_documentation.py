@@ -35,16 +35,14 @@ def examples(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/simulation.md"])
+@pytest.mark.parametrize("page", ["docs/reference/simulation.md"])
 def test_a_command_prints_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's run at the root of the repository: they need its files alone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    if page != "README.md":
-        shutil.copy(TWO_PODS, tmp_path)
-        recorded.workload(recorded.SEED, tmp_path)
+    shutil.copy(TWO_PODS, tmp_path)
+    recorded.workload(recorded.SEED, tmp_path)
     commands = examples(page)
     assert commands
     for command, lines in commands:
