@@ -31,6 +31,7 @@ FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
 _BENCHMARKS = "tests/training/benchmarks"
 TORCH_PATHS = (
     "tests/performance/",
+    "tests/docs/test_tutorials.py",
     *(
         f"tests/run_benchmarks/{room}/test_{name}.py"
         for room, names in {

@@ -54,7 +54,7 @@ def build(folder: Path = SITE, docs: Path = ROOT / "docs") -> list[str]:
             page.write_text(completed(page.read_text(encoding="utf-8")), encoding="utf-8")
         config = Path(temporary) / "mkdocs.yml"
         shutil.copy(CONFIG, config)
-        command = [python, "-m", "mkdocs", "build", "--strict", "-f", config, "-d", folder.resolve()]
+        command = [str(python), "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder.resolve())]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={"NO_MKDOCS_2_WARNING": "1"})
     said = [line.strip() for line in done.stderr.splitlines() if line.strip() and not line.startswith("INFO")]
     found = said if done.returncode else []
