@@ -5,7 +5,8 @@
 # make coverage the tests of make quick, which have to run so many of the product's lines (pyproject.toml)
 # make nightly  make test with many more samples, the tests that take long, coverage, and mutants that tests have to notice
 # make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
-# make bench    the measurements of tests/performance, written into README.md and docs/performance.md
+# make bench    the measurements of tests/performance, written into docs/reference/performance.md
+# make docs     the site of docs/ in .cache/site, without the network once its tools are there
 # make lint     style, types and import contracts only
 # make clean    test hosts, caches and the virtual environment away; results stay
 #
@@ -28,7 +29,7 @@ DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.*)
 
 export PIP_ARGS TORCH_ARGS
 
-.PHONY: help run test quick coverage nightly matrix bench lint clean
+.PHONY: help run test quick coverage nightly matrix bench docs lint clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -64,6 +65,9 @@ bench:
 	tests/cluster/setup.sh
 	$(MAKE) --no-print-directory $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.performance $(ARGS)
+
+docs: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.docs.site
 
 $(VENV)/bin/pip:
 	scripts/make_venv.sh $(VENV) $(PYTHON)

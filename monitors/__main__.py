@@ -1,4 +1,4 @@
-"""`python -m monitors`: samples this host into one folder until the round is over. See docs/architecture.md."""
+"""`python -m monitors`: samples this host into a folder until the round ends. See docs/explanation/architecture.md."""
 
 import argparse
 import contextlib

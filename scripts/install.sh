@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into a virtual environment what the locks list, every file checked by its hash: install.sh VENV run|dev|paddle|trace.
+# install.sh VENV run|dev|docs|paddle|trace: installs into a virtual environment what the locks list, checked by hashes.
 # PIP_ARGS goes to pip. TORCH_ARGS installs torch as these arguments of pip say, not locked; all else is locked still.
 # Where no NVIDIA driver runs, torch is PyTorch's CPU build (0.2 GB), else PyPI's with CUDA's libraries (4.8 GB).
 set -euo pipefail
@@ -10,10 +10,11 @@ python=$1/bin/python
 case $2 in
 run) locks=(-r requirements/controller.lock -r requirements/workload.lock) ;;
 dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock) ;;
+docs) locks=(-r requirements/docs.lock) ;;
 paddle) locks=(-r requirements/paddle.lock) ;;
 trace) locks=(-r requirements/trace.lock) ;;
 *)
-    echo "install.sh VENV run|dev|paddle|trace" >&2
+    echo "install.sh VENV run|dev|docs|paddle|trace" >&2
     exit 2
     ;;
 esac
@@ -23,7 +24,7 @@ install=("$python" -m pip install --disable-pip-version-check "${pip_args[@]}")
 locked=("${install[@]}" --require-hashes --no-deps)
 
 "${locked[@]}" "${locks[@]}"
-[ "$2" != paddle ] || exit 0 # which needs no torch
+case $2 in docs | paddle) exit 0 ;; esac # which need no torch
 if [ ${#torch_args[@]} -gt 0 ]; then
     echo "torch is not locked: pip install ${torch_args[*]}" >&2
     "${install[@]}" "${torch_args[@]}"

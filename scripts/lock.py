@@ -50,6 +50,7 @@ def main() -> None:
     write("simulation.lock", entries(compiled("simulation.txt", everything)))
     write("paddle.lock", entries(compiled("paddle.txt", everything)))
     write("trace.lock", plain(entries(compiled("trace.txt", everything))))
+    write("docs.lock", entries(compiled("docs.txt", everything)))
     write("chakra.lock", entries(compiled("chakra.txt", "", "--no-deps")))
     write("torch-cpu.lock", [" \\\n    --hash=sha256:".join([f"torch=={version_of(torch)}+cpu", *sorted(cpu)])])
     write("torch.lock", [torch])

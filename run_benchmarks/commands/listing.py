@@ -26,7 +26,7 @@ WhatArgument = Annotated[
     ),
 ]
 MarkdownOption = Annotated[
-    bool, typer.Option("--markdown", help="settings as the table of docs/file-formats.md, or a model's in its form")
+    bool, typer.Option("--markdown", help="settings as a table in Markdown, or a model's in its form")
 ]
 
 

@@ -19,7 +19,7 @@ from run_benchmarks.state.vouching import is_own
 
 SHOWN_CHARACTERS = 200
 NOT_OWN = "nothing shows that you began this run on this head node"
-OWN = "See docs/security.md, Received results"
+OWN = "See docs/explanation/security.md, Received results"
 
 
 def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:

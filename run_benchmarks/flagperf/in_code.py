@@ -31,8 +31,8 @@ _FOR_0 = "FlagPerf computes it for 0"
 _IN_CODE = "FlagPerf has it in its code, or in DeepSpeed's file"
 _WHY = {
     ("cpm:pytorch", "target_loss"): "ours; target_embedding_average alone tells little of a model",
-    ("bert:paddle", "init_checkpoint"): "FlagPerf's code reads model.ckpt-28252.pt; docs/training-benchmarks.md has the"
-    " way from it to this file",
+    ("bert:paddle", "init_checkpoint"): "FlagPerf's code reads model.ckpt-28252.pt; the way from it to"
+    " this file is in docs/reference/training-benchmarks.md",
 }
 
 

@@ -1,4 +1,4 @@
-"""Defines the outcome of every known key of FlagPerf's configs; docs/from-flagperf.md shows these tables."""
+"""Defines the outcome of every known key of FlagPerf's configs; docs/how-to/from-flagperf.md shows these tables."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def fate_of(benchmark: str, key: str) -> Fate | None:
 
 
 def markdown_table() -> str:
-    """The table of docs/from-flagperf.md: every key, its outcome, and the reason."""
+    """The table of docs/how-to/from-flagperf.md: every key, its outcome, and the reason."""
     lines = ["| FlagPerf | key | ours | why |", "| --- | --- | --- | --- |"]
     tables = [("cluster_conf.py", CLUSTER), ("test_conf.py", TEST), ("a case config", COMMON)]
     tables += [(f"a case config of {model}", fates) for model, fates in OF_MODEL.items()]

@@ -58,6 +58,6 @@ def _container_warnings(settings: Settings) -> list[str]:
         warnings.append(f"the shared memory size has no effect with --ipc {options.ipc} of ACCE_CONTAINER_OPT")
     if options.privileged:
         warnings.append(
-            "ACCE_CONTAINER_OPT asks for --privileged: the containers are root on the hosts (docs/security.md)"
+            "ACCE_CONTAINER_OPT asks for --privileged: containers are root on the hosts (docs/explanation/security.md)"
         )
     return warnings

@@ -31,7 +31,7 @@ MAX_EXIT_CODE = 2**31
 
 
 class DockerRuntime:
-    """Creates containers with what a task needs and nothing more (docs/security.md).
+    """Creates containers with what a task needs and nothing more (docs/explanation/security.md).
 
     `warn` receives what a host does not permit; about `output_bytes` of a task's output are kept.
     """

@@ -49,7 +49,8 @@ class CaseSettings(BaseModel):
     )
 
     expect: Annotated[dict[str, JsonValue], WithJsonSchema({"words": EXPECT_WORDS})] = Field(
-        {}, description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}` ([limits](#limits-of-a-case))'
+        {},
+        description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}`',
     )
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ def table_rows() -> list[tuple[str, ...]]:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Settings as docs/file-formats.md has them; the file, if there is that column, is only in its first row."""
+    """The table of settings that the documentation shows; a column `file` is filled in the first row of each file."""
     lines = [_line(columns), _line(["---"] * len(columns))]
     previous: Sequence[str] = ()
     for row in rows:

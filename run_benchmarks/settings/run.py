@@ -77,7 +77,7 @@ class TestConf(BaseModel):
     PIDS_LIMIT: Number = Field(32768, description="processes and threads of one container")
     MAX_COLLECT_BYTES: Size = Field(
         16 << 30,
-        description="size of one node's files that are collected per round ([reliability](reliability.md#limits))",
+        description="size of one node's files that are collected per round",
     )
     MAX_COLLECT_FILES: Number = Field(20_000, description="number of one node's files that are collected per round")
     MAX_OUTPUT_BYTES: OutputSize = Field(1 << 20, description="how much of a task's own output is kept")
@@ -100,29 +100,29 @@ class TestConf(BaseModel):
     TIME_LIMIT: Seconds = Field(86400.0, description="seconds a round may take")
     STALL_LIMIT: Seconds = Field(
         1800.0,
-        description="seconds a rank may go without progress ([reliability](reliability.md#what-is-done-about-it))",
+        description="seconds a rank may go without progress",
     )
     RUN_TIME_LIMIT: Seconds | None = Field(
-        None, description="seconds a whole run may take, from its first start ([reliability](reliability.md#limits))"
+        None,
+        description="seconds a whole run may take, from its first start",
     )
     RETRY_LOST: Retries = Field(
         0,
-        description="how often a round that the infrastructure broke is run again, beside a case's `retries` "
-        "([reliability](reliability.md#what-is-done-about-it))",
+        description="how often a round that the infrastructure broke is run again, beside a case's `retries`",
     )
     BASELINE: Path | None = Field(
         None,
-        description="a file of --save-baseline: what a good run measured ([baselines](#baseline-files))",
+        description="a file of --save-baseline: what a good run measured",
     )
     BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
 
     SEAL_KEY: Path | None = Field(
         None,
-        description="a private SSH key that signs each run's seal ([records](security.md#what-a-number-is-bound-to))",
+        description="a private SSH key that signs each run's seal",
     )
     FAIL_ON: FindingNames = Field(
         ("fault",),
-        description="severities and kinds of [findings](#findings) that make a degraded run exit with 1; (): none",
+        description="severities and kinds of findings that make a degraded run exit with 1; (): none",
     )
 
     @property

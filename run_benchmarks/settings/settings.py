@@ -1,6 +1,6 @@
 """Loads and validates what a user edits: cluster_conf.py, test_conf.py and the cases they name.
 
-Keys and their meaning are FlagPerf's where FlagPerf has them; docs/file-formats.md lists all of them.
+Keys and their meaning are FlagPerf's where FlagPerf has them; docs/reference/file-formats.md lists all of them.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
         definitions,
     )
     problems += [] if unread else found
+    if "CASES" in set_keys.keys:
+        keyed, found = _keyed(test_names["CASES"], test_file)
+        definitions |= {name: value for name, value in keyed.items() if name not in definitions}
+        problems += set_keys.sourced(found)
     cluster, found = validate(ClusterConf, cluster_names, file=cluster_file, known_as=KEYS_OF_CLUSTER)
     problems += set_keys.sourced(found)
     problems += _listed(test_names, definitions, changes, test_file)
@@ -149,12 +153,21 @@ def _definitions(names: dict[str, Any], file: Path, problems: list[Problem]) -> 
             definitions[name] = dict(value)
         else:
             problems.append(_unknown(name, value, file, asked))
+    keyed, found = _keyed(listed, file)
+    problems += found
+    return definitions | keyed
+
+
+def _keyed(listed: object, file: Path) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """The cases that CASES itself defines where it is a dict of case keys, and what is wrong with these."""
+    definitions: dict[str, dict[str, Any]] = {}
+    problems = []
     for key, data_path in listed.items() if isinstance(listed, dict) else ():
         try:
             definitions[case_name(str(key))] = parse_case_key(str(key), data_path)
         except ValueError as error:
             problems.append(Problem(str(file), "CASES", key, str(error)))
-    return definitions
+    return definitions, problems
 
 
 def _unknown(name: str, value: object, file: Path, asked: Collection[str]) -> Problem:

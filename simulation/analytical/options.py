@@ -41,7 +41,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     add("-v", "--visual", nargs="?", const="1", default="0", metavar="1", help="also write PREFIX + chart.html")
     add("-l", "--lang", choices=("en", "ja"), help="accepted for SimAI's sake; messages are English")
     add("--explain", metavar="ROW", help="explain a row, counted from 1, and write nothing")
-    text = "leave a repair of the original's mistakes out (docs/simulation.md lists them)"
+    text = "leave a repair of the original's mistakes out (docs/reference/simulation.md lists them)"
     add("--without", action="append", default=[], metavar="REPAIR", help=text)
 
 

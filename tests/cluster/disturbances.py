@@ -130,7 +130,7 @@ class Disturbance:
 
 
 _FEW = {"repeats": 3, "iterations": 8}
-# So few of the measurements show these faults that only many of them tell (docs/network-benchmarks.md).
+# So few of the measurements show these faults that only many of them tell (docs/reference/network-benchmarks.md).
 _MANY = {"repeats": 20, "iterations": 60}
 _MOST = {"repeats": 60, "iterations": 60}
 DISTURBANCES = {

@@ -17,7 +17,7 @@ from tests.tiers import samples
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 CALLS, ROUNDS = samples(1, 7), 3
-# With as many repeats three hosts suffice to name one (docs/network-benchmarks.md): silence means something.
+# With as many repeats three hosts suffice to name one (docs/reference/network-benchmarks.md): silence means something.
 HOSTS, REPEATS = 3, 5
 
 

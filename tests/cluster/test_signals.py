@@ -174,7 +174,7 @@ def test_while_the_tasks_are_started(controller: Controller) -> None:
 
 
 def _assert_least_privilege(host: ClusterHost) -> None:
-    """What docs/security.md says of a container, of those that run."""
+    """What docs/explanation/security.md says of a container, of those that run."""
     client = host.connect_docker()
     try:
         running = client.containers.list(ignore_removed=True)

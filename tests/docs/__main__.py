@@ -1,4 +1,4 @@
-"""Writes what of the documentation is made of the code: the picture and the table of docs/architecture.md."""
+"""Writes what is made of the code: the picture and the table of docs/explanation/architecture.md."""
 
 from __future__ import annotations
 

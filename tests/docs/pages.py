@@ -23,7 +23,7 @@ CREATED = {"run.lock", "workload.lock", "D/workload.lock", "network.svg"}
 
 def pages() -> list[Path]:
     """README.md, CONTRIBUTING.md and their like, and everything in docs/."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 @cache

@@ -1,4 +1,4 @@
-"""docs/architecture.md: its picture is what its source draws, its table is what the code says."""
+"""docs/explanation/architecture.md: its picture is what its source draws, its table is what the code says."""
 
 from __future__ import annotations
 

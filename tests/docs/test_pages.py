@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, broken_links, exists, pages, paths
+from tests.docs.pages import LINK, ROOT, broken_links, exists, pages, paths
 
+READMES = ("README.md", "README.zh.md")
 PAGES = [pytest.param(page, id=page.name) for page in pages()]
 
 
@@ -26,10 +28,22 @@ def test_a_renamed_file_folder_or_heading_is_noticed() -> None:
     """What the tests above rely on, on a page that is wrong."""
     text = (
         "`settings/`, `plan/planner.py`, `<model>/config.py`, `rooms/`, `plan/gone.py` "
-        "[a](docs/security.md#trust) [b](docs/security.md#gone) [c](docs/gone.md)"
+        "[a](docs/explanation/security.md#trust) [b](docs/explanation/security.md#gone) [c](docs/gone.md)"
     )
     assert [name for name in paths(text) if not exists(name)] == ["rooms/", "plan/gone.py"]
-    assert broken_links(ROOT / "README.md", text) == ["docs/security.md#gone", "docs/gone.md"]
+    assert broken_links(ROOT / "README.md", text) == ["docs/explanation/security.md#gone", "docs/gone.md"]
+
+
+def test_every_page_that_code_names_exists() -> None:
+    mention = re.compile(r"(?<![\w/])docs/(?![dl]\.|local|gone)[\w/-]+\.(md|svg|toml)")
+    named = [
+        (path, match[0])
+        for path in sorted(ROOT.rglob("*.py"))
+        if not {"result", "data", ".venv", ".cache"} & {*path.relative_to(ROOT).parts} and path != Path(__file__)
+        for match in mention.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 20
+    assert not [f"{path.relative_to(ROOT)}: {name}" for path, name in named if not (ROOT / name).is_file()]
 
 
 def test_where_do_i_find_what_has_ten_questions_and_names_a_room_for_each() -> None:
@@ -41,5 +55,22 @@ def test_where_do_i_find_what_has_ten_questions_and_names_a_room_for_each() -> N
         assert any(name.endswith("/") for name in paths(row)), f"no room: {row}"
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+def commands(page: str) -> list[str]:
+    """Indented lines of a page without their remarks, which are in its language."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    return [line.partition("  # ")[0].rstrip() for line in lines if line.startswith("    ")]
+
+
+def links(page: str) -> list[str]:
+    """Where a page leads, in order, without the other languages."""
+    found = (match["target"] for match in LINK.finditer((ROOT / page).read_text(encoding="utf-8")))
+    return [target for target in found if not target.startswith("README")]
+
+
+def test_the_readme_is_short_and_says_the_same_in_both_languages() -> None:
+    for page in READMES:
+        assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) < 120
+    english, chinese = READMES
+    assert commands(english) == commands(chinese) and links(english) == links(chinese)
+    assert any("bad_host.py" in command for command in commands(english))
+    assert len([target for target in links(english) if "/tutorials/" in target]) >= 4

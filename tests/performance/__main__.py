@@ -1,11 +1,11 @@
-"""Runs the measurements and writes their tables into README.md and docs/performance.md.
+"""Runs the measurements and writes their tables into docs/reference/performance.md.
 
     python -m tests.performance                  # all
     python -m tests.performance orchestration    # only these; the others' tables stay as they are
 
 Every module of this package with `measure(smoke=False) -> list[Row]` is one; with `smoke` it takes seconds and its
 figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes into
-docs/performance.md, those of IN_README into README.md, between the markers `<!-- performance:begin -->` and
+docs/reference/performance.md, between the markers `<!-- performance:begin -->` and
 `<!-- performance:end -->`, with the date and the machine it was measured on. A measurement that fails leaves its old
 table and makes the exit code 1. Each runs in a process of its own: the peak memory of a process never falls.
 """
@@ -27,8 +27,7 @@ from tests.performance.rows import Row
 from tests.performance.table import describe_machine, read_blocks, render_block, replace_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "performance.md"
-IN_README = ("footprint", "orchestration", "scale")
+PAGE = ROOT / "docs" / "reference" / "performance.md"
 
 
 class Measure(Protocol):
@@ -49,11 +48,6 @@ def measurements() -> dict[str, Measure]:
     return found
 
 
-def file_of(name: str) -> Path:
-    """Where the table of a measurement stands."""
-    return README if name in IN_README else PAGE
-
-
 def main(names: list[str]) -> int:
     """Measure and write; returns the exit code: 0, 1 if a measurement failed, 2 for a name or page that is wrong."""
     known = measurements()
@@ -62,17 +56,14 @@ def main(names: list[str]) -> int:
         print(f"no measurement {', '.join(unknown)}; known: {', '.join(known) or 'none'}", file=sys.stderr)
         return 2
     chosen = names or list(known)
-    blocks: dict[Path, dict[str, str]] = {}
-    for file in sorted({file_of(name) for name in chosen}):
-        try:
-            blocks[file] = read_blocks(file)
-        except (OSError, ValueError) as error:
-            print(f"{file}: {error}", file=sys.stderr)
-            return 2
+    try:
+        blocks = read_blocks(PAGE)
+    except (OSError, ValueError) as error:
+        print(f"{PAGE}: {error}", file=sys.stderr)
+        return 2
     measured, failed = _measure(chosen, known)
-    for file, there in blocks.items():
-        there |= {name: block for name, block in measured.items() if file_of(name) == file}
-        replace_blocks(file, {name: there[name] for name in sorted(there) if name in known and file_of(name) == file})
+    blocks |= measured
+    replace_blocks(PAGE, {name: blocks[name] for name in sorted(blocks) if name in known})
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

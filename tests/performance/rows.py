@@ -1,4 +1,4 @@
-"""One row of the README's performance table: what every `measure` of this package returns."""
+"""One row of docs/reference/performance.md: what every `measure` of this package returns."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The performance tables of README.md: one block a measurement, between two markers, replaced one by one."""
+"""The tables of docs/reference/performance.md: one block a measurement, between two markers, replaced one by one."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def _split(text: str) -> tuple[str, str, str]:
     return before, between, after
 
 
-def read_blocks(readme: Path) -> dict[str, str]:
+def read_blocks(page: Path) -> dict[str, str]:
     """The blocks that stand in the file, by measurement.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: its markers are missing or doubled.
     """
-    _, between, _ = _split(readme.read_text(encoding="utf-8"))
+    _, between, _ = _split(page.read_text(encoding="utf-8"))
     return {match["name"]: match[0].rstrip() for match in BLOCK.finditer(between)}
 
 
-def replace_blocks(readme: Path, blocks: Mapping[str, str]) -> None:
+def replace_blocks(page: Path, blocks: Mapping[str, str]) -> None:
     """Write the blocks between the markers, at once or not at all; the rest of the file stays as it is."""
-    before, _, after = _split(readme.read_text(encoding="utf-8"))
+    before, _, after = _split(page.read_text(encoding="utf-8"))
     body = "\n\n".join(blocks.values())
-    temporary = readme.with_name(f"{readme.name}.new")
+    temporary = page.with_name(f"{page.name}.new")
     temporary.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
-    temporary.replace(readme)
+    temporary.replace(page)

@@ -1,4 +1,4 @@
-"""The commands of docs/measurements.md: each file plans, at true size, and the page names all of them."""
+"""The commands of docs/reference/measurements.md: each file plans, at true size, and the page names all of them."""
 
 import json
 from pathlib import Path
@@ -30,6 +30,6 @@ def test_a_measurement_is_a_run_that_can_be_planned(path: Path) -> None:
 
 
 def test_the_page_names_every_file() -> None:
-    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "measurements.md").read_text(encoding="utf-8")
     for path in FILES:
         assert f"`{path.name}`" in page

@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/performance.md, and the command that writes them."""
+"""The tables of docs/reference/performance.md, and the command that writes them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROW = Row(what="a | b", measured="1.5 s", baseline="3 s", ratio=0.5, goal="half"
 
 
 @pytest.fixture
-def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "README.md"
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "performance.md"
     file.write_text(f"# Title\n\n{BEGIN}\n{END}\n\nThe end.\n")
     monkeypatch.setattr(command, "PAGE", file)
     return file
@@ -54,52 +54,52 @@ def test_a_block_is_a_markdown_table_with_date_and_machine() -> None:
     assert block[-3].count("|") == block[-2].count("|") == 7
 
 
-def test_blocks_come_back_as_written_and_the_rest_stays(readme: Path) -> None:
+def test_blocks_come_back_as_written_and_the_rest_stays(page: Path) -> None:
     blocks = {name: render_block(name, [ROW], "machine", today=DAY) for name in ("first", "second")}
-    replace_blocks(readme, blocks)
-    assert read_blocks(readme) == blocks
-    replace_blocks(readme, blocks)
-    text = readme.read_text()
-    assert read_blocks(readme) == blocks
+    replace_blocks(page, blocks)
+    assert read_blocks(page) == blocks
+    replace_blocks(page, blocks)
+    text = page.read_text()
+    assert read_blocks(page) == blocks
     assert text.startswith("# Title\n\n" + BEGIN) and text.endswith(END + "\n\nThe end.\n")
 
 
 @pytest.mark.parametrize("text", ["no markers", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}{BEGIN}{END}"])
-def test_a_readme_without_its_markers_is_refused_before_measuring(
-    readme: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_page_without_its_markers_is_refused_before_measuring(
+    page: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
-    readme.write_text(text)
+    page.write_text(text)
     assert command.main([]) == 2
-    assert "README.md" in capsys.readouterr().err and readme.read_text() == text
+    assert "performance.md" in capsys.readouterr().err and page.read_text() == text
 
 
-def test_one_measurement_alone_leaves_the_others_tables(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_measurement_alone_leaves_the_others_tables(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW, ROW)})
     assert command.main([]) == 0
-    before = read_blocks(readme)
+    before = read_blocks(page)
     monkeypatch.setattr(command, "measurements", lambda: {"first": returning(), "second": fail})
     assert command.main(["first"]) == 0
-    after = read_blocks(readme)
+    after = read_blocks(page)
     assert after["second"] == before["second"] and after["first"] != before["first"]
 
 
 def test_a_failed_measurement_keeps_its_table_and_shows_in_the_exit_code(
-    readme: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW)})
     assert command.main([]) == 0
-    before = read_blocks(readme)
+    before = read_blocks(page)
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail, "second": returning(ROW, ROW)})
     assert command.main([]) == 1
-    after = read_blocks(readme)
+    after = read_blocks(page)
     assert after["first"] == before["first"] and after["second"] != before["second"]
     captured = capsys.readouterr().err
     assert "no network" in captured and "failed: first" in captured
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones(
-    readme: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
     assert command.main(["frist"]) == 2
@@ -116,26 +116,14 @@ def test_the_machine_is_named() -> None:
     assert " cores, " in describe_machine() and "Linux" in describe_machine()
 
 
-def test_each_table_stands_in_its_file(readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = tmp_path / "other.md"
-    other.write_text(f"{BEGIN}\n{END}\n")
-    monkeypatch.setattr(command, "README", other)
-    monkeypatch.setattr(command, "measurements", lambda: {"scale": returning(ROW), "second": returning(ROW)})
-    assert command.main([]) == 0
-    assert list(read_blocks(other)) == ["scale"] and list(read_blocks(readme)) == ["second"]
+def test_the_page_holds_tables_of_measurements_that_there_are() -> None:
+    assert set(read_blocks(command.PAGE)) <= set(command.measurements())
 
 
-def test_the_pages_hold_tables_of_measurements_that_there_are() -> None:
-    known = set(command.measurements())
-    for file in (command.README, command.PAGE):
-        names = set(read_blocks(file))
-        assert names <= known and {command.file_of(name) for name in names} == {file}
-
-
-def test_a_measurement_sees_no_memory_of_the_one_before(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_sees_no_memory_of_the_one_before(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     much = 300_000_000
     known = {"first": partial(peak_with, much), "second": partial(peak_with, 0)}
     monkeypatch.setattr(command, "measurements", lambda: known)
     assert command.main([]) == 0
-    ratios = [float(block.splitlines()[-1].split(" | ")[3]) for block in read_blocks(readme).values()]
+    ratios = [float(block.splitlines()[-1].split(" | ")[3]) for block in read_blocks(page).values()]
     assert ratios[0] > much > ratios[1]

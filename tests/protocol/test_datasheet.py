@@ -88,13 +88,13 @@ def test_an_unknown_device_or_a_part_of_one_has_no_datasheet(name: str) -> None:
 
 
 def test_the_documentation_has_the_figures_of_every_row() -> None:
-    page = (ROOT / "docs" / "training-benchmarks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "training-benchmarks.md").read_text(encoding="utf-8")
     missing = [row for row in rows_for_the_page() if row not in page.splitlines()]
     assert not missing, "\n".join(missing)
 
 
 def rows_for_the_page() -> list[str]:
-    """The table of docs/training-benchmarks.md, as it should be."""
+    """The table of docs/reference/training-benchmarks.md, as it should be."""
     order = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     return [
         f"| {sheet.name} | {' | '.join(f'{sheet.tflops[t]:g}' if t in sheet.tflops else '' for t in order)}"

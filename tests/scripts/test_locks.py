@@ -16,7 +16,7 @@ import pytest
 from run_benchmarks.console.command_line import ROOT
 
 FOLDER = ROOT / "requirements"
-LOCKS = ("controller", "workload", "simulation", "chakra", "dev", "torch", "torch-cpu", "torch-cuda")
+LOCKS = ("controller", "workload", "simulation", "chakra", "docs", "dev", "torch", "torch-cpu", "torch-cuda")
 ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 
 
@@ -40,6 +40,7 @@ def lock(name: str) -> str:
         ("workload", ("workload", "torch")),
         ("simulation", ("simulation",)),
         ("chakra", ("chakra",)),
+        ("docs", ("docs",)),
         ("dev", ("dev",)),
     ],
 )

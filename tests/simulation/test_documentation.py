@@ -35,16 +35,14 @@ def examples(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/simulation.md"])
+@pytest.mark.parametrize("page", ["docs/reference/simulation.md"])
 def test_a_command_prints_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's run at the root of the repository: they need its files alone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    if page != "README.md":
-        shutil.copy(TWO_PODS, tmp_path)
-        recorded.workload(recorded.SEED, tmp_path)
+    shutil.copy(TWO_PODS, tmp_path)
+    recorded.workload(recorded.SEED, tmp_path)
     commands = examples(page)
     assert commands
     for command, lines in commands:
@@ -59,12 +57,12 @@ def test_a_command_prints_what_the_page_shows(
 
 
 def test_the_page_shows_the_description_that_is_tested() -> None:
-    page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "simulation.md").read_text(encoding="utf-8")
     assert f"```yaml\n{TWO_PODS.read_text(encoding='utf-8')}```" in page
 
 
 def test_the_page_explains_every_option_of_topology() -> None:
-    page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "simulation.md").read_text(encoding="utf-8")
     assert not [option.short for option in options.OPTIONS if f"`{option.short}`" not in page]
     assert not [f"--{name}" for name in options.SWITCHES if f"`--{name}`" not in page]
 

@@ -1,4 +1,4 @@
-"""Writes docs/fidelity.md: what `aicb diff` says of the two dialects and the recorded traces of twelve jobs.
+"""Writes docs/reference/fidelity.md: what `aicb diff` says of the two dialects and the recorded traces of twelve jobs.
 
 python -m tests.workloads.fidelity
 """
@@ -17,7 +17,7 @@ from workloads.library import ParameterError, Workload, generate
 from workloads.rows.conversion import rows_of
 from workloads.trace import record
 
-PAGE = Path(__file__).parents[2] / "docs" / "fidelity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "fidelity.md"
 JOBS = (
     ("megatron.jsonl.xz", (0, 5, 8, 34)),
     ("megatron_experts.jsonl.xz", (10, 12, 15)),

@@ -25,8 +25,8 @@ ZERO = WorkloadArgs(
 
 
 def _documented_model() -> type[MockedModel]:
-    """The example of docs/aicb.md, run as it stands there."""
-    text = (ROOT / "docs" / "aicb.md").read_text()
+    """The example of docs/reference/aicb.md, run as it stands there."""
+    text = (ROOT / "docs" / "reference" / "aicb.md").read_text()
     code = text.split("<!-- custom model -->")[1].split("```python\n")[1].split("```")[0]
     names: dict[str, object] = {}
     exec(code, names)

@@ -382,7 +382,7 @@ def test_a_folder_that_is_no_flagperf(tmp_path: Path) -> None:
 
 
 def test_the_page_has_every_key_as_it_is_translated() -> None:
-    """docs/from-flagperf.md, whose table is `keys.markdown_table`."""
-    text = (ROOT / "docs" / "from-flagperf.md").read_text(encoding="utf-8")
+    """docs/how-to/from-flagperf.md, whose table is `keys.markdown_table`."""
+    text = (ROOT / "docs" / "how-to" / "from-flagperf.md").read_text(encoding="utf-8")
     begin, end = "<!-- keys:begin -->\n", "<!-- keys:end -->"
     assert text[text.index(begin) + len(begin) : text.index(end)] == keys.markdown_table()

@@ -53,6 +53,12 @@ def test_a_set_value_reaches_a_case_of_flagperf_s_newer_form(changed: Load) -> N
     assert case.overrides == {"seed": 7} and case.retries == 1
 
 
+def test_cases_of_flagperf_s_newer_form_are_defined_by_set(changed: Load) -> None:
+    settings = changed(TWO, 'CASES={"network:pytorch:CPU:1:2:3": ""}')
+    (case,) = settings.cases.values()
+    assert (case.nnodes, case.nproc, case.repeat) == (1, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

@@ -1,4 +1,4 @@
-"""The default dialect: without its repairs it is the original; each repair does what docs/simulation.md says."""
+"""The default dialect: without repairs it is the original; each repair does what docs/reference/simulation.md says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.analytical.asking import CLUSTER, ask, row, times, write
 from tests.simulation.analytical.recorded import RecordedRun
 from workloads.formats.simai_text import ALLREDUCE
 
-PAGE = ROOT / "docs" / "simulation.md"
+PAGE = ROOT / "docs" / "reference" / "simulation.md"
 # What the default dialect refuses, or what the original's wrapped integers decide.
 REFUSED = {"ex_dpo2_outofrange", "ex_g1024_notmult", "ex_no_nps", "ex_no_nv_nic", "ex_nps1_neg", "ex_nps2", "ex_nps4"}
 MEANINGLESS = {"ex_gpu_B200_unknown", "ex_nic_unknown"}

@@ -146,7 +146,7 @@ def test_tables_of_the_default_dialect_are_written_beside() -> None:
 
 
 def test_the_page_explains_every_option() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "simulation.md").read_text(encoding="utf-8")
     parser = argparse.ArgumentParser(add_help=False)
     add_options(parser)
     options = [action.option_strings for action in parser._actions]
@@ -154,7 +154,7 @@ def test_the_page_explains_every_option() -> None:
 
 
 def test_the_formats_name_every_column() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "file-formats.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "file-formats.md").read_text(encoding="utf-8")
     assert all(f"`{column}`" in page for column in COLUMNS_2_30.strip().split(","))
     assert f"`{COLUMNS_1_6.strip()}`" in page
 

@@ -1,4 +1,4 @@
-"""The packet level against recorded runs of SimAI's ns-3: the bars are those of docs/simulation.md."""
+"""The packet level against recorded runs of SimAI's ns-3: the bars are those of docs/reference/simulation.md."""
 
 from __future__ import annotations
 

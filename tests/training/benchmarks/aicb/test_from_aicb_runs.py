@@ -1,4 +1,4 @@
-"""Runs the torchrun lines of docs/from-aicb.md at a tiny size on two gloo ranks, and plans its cases of GPUs."""
+"""Runs the torchrun lines of docs/how-to/from-aicb.md at a tiny size on two gloo ranks, and plans its cases of GPUs."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""docs/adding-a-benchmark.md is true: the benchmark it shows is built from the page and runs."""
+"""docs/how-to/adding-a-benchmark.md is true: the benchmark it shows is built from the page and runs."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from tests.training.benchmarks.page_project import build
 
-PAGE = ROOT / "docs" / "adding-a-benchmark.md"
+PAGE = ROOT / "docs" / "how-to" / "adding-a-benchmark.md"
 FOLDER = "training/benchmarks/memcopy/pytorch"
 CASE = "vendors/cpu/memcopy-pytorch/config/config_CPUx1x2.py"
 

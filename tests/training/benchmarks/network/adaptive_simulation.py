@@ -1,6 +1,7 @@
 """Many adaptive searches in a modelled cluster with bad hosts or links: how often they are named, in how many rounds.
 
-    python -m tests.training.benchmarks.network.adaptive_simulation [runs] [--write docs/network-benchmarks.md]
+    page=docs/reference/network-benchmarks.md
+    python -m tests.training.benchmarks.network.adaptive_simulation [runs] [--write $page]
 
 All hosts of a group exchange with all others (all_to_all): a small message takes the latency and the longest delay in
 the group, a large one the time of the slowest host's NIC, or of the slowest path, which carries one part of n - 1. The

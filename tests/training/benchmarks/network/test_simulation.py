@@ -1,6 +1,6 @@
 """Alarms where nothing is wrong, and faults that go unnamed: counted over runs that are drawn with realistic noise.
 
-The larger figures in docs/network-benchmarks.md are from `python -m tests.training.benchmarks.network.simulation`.
+Larger figures: docs/reference/network-benchmarks.md, from `python -m tests.training.benchmarks.network.simulation`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Source, where no other is named: FlagPerf, training/nvidia/bert-paddle/config/config_A100x1x8.py and
 training/benchmarks/bert/paddle beside it.
-"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"Ours" is a choice of this project; docs/reference/training-benchmarks.md gives the reasons.
 """
 
-# The checkpoint of MLPerf Training's BERT, after 28252 steps, as safetensors (docs/training-benchmarks.md has the way).
+# The checkpoint of MLPerf Training's BERT, after 28252 steps, as safetensors: docs/reference/training-benchmarks.md.
 init_checkpoint = "model.ckpt-28252.safetensors"
 target_mlm_accuracy = 0.67
 max_samples = 4500000

@@ -2,7 +2,7 @@
 
 Source, where no other is named: FlagPerf, training/nvidia/bert-pytorch/config/config_A100x1x8.py (8 x A100) and
 config_Ampere_common.py beside it.
-"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"Ours" is a choice of this project; docs/reference/training-benchmarks.md gives the reasons.
 """
 
 # The checkpoint of MLPerf Training's BERT, after 28252 steps.

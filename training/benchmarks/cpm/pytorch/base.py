@@ -2,7 +2,7 @@
 
 Source, where no other is named: FlagPerf, training/benchmarks/cpm/pytorch/config/_base.py and
 training/nvidia/cpm-pytorch/config/config_A100x1x8.py (8 x A100).
-"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"Ours" is a choice of this project; docs/reference/training-benchmarks.md gives the reasons.
 """
 
 init_checkpoint = "cpm_model_states_medium.pt"

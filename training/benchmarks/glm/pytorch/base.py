@@ -2,7 +2,7 @@
 
 Source, where no other is named: FlagPerf, training/benchmarks/glm/pytorch/config/_base.py and
 training/nvidia/glm-pytorch/config/config_A100x1x8.py (8 x A100).
-"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"Ours" is a choice of this project; docs/reference/training-benchmarks.md gives the reasons.
 """
 
 init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"

@@ -2,7 +2,7 @@
 
 Source, where no other is named: FlagPerf, training/benchmarks/llama2_7b/deepspeed/ds_config.json and
 config/config_A100x1x8.py beside it (8 x A100).
-"Ours" is a choice of this project; docs/training-benchmarks.md gives the reasons.
+"Ours" is a choice of this project; docs/reference/training-benchmarks.md gives the reasons.
 """
 
 max_epochs = 1

@@ -1,5 +1,5 @@
 # Every test of a GPU against its datasheet; a GPU far below it, or below the best GPU of the run, is bad.
-# The limits are low enough for every sound device: docs/training-benchmarks.md gives the reasons.
+# The limits are low enough for every sound device: docs/reference/training-benchmarks.md gives the reasons.
 tests = ["matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_int8"]
 tests += ["memory", "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host"]
 warmup_iterations = 10

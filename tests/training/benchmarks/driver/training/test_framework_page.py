@@ -1,4 +1,4 @@
-"""docs/adding-a-framework.md is true: its adapter is built from the page, needs no torch, and runs two ranks."""
+"""docs/how-to/adding-a-framework.md is true: its adapter is built from the page, needs no torch, and runs two ranks."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.training.benchmarks.driver.launch.launching import ROOT, command, exi
 from tests.training.benchmarks.page_project import build
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
-PAGE = ROOT / "docs" / "adding-a-framework.md"
+PAGE = ROOT / "docs" / "how-to" / "adding-a-framework.md"
 FOLDER = "training/benchmarks/memcopy/numpy"
 CASE = "vendors/cpu/memcopy-numpy/config/config_CPUx1x2.py"
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; "

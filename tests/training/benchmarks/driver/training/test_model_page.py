@@ -1,4 +1,4 @@
-"""docs/adding-a-model.md is true: the model it shows is built from the page, listed, and trained on two ranks."""
+"""docs/how-to/adding-a-model.md is true: its model is built from the page, listed, and trained on two ranks."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
 from tests.training.benchmarks.page_project import build
 
-PAGE = ROOT / "docs" / "adding-a-model.md"
+PAGE = ROOT / "docs" / "how-to" / "adding-a-model.md"
 FOLDER = "training/benchmarks/successor/pytorch"
 MODULE = "training.benchmarks.successor.pytorch.run_training"
 CASE = "vendors/cpu/successor-pytorch/config/config_CPUx1x2.py"

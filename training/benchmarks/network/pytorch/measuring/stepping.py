@@ -120,7 +120,7 @@ class Stepper:
 def result(
     config: Config, team: Team, size: int, measured: Measurement, collective: str = "", variant: Variant | None = None
 ) -> dict[str, Any]:
-    """The result of one team for one size of `size` bytes: the part of STEP_END that docs/file-formats.md describes.
+    """The result of one team for one size of `size` bytes: a part of STEP_END (docs/reference/file-formats.md).
 
     Times are in microseconds, bandwidths in GB/s (1e9 bytes).
     """

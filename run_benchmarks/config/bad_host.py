@@ -1,0 +1,19 @@
+"""Is my cluster OK, and who is bad? Measures every pair of the hosts of cluster_conf.py, several pairs at a time:
+
+    .venv/bin/python run_benchmarks/run.py --test-conf run_benchmarks/config/bad_host.py --set BAD_HOST.nnodes=64
+
+From about 16 hosts on, `--set BAD_HOST.config=config_adaptive` finds the bad ones in fewer rounds.
+"""
+
+VENDOR = "nvidia"
+RUNTIME = "docker"
+
+CASES = ["BAD_HOST"]
+
+BAD_HOST = {
+    "model": "network",
+    "framework": "pytorch",
+    "config": "config_pairs",
+    "nnodes": 2,  # all of HOSTS
+    "nproc": 8,
+}

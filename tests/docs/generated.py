@@ -1,0 +1,124 @@
+"""What pages of the site take from the code: settings, commands, metrics. A page marks the place with a comment:
+
+<!-- generated: settings -->
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterable
+from unittest import mock
+
+import typer
+from typer.testing import CliRunner
+
+from protocol.case_config import load_case_config
+from protocol.masking import mask_config
+from protocol.outcome import Metric
+from run_benchmarks.commands import cli as run_cli
+from run_benchmarks.settings.docs import COLUMNS, markdown_table, table_rows
+from simulation import cli as simulation_cli
+from tests.docs.pages import ROOT
+from training.benchmarks import catalog
+from training.benchmarks.aicb import cli as workload_cli
+
+MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
+WIDTH = 100  # columns of a --help
+RUN_PY = "run_benchmarks/run.py"
+VERB = re.compile(r"^  (?P<verb>[a-z]+)  ", re.MULTILINE)
+
+
+def settings() -> str:
+    """The table of all settings of cluster_conf.py, test_conf.py and a case."""
+    return markdown_table(COLUMNS, table_rows())
+
+
+def run_commands() -> str:
+    """The --help of run.py and of each of its commands."""
+    names = sorted(typer.main.get_command(run_cli.app).commands)  # type: ignore[attr-defined]
+    return _section(RUN_PY, _run_help()) + "".join(_section(f"{RUN_PY} {name}", _run_help(name)) for name in names)
+
+
+def _run_help(*words: str) -> str:
+    answer = CliRunner().invoke(run_cli.app, [*words, "--help"], terminal_width=WIDTH, prog_name="run.py")
+    assert answer.exit_code == 0, (words, answer)
+    return answer.stdout
+
+
+def workload_commands() -> str:
+    """The --help of `python -m training.benchmarks.aicb` and of each of its commands."""
+    verbs = VERB.findall(workload_cli.OVERVIEW)
+    return _program(workload_cli.PROGRAM, workload_cli.main, verbs)
+
+
+def simulation_commands() -> str:
+    """The --help of `python -m simulation` and of each of its verbs."""
+    return _program(simulation_cli.PROGRAM, simulation_cli.main, simulation_cli.VERBS)
+
+
+def _program(program: str, main: Callable[[list[str]], int], verbs: Iterable[str]) -> str:
+    calls = [[], *(verb.split() for verb in verbs)]
+    return "".join(_section(" ".join([program, *words]), _help(main, words)) for words in calls)
+
+
+def _help(main: Callable[[list[str]], int], words: list[str]) -> str:
+    printed = io.StringIO()
+    with mock.patch.dict(os.environ, COLUMNS=str(WIDTH)), contextlib.redirect_stdout(printed):
+        try:
+            code = main([*words, "--help"])
+        except SystemExit as end:  # argparse's own --help
+            code = end.code  # type: ignore[assignment]
+    assert not code and printed.getvalue(), words
+    return printed.getvalue()
+
+
+def _section(title: str, text: str) -> str:
+    return f"## {title}\n\n```text\n{text.strip()}\n```\n\n"
+
+
+def metrics() -> str:
+    """A table for each benchmark: the metrics that its cases report, over all case configs that are shipped."""
+    return "".join(
+        f"## {model}:{framework}\n\n{_metrics_table(metrics_of(model, framework))}\n"
+        for model, framework in catalog.available()
+    )
+
+
+def metrics_of(model: str, framework: str) -> list[Metric]:
+    """What any of the shipped case configs of a benchmark reports, each metric once."""
+    benchmark = catalog.benchmark(model, framework)
+    found: dict[str, Metric] = {}
+    for file in sorted((ROOT / "vendors").glob(f"*/{model}-{framework}/config/*.py")):
+        config = load_case_config(benchmark.config_class, file, {})
+        for metric in benchmark.outcome.metrics(mask_config(config.model_dump(mode="json"))):
+            found.setdefault(metric.name, metric)
+    return list(found.values())
+
+
+def _metrics_table(found: Iterable[Metric]) -> str:
+    rows = [
+        f"| `{each.name}` | {each.unit} | {each.better} | {'yes' if each.is_reference else ''} | {each.meaning} |\n"
+        for each in sorted(found, key=lambda each: not each.is_key)
+    ]
+    return "| metric | unit | better | in a baseline | meaning |\n| --- | --- | --- | --- | --- |\n" + "".join(rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "run-commands": run_commands,
+    "workload-commands": workload_commands,
+    "simulation-commands": simulation_commands,
+    "metrics": metrics,
+}
+
+
+def completed(text: str) -> str:
+    """A page with what the code says in the place of each mark.
+
+    Raises:
+        KeyError: a mark names no part.
+    """
+    return MARK.sub(lambda match: PARTS[match["name"]]().rstrip("\n"), text)
