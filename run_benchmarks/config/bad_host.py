@@ -1,4 +1,4 @@
-"""Is my cluster OK, and who is bad? Measures every pair of the hosts of cluster_conf.py, several pairs at a time:
+"""Measures every pair of the hosts of cluster_conf.py, several pairs at a time: is the cluster OK, and who is bad?
 
     .venv/bin/python run_benchmarks/run.py --test-conf run_benchmarks/config/bad_host.py --set BAD_HOST.nnodes=64
 

@@ -61,7 +61,8 @@ def simulation_commands() -> str:
 
 def _program(program: str, main: Callable[[list[str]], int], verbs: Iterable[str]) -> str:
     calls = [[], *(verb.split() for verb in verbs)]
-    return "".join(_section(" ".join([program, *words]), _help(main, words)) for words in calls)
+    heading = program.removeprefix(".venv/bin/")
+    return "".join(_section(" ".join([heading, *words]), _help(main, words)) for words in calls)
 
 
 def _help(main: Callable[[list[str]], int], words: list[str]) -> str:
