@@ -1,4 +1,4 @@
-"""Measures every pair of the hosts of cluster_conf.py, several pairs at a time: is the cluster OK, and who is bad?
+"""Tells whether the cluster is OK, and who is bad: measures every pair of its hosts, several pairs at a time.
 
     .venv/bin/python run_benchmarks/run.py --test-conf run_benchmarks/config/bad_host.py --set BAD_HOST.nnodes=64
 
