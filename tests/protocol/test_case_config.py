@@ -110,7 +110,7 @@ def test_a_file_that_does_not_run_names_the_line(tmp_path: Path, text: str, expe
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path, "steps = 1")
-    with pytest.raises(ConfigError, match=r"did you mean 'config_CPUx1x1.py'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'config_CPUx1x1'"):
         load_case_config(Config, tmp_path / "config_CPUx1x2.py", {})
     with pytest.raises(ConfigError, match="cannot be read"):
         read_config_file(tmp_path / "no_folder" / "config.py")

@@ -65,6 +65,9 @@ def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> 
     for trace in command.run([TraceJob(**JOBS[name], rank=rank) for rank in (0, RANKS - 1)]):
         assert not trace.iterations[0]
         real = list(carried(tmp_path / f"rank{trace.job.rank}.json"))
-        assert [given_to_gloo(op) for op in trace.iterations[1]] == real
+        traced = [given_to_gloo(op) for op in trace.iterations[1]]
+        # Each group has threads of its own: which of two groups' operations begins first is theirs to decide.
+        groups = {op.ranks for op in trace.iterations[1]}
+        assert (traced == real) if len(groups) == 1 else (sorted(traced) == sorted(real))
         # The norm of the gradients, which DTensor sends: one number a parameter.
         assert real[-1][0] == "all_reduce" and real[-1][1] < 150
