@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import os
 import re
@@ -107,12 +108,20 @@ def _metrics_table(found: Iterable[Metric]) -> str:
     return "| metric | unit | better | in a baseline | meaning |\n| --- | --- | --- | --- | --- |\n" + "".join(rows)
 
 
+def adaptive_search() -> str:
+    """How often the adaptive search finds what is bad: the rows that its simulation wrote."""
+    file = ROOT / "docs" / "data" / "adaptive-search.csv"
+    header, *rows = csv.reader(file.read_text(encoding="utf-8").splitlines())
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *rows])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "run-commands": run_commands,
     "workload-commands": workload_commands,
     "simulation-commands": simulation_commands,
     "metrics": metrics,
+    "adaptive-search": adaptive_search,
 }
 
 

@@ -1,7 +1,8 @@
 """Many adaptive searches in a modelled cluster with bad hosts or links: how often they are named, in how many rounds.
 
-    page=docs/reference/network-benchmarks.md
-    python -m tests.training.benchmarks.network.adaptive_simulation [runs] [--write $page]
+    python -m tests.training.benchmarks.network.adaptive_simulation [runs] [--write docs/data/adaptive-search.csv]
+
+docs/reference/network-benchmarks.md shows the rows.
 
 All hosts of a group exchange with all others (all_to_all): a small message takes the latency and the longest delay in
 the group, a large one the time of the slowest host's NIC, or of the slowest path, which carries one part of n - 1. The
@@ -11,6 +12,8 @@ noise is that of simulation.py: of each iteration, of each measurement, bursts, 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +40,17 @@ from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
 REPEATS = 3
 COUNTS = (8, 16, 64, 256, 512, 1024)
-BEGIN, END = "<!-- adaptive: begin -->", "<!-- adaptive: end -->"
+COLUMNS = (
+    "network",
+    "hosts",
+    "fault",
+    "bad",
+    "runs",
+    "named, %",
+    "false alarm, % of runs",
+    "rounds, median",
+    "most",
+)
 
 
 @dataclass(frozen=True)
@@ -184,7 +197,7 @@ def drawn(kind: str, bad: int, count: int, noise: Noise, seed: int) -> Faults:
     return Faults(rate=dict.fromkeys(members, rate))
 
 
-def row(network: str, count: int, kind: str, bad: int, runs: int) -> str:
+def row(network: str, count: int, kind: str, bad: int, runs: int) -> tuple[str | int, ...]:
     """A row of the table: share of the bad that was named, runs in which somebody else was, rounds: median and most."""
     noise = BUSY if network == "busy" else QUIET
     find: Search = "links" if kind.startswith("link") else "hosts"
@@ -196,18 +209,13 @@ def row(network: str, count: int, kind: str, bad: int, runs: int) -> str:
         false += bool(found.named - faults.truth)
         rounds.append(found.rounds)
     share = f"{100 * hits / (runs * bad):.0f}" if bad else "-"
-    return (
-        f"| {network} | {count} | {kind if bad else 'none, ' + kind.split(',')[0] + 's searched'} | {bad} | {runs} |"
-        f" {share} | {100 * false / runs:.1f} | {int(np.median(rounds))} | {max(rounds)} |"
-    )
+    fault = kind if bad else f"none, {kind.split(',')[0]}s searched"
+    return network, count, fault, bad, runs, share, f"{100 * false / runs:.1f}", int(np.median(rounds)), max(rounds)
 
 
 def table(runs: int, counts: tuple[int, ...] = COUNTS) -> str:
-    """The table of the documentation."""
-    lines = [
-        "| network | hosts | fault | bad | runs | named, % | false alarm, % of runs | rounds, median | most |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    """The rows of the documentation, as CSV with a header."""
+    lines: list[tuple[str | int, ...]] = [COLUMNS]
     for network in ("quiet", "busy"):
         for count in counts:
             few = max(min(runs, 10), min(runs, runs * 64 // count))
@@ -215,22 +223,22 @@ def table(runs: int, counts: tuple[int, ...] = COUNTS) -> str:
                 lines.append(row(network, count, kind, 0, 4 * few))
             for kind in KINDS:
                 lines += [row(network, count, kind, bad, few) for bad in (1, 2, 5)]
-    return "\n".join(lines)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
 
 
 def main() -> None:
-    """Print the table, or write it between the marks of a page."""
+    """Print the rows, or write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=int, nargs="?", default=100)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     text = table(options.runs)
     if options.write is None:
-        print(text)
-        return
-    page = options.write.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    options.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        print(text, end="")
+    else:
+        options.write.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

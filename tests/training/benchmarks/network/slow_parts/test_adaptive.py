@@ -1,5 +1,6 @@
 """The adaptive search in a modelled cluster; the table of the documentation is adaptive_simulation.py's."""
 
+import csv
 import random
 from itertools import combinations
 
@@ -7,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.docs.pages import ROOT
 from tests.tiers import samples
-from tests.training.benchmarks.network.adaptive_simulation import KINDS, Cluster, Faults, Racks, drawn, search, table
+from tests.training.benchmarks.network.adaptive_simulation import (
+    COLUMNS,
+    COUNTS,
+    KINDS,
+    Cluster,
+    Faults,
+    Racks,
+    drawn,
+    search,
+    table,
+)
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
 from training.benchmarks.network.patterns.designs import batches, meetings
 from training.benchmarks.network.patterns.topology import Topology
@@ -185,9 +197,11 @@ def test_too_few_hosts_are_refused() -> None:
 
 
 def test_the_table_of_the_documentation_is_made_here() -> None:
-    lines = table(1, counts=(8,)).splitlines()
-    assert len(lines) == 2 + 2 * (2 + 3 * len(KINDS))
-    assert all(line.count("|") == lines[0].count("|") for line in lines)
+    made = [*csv.reader(table(1, counts=(8,)).splitlines())]
+    assert len(made) == 1 + 2 * (2 + 3 * len(KINDS)) and {len(row) for row in made} == {len(COLUMNS)}
+    stored = [*csv.reader((ROOT / "docs" / "data" / "adaptive-search.csv").read_text(encoding="utf-8").splitlines())]
+    assert stored[0] == made[0] and len(stored) == 1 + len(COUNTS) * (len(made) - 1)
+    assert {(row[0], *row[2:4]) for row in stored} == {(row[0], *row[2:4]) for row in made}
 
 
 def test_a_round_of_few_groups_is_held_against_those_of_earlier_rounds() -> None:
