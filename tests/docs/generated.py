@@ -20,7 +20,7 @@ from protocol.case_config import load_case_config
 from protocol.masking import mask_config
 from protocol.outcome import Metric
 from run_benchmarks.commands import cli as run_cli
-from run_benchmarks.settings.docs import COLUMNS, markdown_table, table_rows
+from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
 from simulation import cli as simulation_cli
 from tests.docs.pages import ROOT
 from training.benchmarks import catalog
@@ -35,6 +35,12 @@ VERB = re.compile(r"^  (?P<verb>[a-z]+)  ", re.MULTILINE)
 def settings() -> str:
     """The table of all settings of cluster_conf.py, test_conf.py and a case."""
     return markdown_table(COLUMNS, table_rows())
+
+
+def network_settings() -> str:
+    """The table of what a case of the network benchmark may set."""
+    model = catalog.benchmark("network", "pytorch").config_class
+    return markdown_table(COLUMNS[1:], [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in documented(model)])
 
 
 def run_commands() -> str:
@@ -117,6 +123,7 @@ def adaptive_search() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "network-settings": network_settings,
     "run-commands": run_commands,
     "workload-commands": workload_commands,
     "simulation-commands": simulation_commands,

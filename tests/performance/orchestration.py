@@ -106,7 +106,7 @@ def _row(what: str, seconds: float, floor: float) -> Row:
     return Row(
         what=what,
         measured=f"{seconds:.1f} s",
-        baseline=f"{floor:.1f} s: ssh + docker run + torchrun of the same payload",
+        baseline=f"{floor:.1f} s: ssh, docker run, torchrun",
         ratio=seconds / floor,
         goal=f"at most {GOAL_SECONDS:g} s over the floor (here {seconds - floor:+.1f} s)",
         met=seconds - floor <= GOAL_SECONDS,

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.performance.rows import Row
 BEGIN = "<!-- performance:begin -->"
 END = "<!-- performance:end -->"
 BLOCK = re.compile(r"<!-- performance:(?P<name>\w+) -->\n.*?(?=\n*<!-- performance:|\Z)", re.DOTALL)
+HEADING = re.compile(r"^(?P<date>\*\*\w+\*\*, [\d-]+)(?:, (?P<machine>.+))?$", re.MULTILINE)
+COMMON = re.compile(r"\s*Measured on: (?P<machine>.+)\n")
 COLUMNS = ("what", "measured", "baseline", "ratio", "goal", "met")
 
 
@@ -74,13 +77,24 @@ def read_blocks(page: Path) -> dict[str, str]:
         ValueError: its markers are missing or doubled.
     """
     _, between, _ = _split(page.read_text(encoding="utf-8"))
-    return {match["name"]: match[0].rstrip() for match in BLOCK.finditer(between)}
+    common = COMMON.match(between)
+    whole = HEADING.sub(lambda line: f"{line['date']}, {line['machine'] or (common or line)['machine']}", between)
+    return {match["name"]: match[0].rstrip() for match in BLOCK.finditer(whole)}
 
 
 def replace_blocks(page: Path, blocks: Mapping[str, str]) -> None:
-    """Write the blocks between the markers, at once or not at all; the rest of the file stays as it is."""
+    """Write the blocks between the markers, at once or not at all; the rest of the file stays as it is.
+
+    The machine of most blocks stands once, before them.
+    """
     before, _, after = _split(page.read_text(encoding="utf-8"))
     body = "\n\n".join(blocks.values())
+    machines = Counter(match["machine"] for match in HEADING.finditer(body))
+    if machines:
+        [(common, _)] = machines.most_common(1)
+        body = f"Measured on: {common}\n\n" + HEADING.sub(
+            lambda line: line["date"] if line["machine"] == common else line[0], body
+        )
     temporary = page.with_name(f"{page.name}.new")
     temporary.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
     temporary.replace(page)

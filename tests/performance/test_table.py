@@ -55,9 +55,11 @@ def test_a_block_is_a_markdown_table_with_date_and_machine() -> None:
 
 
 def test_blocks_come_back_as_written_and_the_rest_stays(page: Path) -> None:
-    blocks = {name: render_block(name, [ROW], "machine", today=DAY) for name in ("first", "second")}
+    blocks = {name: render_block(name, [ROW], "machine, 2 cores", today=DAY) for name in ("first", "second")}
+    blocks["third"] = render_block("third", [ROW], "another", today=DAY)
     replace_blocks(page, blocks)
     assert read_blocks(page) == blocks
+    assert page.read_text().count("machine, 2 cores") == page.read_text().count(", another\n") == 1
     replace_blocks(page, blocks)
     text = page.read_text()
     assert read_blocks(page) == blocks

@@ -53,7 +53,7 @@ def _row(network: Network) -> Row:
     return Row(
         what=f"topology, {network.what} ({lines} lines, {len(content) / 1e6:.1f} MB)",
         measured=f"{seconds:.2f} s, {megabytes:.0f} MB",
-        baseline=f"{baseline:.3f} s to write the same bytes from memory (original, recorded: {network.recorded})",
+        baseline=f"{baseline:.3f} s to write the bytes (original: {network.recorded})",
         ratio=seconds / baseline,
         goal=f"at most {network.seconds:.2f} s, under {network.megabytes:.0f} MB",
         met=seconds <= network.seconds and megabytes < network.megabytes,
