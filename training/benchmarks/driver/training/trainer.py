@@ -81,8 +81,7 @@ class Trainer:
         samples = prepared.data.evaluation
         self._evaluator = Evaluator(samples, self.layout, config, device) if len(samples) else None
         total = self.schedule.total_steps
-        data = prepared.data
-        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, data, device)
+        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, prepared.data)
         self.meter = Meter(device)
         self._targets = config.targets()
         self.metrics: dict[str, float] = {}
