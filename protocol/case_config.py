@@ -120,12 +120,7 @@ def trace_case_config(
     except ValidationError as error:
         details = [detail for detail in error.errors() if not layers.problems or _is_of_one_value(detail)]
         broken_by = overrides if _is_valid(model_class, [given for _, given in sources]) else {}
-        problems += [
-            _invalid_value(model_class, place.of, values, detail)
-            if detail["loc"] or not broken_by
-            else _broken_rule(detail, broken_by)
-            for detail in details
-        ]
+        problems += [_mistake(model_class, place, values, broken_by, detail) for detail in details]
         raise ConfigError(problems) from error
     problems += model_class.misplaced([*sources, (OVERRIDE, overrides)])
     if problems:
@@ -183,6 +178,19 @@ def _is_valid(model_class: type[CaseConfig], sources: Sequence[Mapping[str, obje
     except ValidationError:
         return False
     return True
+
+
+def _mistake(
+    model_class: type[CaseConfig],
+    place: _Places,
+    values: Mapping[str, object],
+    broken_by: Mapping[str, object],
+    detail: ErrorDetails,
+) -> Problem:
+    """The mistake in a value, or in `broken_by`, the overrides, where these are any and break a rule over several."""
+    if detail["loc"] or not broken_by:
+        return _invalid_value(model_class, place.of, values, detail)
+    return _broken_rule(detail, broken_by)
 
 
 def _broken_rule(detail: ErrorDetails, overrides: Mapping[str, object]) -> Problem:

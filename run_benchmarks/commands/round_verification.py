@@ -48,23 +48,29 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
     _check_code(run, name, record, findings)
     if record.config_sha256 not in (None, config_digest(case.config)):
         findings.add(name, "its case had other settings than run.json has")
-    logs = {rank: (node, log) for node in record.nodes for rank, log in _logs(folder, name, node)}
-    for rank, (node, log) in logs.items():
-        _check_config(f"{_base(name, node)}/rank{rank}.out.log", log, case, record.case_sha256, findings)
+    logs: dict[int, RankLog] = {}
+    for node in record.nodes:
+        for rank, log in _logs(folder, name, node):
+            logs[rank] = log
+            _check_config(f"{_base(name, node)}/{rank_log_name(rank)}", log, case, record.case_sha256, findings)
     if 0 in logs:
-        finished, steps = logs[0][1].value(Event.FINISHED) or {}, logs[0][1].steps
-        if changed := different(record.metrics, finished):
-            findings.add(name, f"metrics do not follow from the log of rank 0: {changed}")
-        if record.data_files != files_read(logs[0][1]):
-            findings.add(name, "data_files do not follow from the log of rank 0")
-        if record.steps != steps:
-            counts = f"{len(record.steps)}, in the log {len(steps)}"
-            findings.add(name, f"steps do not follow from the log of rank 0 ({counts})")
+        _check_measurements(name, record, logs[0], findings)
     if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
     if record.verdict.is_measured:
-        for problem in _reasons_to_fail(case, record, {rank: log for rank, (_, log) in logs.items()}):
+        for problem in _reasons_to_fail(case, record, logs):
             findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
+
+
+def _check_measurements(name: str, record: RoundRecord, rank0: RankLog, findings: Findings) -> None:
+    """Check that the record has the metrics, the data files and the steps that rank 0 logged."""
+    if changed := different(record.metrics, rank0.value(Event.FINISHED) or {}):
+        findings.add(name, f"metrics do not follow from the log of rank 0: {changed}")
+    if record.data_files != files_read(rank0):
+        findings.add(name, "data_files do not follow from the log of rank 0")
+    if record.steps != rank0.steps:
+        counts = f"{len(record.steps)}, in the log {len(rank0.steps)}"
+        findings.add(name, f"steps do not follow from the log of rank 0 ({counts})")
 
 
 def _check_code(run: RunRecord, name: str, record: RoundRecord, findings: Findings) -> None:
@@ -100,19 +106,23 @@ def _check_config(name: str, log: RankLog, case: CaseRecord, case_sha256: str | 
         findings.add(name, f"ran with other settings than run.json has: {changed}")
 
 
+def _failure_of(rank: int, log: RankLog | None) -> str | None:
+    """Why a rank's log makes its round fail."""
+    if log is None:
+        return f"rank {rank} has no log"
+    finished = log.value(Event.FINISHED) or {}
+    if log.problems:
+        return f"rank {rank}: {log.problems[0]}"
+    if finished.get("correct") == "fail" or finished.get("converged") is False:
+        return f"rank {rank} says that it failed"
+    return None
+
+
 def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
-    listed = sorted(rank for node in record.nodes for rank in node.ranks)
-    if len(listed) != record.world_size or listed != list(range(len(listed))):
+    listed = [rank for node in record.nodes for rank in node.ranks]
+    if len(listed) != record.world_size or sorted(listed) != list(range(len(listed))):
         yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
-    for rank in (rank for node in record.nodes for rank in node.ranks):
-        if rank not in logs:
-            yield f"rank {rank} has no log"
-            continue
-        finished = logs[rank].value(Event.FINISHED) or {}
-        if logs[rank].problems:
-            yield f"rank {rank}: {logs[rank].problems[0]}"
-        elif finished.get("correct") == "fail" or finished.get("converged") is False:
-            yield f"rank {rank} says that it failed"
+    yield from filter(None, (_failure_of(rank, logs.get(rank)) for rank in listed))
     if not any(log.problems or log.is_cut for log in logs.values()):
         yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

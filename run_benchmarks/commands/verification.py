@@ -205,16 +205,7 @@ def _check_journal(folder: Path, run: RunRecord, rounds: dict[str, RoundRecord],
 def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findings) -> None:
     """Check that run.json's cases follow from their rounds, and its verdict from theirs."""
     for case in run.cases:
-        last = _counting(case, rounds)
-        if [record.verdict for record in last] != case.rounds:
-            recorded, found = (", ".join(each) or "none" for each in (case.rounds, [record.verdict for record in last]))
-            findings.add(RUN_FILE, f"case {case.name}: its rounds are {recorded}, on disk {found}")
-        if worst([case.verdict, *case.rounds]) is not case.verdict:
-            findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
-        _check_expectations(case, findings)
-        metrics, spread = _combined(last)
-        if changed := different(case.metrics, metrics) or different(_dumped(case.spread), _dumped(spread)):
-            findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")
+        _check_case(case, _counting(case, rounds), findings)
     if worst([run.verdict, *(case.verdict for case in run.cases)]) is not run.verdict:
         findings.add(RUN_FILE, f"verdict {run.verdict} does not follow from its cases")
     parts = [finding for case in run.cases for record in _counting(case, rounds) for finding in record.findings]
@@ -222,6 +213,20 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
         findings.add(RUN_FILE, f"exit code {run.exit_code} does not follow from verdict {run.verdict}")
     if run.drain != drain_list({case.name: _counting(case, rounds) for case in run.cases}):
         findings.add(RUN_FILE, "the hosts to take out of service do not follow from the findings of the rounds")
+
+
+def _check_case(case: CaseRecord, last: list[RoundRecord], findings: Findings) -> None:
+    """Check that a case follows from `last`, the last attempt of each of its rounds."""
+    verdicts = [record.verdict for record in last]
+    if verdicts != case.rounds:
+        recorded, found = (", ".join(each) or "none" for each in (case.rounds, verdicts))
+        findings.add(RUN_FILE, f"case {case.name}: its rounds are {recorded}, on disk {found}")
+    if worst([case.verdict, *case.rounds]) is not case.verdict:
+        findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
+    _check_expectations(case, findings)
+    metrics, spread = _combined(last)
+    if changed := different(case.metrics, metrics) or different(_dumped(case.spread), _dumped(spread)):
+        findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")
 
 
 def _check_expectations(case: CaseRecord, findings: Findings) -> None:

@@ -78,11 +78,20 @@ def _read(path: Path, conf: Conf, seen: set[Path]) -> None:
             if other.is_file() and other not in seen:
                 _read(other, conf, seen)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            _assign(conf, [target.id for target in targets if isinstance(target, ast.Name)], node.value)
+            _assign(conf, _targets(node), node.value)
         elif isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try | ast.AugAssign):
-            stored = (each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-            conf.computed |= {each.id: each.lineno for each in stored}
+            conf.computed |= _stored(node)
+
+
+def _stored(statement: ast.stmt) -> dict[str, int]:
+    """The names that a statement assigns anywhere in it, with the lines."""
+    names = (each for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return {each.id: each.lineno for each in names}
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _assign(conf: Conf, names: list[str], value: ast.expr) -> None:

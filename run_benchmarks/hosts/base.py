@@ -9,6 +9,7 @@ from typing import IO, Protocol
 
 from docker import APIClient
 
+from run_benchmarks.errors import CommandError
 from run_benchmarks.hosts.incoming.capture import Capture as Capture
 
 DOCKER_SECONDS = 60
@@ -29,6 +30,15 @@ class Completed:
     stdout: str
     stderr: str
     seconds: float
+
+    def check(self, host: str) -> None:
+        """Check that the command succeeded.
+
+        Raises:
+            CommandError: its exit code is not 0.
+        """
+        if self.exit_code != 0:
+            raise CommandError(host, self.argv, self.exit_code, self.stderr or self.stdout)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,8 +92,8 @@ class LocalHost:
             stderr=err.text(),
             seconds=time.monotonic() - started,
         )
-        if check and completed.exit_code != 0:
-            raise CommandError(self.name, argv, completed.exit_code, completed.stderr or completed.stdout)
+        if check:
+            completed.check(self.name)
         return completed
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:

@@ -21,7 +21,6 @@ from docker.errors import DockerException
 
 from run_benchmarks.errors import (
     ClusterDynoError,
-    CommandError,
     ConnectError,
     DeadlineError,
     HostError,
@@ -243,9 +242,6 @@ class SshHost:
         except (OSError, EOFError, paramiko.SSHException) as error:
             trouble = f"while `{shown(argv)}` ran: {error or 'end of file'}"
             raise LinkLostError(self.name, trouble, err.text()) from error
-        self._noise = self._noise or begun.noise
-        if not begun.seen and exit_code != CANCELLED:
-            raise LoginShellError(self.name, ended_early(exit_code, begun.noise, err.text()))
         completed = Completed(
             argv=tuple(argv),
             exit_code=exit_code,
@@ -253,8 +249,11 @@ class SshHost:
             stderr=err.text(),
             seconds=time.monotonic() - started,
         )
-        if check and exit_code != 0:
-            raise CommandError(self.name, argv, exit_code, completed.stderr or completed.stdout)
+        self._noise = self._noise or begun.noise
+        if not begun.seen and exit_code != CANCELLED:
+            raise LoginShellError(self.name, ended_early(exit_code, begun.noise, completed.stderr))
+        if check:
+            completed.check(self.name)
         return completed
 
     def _cancel(self, channel: paramiko.Channel, err: MarkedStderr, *, is_sending: bool) -> None:

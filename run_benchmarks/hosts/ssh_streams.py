@@ -80,12 +80,15 @@ def drain(
         else:
             channel.status_event.wait(POLL_SECONDS)
         wait = POLL_SECONDS if channel.recv_stderr_ready() or cancel is not None else QUIET_SECONDS
-        while channel.recv_stderr_ready():
-            on_stderr(channel.recv_stderr(CHUNK))
+        _empty_stderr(channel, on_stderr)
         if not stdout_open and channel.exit_status_ready() and (channel.eof_received or channel.closed):
-            while channel.recv_stderr_ready():
-                on_stderr(channel.recv_stderr(CHUNK))
+            _empty_stderr(channel, on_stderr)
             return int(channel.exit_status)
+
+
+def _empty_stderr(channel: paramiko.Channel, on_stderr: Callable[[bytes], None]) -> None:
+    while channel.recv_stderr_ready():
+        on_stderr(channel.recv_stderr(CHUNK))
 
 
 def killed_or_lost(channel: paramiko.Channel) -> int:

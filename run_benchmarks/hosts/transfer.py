@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -15,6 +15,7 @@ from run_benchmarks.hosts.incoming.capture import LEFT_OUT
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.incoming.names import as_listed, shown
 from run_benchmarks.hosts.incoming.reception import Reception
+from run_benchmarks.hosts.incoming.tar_stream import ArchiveError
 
 NAMES_SHOWN = 20  # of files, in one message
 # Unpack beside the destination and rename: a visible folder is complete. The loser of a race gives up.
@@ -121,36 +122,79 @@ def _settle(
 ) -> Pulled:
     """Compare the received files with the host's list, keep the valid ones, report the rest."""
     expected, complaints = _manifest(listing)
-    came, cut, left_out = reception.digests, reception.cut, reception.left_out
-    sound = {name: digest for name, digest in expected.items() if name not in cut and came.get(name) == digest}
-    kept_cut = {name: came[name] for name in cut}
-    not_sound = expected.keys() - sound.keys() - cut - {as_listed(name) for name in left_out}
-    beyond = sorted(not_sound - came.keys()) if reception.enough else []
-    wrong = sorted(not_sound - set(beyond))
+    files = _compare(expected, reception)
     torn = broken is not None or reception.refused is not None
-    reception.keep([*sound, *kept_cut] if torn else came)
+    reception.keep(files.verified if torn else reception.digests)
     if LEFT_OUT.search(listing):
         complaints.insert(0, "its list of files is longer than what is taken of one")
         exit_code = exit_code or 1
-    _tell_left_out(host, left_out, complaints, warn)
-    if reception.enough:
-        of = f"; of {shown(min(cut))} the beginning is kept" if cut else ""
-        rest = f"; not brought: {_names(beyond)}" if beyond else ""
-        warn(f"{host}: {reception.enough}{of}{rest}")
-    if unlisted := sorted(came.keys() - expected.keys() - cut) if not torn else []:
-        warn(f"{host}: came without a checksum of the host: {_names(unlisted)}")
-    if wrong:
-        complaints.insert(0, f"these files arrived incomplete or not at all: {_names(wrong)}")
-    if reception.refused is not None:
-        complaints.insert(0, f"its archive was refused: {reception.refused}")
+    _tell_left_out(host, reception.left_out, complaints, warn)
+    _tell_cut(host, reception, files, warn)
+    if files.unlisted and not torn:
+        warn(f"{host}: came without a checksum of the host: {_names(files.unlisted)}")
+    if files.wrong or torn or exit_code != 0:
+        reason = tail("\n".join([*_failures(broken, reception.refused, files.wrong), *complaints]))
+        raise CollectError(
+            host,
+            f"{source}: {reason or f'exit code {exit_code}'}",
+            files=files.verified,
+            missing=files.wrong + files.beyond,
+            cut=reception.cut,
+        ) from broken
+    return Pulled(
+        files=files.verified,
+        incomplete=bool(reception.cut or files.beyond or expected.keys() & _listed_left_out(reception)),
+        cut=frozenset(reception.cut).union(files.beyond),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """The received files beside the host's list.
+
+    `verified`: sha256 by name of those that are as listed, or of the part that is kept of a cut one; `wrong`: listed
+    ones that are missing or differ; `beyond`: listed ones that a limit did not let come; `unlisted`: in no list.
+    """
+
+    verified: dict[str, str]
+    wrong: list[str]
+    beyond: list[str]
+    unlisted: list[str]
+
+
+def _compare(expected: Mapping[str, str], reception: Reception) -> _Compared:
+    came, cut = reception.digests, reception.cut
+    sound = {name: digest for name, digest in expected.items() if name not in cut and came.get(name) == digest}
+    not_sound = expected.keys() - sound.keys() - cut - _listed_left_out(reception)
+    beyond = sorted(not_sound - came.keys()) if reception.enough else []
+    return _Compared(
+        verified=sound | {name: came[name] for name in cut},
+        wrong=sorted(not_sound - set(beyond)),
+        beyond=beyond,
+        unlisted=sorted(came.keys() - expected.keys() - cut),
+    )
+
+
+def _listed_left_out(reception: Reception) -> set[str]:
+    """The names of the files that were not taken, as the host's list has them."""
+    return {as_listed(name) for name in reception.left_out}
+
+
+def _failures(broken: HostError | None, refused: ArchiveError | None, wrong: list[str]) -> Iterator[str]:
     if broken is not None:
-        complaints.insert(0, f"the transfer broke: {broken}")
-    if wrong or torn or exit_code != 0:
-        reason = tail("\n".join(complaints)) or f"exit code {exit_code}"
-        missing = wrong + beyond
-        raise CollectError(host, f"{source}: {reason}", files=sound | kept_cut, missing=missing, cut=cut) from broken
-    incomplete = bool(cut or beyond or expected.keys() & {as_listed(name) for name in left_out})
-    return Pulled(files=sound | kept_cut, incomplete=incomplete, cut=frozenset(cut).union(beyond))
+        yield f"the transfer broke: {broken}"
+    if refused is not None:
+        yield f"its archive was refused: {refused}"
+    if wrong:
+        yield f"these files arrived incomplete or not at all: {_names(wrong)}"
+
+
+def _tell_cut(host: str, reception: Reception, files: _Compared, warn: Callable[[str], None]) -> None:
+    """Report what a limit cut or did not let come."""
+    if reception.enough:
+        of = f"; of {shown(min(reception.cut))} the beginning is kept" if reception.cut else ""
+        rest = f"; not brought: {_names(files.beyond)}" if files.beyond else ""
+        warn(f"{host}: {reception.enough}{of}{rest}")
 
 
 def _tell_left_out(

@@ -212,11 +212,7 @@ def _check_data(report: HostReport, cases: list[CasePlan]) -> None:
 def _check_network(report: HostReport, settings: Settings, runtime: Runtime, cases: list[CasePlan]) -> None:
     facts = report.facts
     assert facts is not None
-    is_master = any(report.host == case.hosts[0] for case in cases)
-    if is_master and not has_free_port(facts.listening, settings.cluster.MASTER_PORT):
-        ports = candidates(settings.cluster.MASTER_PORT)
-        expected = f"one from {ports.start} to {ports.stop - 1}"
-        report.add("master port", "no free port", expected, "change MASTER_PORT")
+    _check_master_port(report, facts.listening, settings.cluster.MASTER_PORT, cases)
     partners = _partners(cases)
     if not partners:
         return
@@ -226,20 +222,33 @@ def _check_network(report: HostReport, settings: Settings, runtime: Runtime, cas
         action = 'write one that all of them have, or "auto"'
         report.add("interface", f"only {', '.join(sorted(facts.networks))}", expected, action)
     missing = [name for name in partners if name not in facts.resolves]
-    if missing and not runtime.gives_addresses:
-        action = "add them to /etc/hosts or write IP addresses in HOSTS"
-        report.add(
-            "names", f"{', '.join(missing)} do not resolve", "every name of HOSTS to resolve on every host", action
-        )
-    elif missing:
-        action = "the tasks get the addresses that the head node uses"
-        report.add("names", f"{', '.join(missing)} do not resolve", "names that resolve", action, "warning")
+    if missing:
+        _tell_unresolved(report, missing, runtime)
     if facts.interface == "lo" and report.host != partners[0]:
         action = "let the master's name stand for its network address in /etc/hosts of this host"
         report.add("interface", "the master resolves to a loopback address", "an interface that reaches it", action)
     elif facts.interface is None and interface == "auto" and not missing:
         action = "it is resolved at the launch; set NETWORK_INTERFACE to be sure"
         report.add("interface", "unknown (no ip command)", "the interface that reaches the master", action, "warning")
+
+
+def _check_master_port(report: HostReport, taken: frozenset[int], first: int, cases: list[CasePlan]) -> None:
+    """Check that the master of a case has a port for torchrun, `first` or one after it."""
+    if any(report.host == case.hosts[0] for case in cases) and not has_free_port(taken, first):
+        ports = candidates(first)
+        expected = f"one from {ports.start} to {ports.stop - 1}"
+        report.add("master port", "no free port", expected, "change MASTER_PORT")
+
+
+def _tell_unresolved(report: HostReport, missing: list[str], runtime: Runtime) -> None:
+    """Report names of partners that do not resolve: a failure, unless the tasks get addresses."""
+    found = f"{', '.join(missing)} do not resolve"
+    if runtime.gives_addresses:
+        action = "the tasks get the addresses that the head node uses"
+        report.add("names", found, "names that resolve", action, "warning")
+    else:
+        action = "add them to /etc/hosts or write IP addresses in HOSTS"
+        report.add("names", found, "every name of HOSTS to resolve on every host", action)
 
 
 def _check_runtime(report: HostReport, host: Host, runtime: Runtime, cases: list[CasePlan]) -> None:

@@ -124,20 +124,49 @@ def gather(host: Host, questions: Questions) -> HostFacts:
         ) from error
 
 
+class _Answer:
+    """The script's lines, each a key and a value; a key may have several lines, of which `one` holds the last."""
+
+    def __init__(self, text: str) -> None:
+        self._pairs = [line.split("\t", 1) for line in text.splitlines() if "\t" in line]
+        self.one = dict(self._pairs)
+
+    def many(self, key: str) -> list[str]:
+        """The values of all lines of a key."""
+        return [value for found, value in self._pairs if found == key]
+
+    def table(self, key: str) -> dict[str, str]:
+        """The values of all lines of a key, of which each is itself a key and a value."""
+        return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in self.many(key)}
+
+    def spaces(self) -> dict[str, tuple[int, str]]:
+        """Free bytes and mount point by folder."""
+        # df prints no folder names: its lines after the header are in the order of the folders.
+        folders, lines = self.many("writable"), self.many("space")[1:]
+        told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
+        return {folder: space for folder, line in told if (space := _space(line)) is not None}
+
+    def listening(self) -> frozenset[int]:
+        """The TCP ports on which the host listens, from /proc/net/tcp or from ss."""
+        listed = [int(port, 16) for port in self.many("listening")]
+        return frozenset(listed + [int(line.split()[3].rpartition(":")[2]) for line in self.many("listener") if line])
+
+    def identity(self) -> MachineIdentity:
+        """What tells the machine from others."""
+        return MachineIdentity(
+            boot_id=self.one.get("boot_id", ""),
+            netns=self.one.get("netns", ""),
+            machine_id=self.one.get("machine-id", ""),
+            host_key=self.one.get("host_key", ""),
+            macs=frozenset(mac for mac in self.many("mac") if mac and mac != NO_MAC),
+        )
+
+
 def _parse(text: str, asked: float, answered: float) -> HostFacts:
-    pairs = [line.split("\t", 1) for line in text.splitlines() if "\t" in line]
-    one = {pair[0]: pair[1] for pair in pairs}
-
-    def many(key: str) -> list[str]:
-        return [pair[1] for pair in pairs if pair[0] == key]
-
-    def table(key: str) -> dict[str, str]:
-        return {value.split("\t", 1)[0]: value.split("\t", 1)[1] for value in many(key)}
-
-    # df prints no folder names: its lines after the header are in the order of the folders.
-    folders, lines = many("writable"), many("space")[1:]
-    told = zip(folders, lines, strict=True) if len(folders) == len(lines) else ()
-    spaces = {folder: space for folder, line in told if (space := _space(line)) is not None}
+    answer = _Answer(text)
+    one, many = answer.one, answer.many
+    spaces = answer.spaces()
+    python, *missing_packages = one.get("python", "").split(" ")
     offset, error = _clock(many("clock_ns"), asked, answered)
     return HostFacts(
         kernel=one["kernel"],
@@ -148,7 +177,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         clock_offset=offset,
         clock_error=error,
         writable=frozenset(many("writable")),
-        unwritable=table("unwritable"),
+        unwritable=answer.table("unwritable"),
         free={folder: size for folder, (size, _) in spaces.items()},
         mounts={folder: mount for folder, (_, mount) in spaces.items()},
         memory_available=int(one["memory_available"]) if "memory_available" in one else None,
@@ -157,8 +186,8 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         code=one.get("code"),
         code_listing=tuple(many("code_file")),
         has_docker_client="docker_client" in one,
-        python=(one.get("python") or "").split(" ")[0] or None,
-        missing_packages=tuple((one.get("python") or "").split(" ")[1:]),
+        python=python or None,
+        missing_packages=tuple(missing_packages),
         no_python=one.get("no_python"),
         networks=frozenset(many("network")),
         has_infiniband="infiniband" in one,
@@ -167,22 +196,13 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         interface=_interface(one.get("own"), one.get("route")),
         devices=tuple(many("device")),
         data=frozenset(many("data")),
-        listening=frozenset(
-            [int(port, 16) for port in many("listening")]
-            + [int(line.split()[3].rpartition(":")[2]) for line in many("listener") if line]
-        ),
+        listening=answer.listening(),
         checked_s=answered,
         load=_load(one["load"]) if "load" in one else None,
         cores=processors(one.get("online", "")),
         ipmi_devices=tuple(many("ipmi")),
         power_groups=tuple(sorted(set(many("power_group")) - {one["gid"]})),
-        identity=MachineIdentity(
-            boot_id=one.get("boot_id", ""),
-            netns=one.get("netns", ""),
-            machine_id=one.get("machine-id", ""),
-            host_key=one.get("host_key", ""),
-            macs=frozenset(mac for mac in many("mac") if mac and mac != NO_MAC),
-        ),
+        identity=answer.identity(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from protocol.arguments import CACHE_ENV, ROUND_ENV
@@ -17,7 +18,6 @@ from run_benchmarks.plan.plan import (
     Plan,
     RoundPlan,
     Task,
-    round_folder,
     run_key,
 )
 from run_benchmarks.plan.resolve import Resolved, ResolvedCase
@@ -97,15 +97,37 @@ def plan_round(
 ) -> RoundPlan:
     """Plan one attempt (from 1) at one round of a case; it shares no name and no folder with an earlier attempt."""
     hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
-    return RoundPlan(
-        index=index,
-        attempt=attempt,
-        master=hosts[0],
-        port_from=settings.cluster.MASTER_PORT,
-        nodes=tuple(
-            _node_plan(plan, settings, resolved, case, hosts[0], rank, host, index=index, attempt=attempt)
-            for rank, host in enumerate(hosts)
-        ),
+    planned = RoundPlan(index=index, attempt=attempt, master=hosts[0], port_from=settings.cluster.MASTER_PORT, nodes=())
+    nodes = tuple(_node_plan(plan, settings, resolved, case, planned, rank, host) for rank, host in enumerate(hosts))
+    return planned.model_copy(update={"nodes": nodes})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Paths:
+    """Paths of one node as its tasks see them."""
+
+    code_dir: str
+    case_file: str
+    log_dir: str
+    data_dir: str | None
+    cache: str
+
+
+def _paths(plan: Plan, settings: Settings, case: ResolvedCase, log_dir_host: str, case_file_host: str) -> _Paths:
+    if settings.test.in_containers:
+        return _Paths(
+            code_dir=settings.test.FLAGPERF_PATH_CONTAINER,
+            case_file=_mounted(case_file_host),
+            log_dir=settings.test.FLAGPERF_LOG_PATH_CONTAINER,
+            data_dir=case.settings.data_dir_container,
+            cache=DATA_CACHE_MOUNT,
+        )
+    return _Paths(
+        code_dir=plan.code_dir_host,
+        case_file=case_file_host,
+        log_dir=log_dir_host,
+        data_dir=case.settings.data_dir_host,
+        cache=plan.data_cache_host,
     )
 
 
@@ -114,53 +136,47 @@ def _node_plan(
     settings: Settings,
     resolved: Resolved,
     case: ResolvedCase,
-    master: str,
+    planned: RoundPlan,
     node_rank: int,
     host: str,
-    *,
-    index: int,
-    attempt: int,
 ) -> NodePlan:
+    """Plan the tasks of one node of a round, of which all but the nodes is planned."""
     in_container = settings.test.in_containers
     folder = case_folder(case.name)
-    log_dir_host = f"{plan.log_root_host}/{folder}/{round_folder(index, attempt)}/{host}_noderank{node_rank}"
+    log_dir_host = f"{plan.log_root_host}/{folder}/{planned.folder}/{host}_noderank{node_rank}"
     case_file_host = f"{plan.log_root_host}/{folder}/{case.case_file.sha256}.json"
-    case_file = _mounted(case_file_host) if in_container else case_file_host
-    code_dir = settings.test.FLAGPERF_PATH_CONTAINER if in_container else plan.code_dir_host
-    log_dir = settings.test.FLAGPERF_LOG_PATH_CONTAINER if in_container else log_dir_host
-    data_dir = case.settings.data_dir_container if in_container else case.settings.data_dir_host
+    paths = _paths(plan, settings, case, log_dir_host, case_file_host)
     labels = {
         f"{LABEL}.run": plan.key,
         f"{LABEL}.case": case.name,
-        f"{LABEL}.round": str(index),
-        f"{LABEL}.attempt": str(attempt),
+        f"{LABEL}.round": str(planned.index),
+        f"{LABEL}.attempt": str(planned.attempt),
         f"{LABEL}.node": str(node_rank),
     }
-    stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{index}-n{node_rank}"
-    again = "" if attempt == 1 else f"-try{attempt}"
-    cache = DATA_CACHE_MOUNT if in_container else plan.data_cache_host
-    ours = {ROUND_ENV: str(index), **({CACHE_ENV: cache} if data_dir else {})}
-    environment = {**_environment(resolved, settings, case, code_dir), **ours}
+    stem = f"clusterdyno-{plan.key}-{container_stem(case.name)}-r{planned.index}-n{node_rank}"
+    again = "" if planned.attempt == 1 else f"-try{planned.attempt}"
+    ours = {ROUND_ENV: str(planned.index), **({CACHE_ENV: paths.cache} if paths.data_dir else {})}
+    environment = {**_environment(resolved, settings, case, paths.code_dir), **ours}
     first = node_rank * case.settings.nproc
     return NodePlan(
         host=host,
         node_rank=node_rank,
         ranks=tuple(range(first, first + case.settings.nproc)),
         image=(case.image.tag if case.image else settings.test.IMAGE) if in_container else None,
-        workdir=code_dir,
+        workdir=paths.code_dir,
         log_dir_host=log_dir_host,
         case_file_host=case_file_host,
-        mounts=_mounts(plan, case, code_dir, log_dir, log_dir_host, case_file_host) if in_container else (),
+        mounts=_mounts(plan, case, paths, log_dir_host, case_file_host) if in_container else (),
         options=_options(settings, resolved) if in_container else ContainerOptions(),
         workload=Task(
             name=f"{stem}{again}",
-            argv=_workload_argv(settings, resolved, case, master, node_rank, case_file, log_dir, data_dir),
+            argv=_workload_argv(settings, resolved, case, planned.master, node_rank, paths),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "workload"},
         ),
         monitor=Task(
             name=f"{stem}-monitor{again}",
-            argv=_monitor_argv(settings, resolved, case, log_dir),
+            argv=_monitor_argv(settings, resolved, case, paths.log_dir),
             environment=environment,
             labels={**labels, f"{LABEL}.task": "monitor"},
         ),
@@ -192,12 +208,12 @@ def _environment(resolved: Resolved, settings: Settings, case: ResolvedCase, cod
 
 
 def _mounts(
-    plan: Plan, case: ResolvedCase, code_dir: str, log_dir: str, log_dir_host: str, case_file_host: str
+    plan: Plan, case: ResolvedCase, paths: _Paths, log_dir_host: str, case_file_host: str
 ) -> tuple[Volume, ...]:
     mounts = [
-        Volume(source=plan.code_dir_host, target=code_dir, read_only=True),
-        Volume(source=case_file_host, target=_mounted(case_file_host), read_only=True),
-        Volume(source=log_dir_host, target=log_dir),
+        Volume(source=plan.code_dir_host, target=paths.code_dir, read_only=True),
+        Volume(source=case_file_host, target=paths.case_file, read_only=True),
+        Volume(source=log_dir_host, target=paths.log_dir),
     ]
     if case.settings.data_dir_host and case.settings.data_dir_container:
         data = Volume(source=case.settings.data_dir_host, target=case.settings.data_dir_container, read_only=True)
@@ -216,9 +232,7 @@ def _workload_argv(
     case: ResolvedCase,
     master: str,
     node_rank: int,
-    case_file: str,
-    log_dir: str,
-    data_dir: str | None,
+    paths: _Paths,
 ) -> tuple[str, ...]:
     nnodes = case.settings.nnodes
     torchrun = {
@@ -230,13 +244,13 @@ def _workload_argv(
         "--max_restarts": "0",
     }
     entry = {
-        "--case_file": case_file,
+        "--case_file": paths.case_file,
         "--vendor": resolved.vendor.name,
         "--case": case.name,
-        **({"--data_dir": data_dir} if data_dir else {}),
+        **({"--data_dir": paths.data_dir} if paths.data_dir else {}),
     }
     launch = {
-        "--log_dir": log_dir,
+        "--log_dir": paths.log_dir,
         "--interface": settings.cluster.NETWORK_INTERFACE if nnodes > 1 else "auto",
         "--max_seconds": f"{_longest(settings, case) + WORKLOAD_SLACK_SECONDS:g}",
         **({} if settings.cluster.NUMA_BINDING else {"--numa": "off"}),

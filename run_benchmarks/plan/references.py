@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from protocol import baseline_file
@@ -105,13 +105,7 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
         return [], []
     baseline = baseline_file.load(file)
     absent = f"is not compared: BASELINE {file} has no case of this name and model"
-    resolved = {case.name for case in cases}
-    others = {name: case for name, case in settings.cases.items() if name not in resolved}
-    notes = [
-        f"{name} {absent}"
-        for name, case in others.items()
-        if not baseline.of_case(name, case.model, without_version(case.framework))
-    ]
+    notes = [f"{name} {absent}" for name in _without_entry(settings, cases, baseline)]
     problems: list[Problem] = []
     for case in cases:
         found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
@@ -132,6 +126,16 @@ def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[l
         f"a baseline with one of the CASES in it at least; it has {', '.join(known) or 'none'}; {'; '.join(notes)}"
     )
     return [Problem(settings.source("BASELINE"), "BASELINE", str(file), allowed)], []
+
+
+def _without_entry(
+    settings: Settings, cases: Sequence[LookedUpCase], baseline: baseline_file.Baseline
+) -> Iterator[str]:
+    """The names of those with mistakes, which `cases` lacks, that the baseline has no entry of."""
+    resolved = {case.name for case in cases}
+    for name, case in settings.cases.items():
+        if name not in resolved and not baseline.of_case(name, case.model, without_version(case.framework)):
+            yield name
 
 
 def measured_case(case: LookedUpCase) -> MeasuredCase:

@@ -78,16 +78,8 @@ def first_failure(
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause:
-    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ.
-
-    A failure in communication is an effect of any other until then, and of one whose time is unknown.
-    """
-    certain = [cause.at for cause in causes if not cause.in_communication]
-    causes = [
-        cause
-        for cause in causes
-        if not cause.in_communication or all(cause.at + SLACK_SECONDS < at < math.inf for at in certain)
-    ]
+    """The earliest cause; a rank that exited early also counts if it is later by less than the clocks may differ."""
+    causes = _without_effects(causes)
     others = [cause for cause in causes if not cause.left_early]
     left = min((cause for cause in causes if cause.left_early), key=lambda cause: cause.at, default=None)
     if left is None or not others:
@@ -95,6 +87,16 @@ def _first(causes: Sequence[_Cause]) -> _Cause:
     first = min(others, key=lambda cause: cause.at)
     exact = left.was_seen and left.failure.host == first.failure.host
     return left if left.at - (0.0 if exact else SLACK_SECONDS) <= first.at else first
+
+
+def _without_effects(causes: Sequence[_Cause]) -> list[_Cause]:
+    """A failure in communication is an effect of any other until then, and of one whose time is unknown."""
+    certain = [cause.at for cause in causes if not cause.in_communication]
+    return [
+        cause
+        for cause in causes
+        if not cause.in_communication or all(cause.at + SLACK_SECONDS < at < math.inf for at in certain)
+    ]
 
 
 def _of_nodes(first: BrokenNode, causes: Sequence[_Cause]) -> FirstFailure:

@@ -81,23 +81,15 @@ def judge(
     steps = rank0.steps if rank0 else []
     timed_out = ended_early is not None and ended_early[0] is Verdict.TIMEOUT
     failure = first_failure(outcomes, logs, timed_out=timed_out)
-    derived = Derivation()
-    if case is not None and ended_early is None and failure is None:
-        derived = derive(case, logs, is_whole=not any(o.incomplete for o in outcomes if 0 in o.node.ranks))
-    if ended_early is not None:
-        verdict, reason = ended_early
-        if timed_out and failure is not None:
-            reason = f"{reason}; {describe(failure)}"
-    elif failure is not None:
-        verdict, reason = Verdict.FAIL, describe(failure)
-    elif (failure := _wrong_content(outcomes, logs_of, case_sha256, derived)) is not None:
-        verdict, reason = Verdict.FAIL, failure.message
-    else:
-        verdict, reason = Verdict.PASS, "all ranks finished"
+    derived, wrong = Derivation(), None
+    if ended_early is None and failure is None:
+        derived = _derived(case, logs, outcomes)
+        wrong = _wrong_content(outcomes, logs_of, case_sha256, derived)
+    verdict, reason = _verdict(ended_early, failure, wrong)
     return Judgement(
         verdict=verdict,
         reason=reason,
-        first_failure=failure,
+        first_failure=failure or wrong,
         metrics=metrics,
         steps=steps,
         data_files=files_read(rank0),
@@ -106,6 +98,26 @@ def judge(
         devices=_devices(logs.values()),
         partial=partial_of(rank0, verdict),
     )
+
+
+def _derived(case: CaseLike | None, logs: Mapping[int, RankLog], outcomes: Sequence[NodeOutcome]) -> Derivation:
+    if case is None:
+        return Derivation()
+    return derive(case, logs, is_whole=not any(o.incomplete for o in outcomes if 0 in o.node.ranks))
+
+
+def _verdict(
+    ended_early: tuple[Verdict, str] | None, failure: FirstFailure | None, wrong: FirstFailure | None
+) -> tuple[Verdict, str]:
+    """Verdict and reason; `failure` is the end of a process, `wrong` what is wrong where all of them ended with 0."""
+    if ended_early is not None:
+        verdict, reason = ended_early
+        if verdict is Verdict.TIMEOUT and failure is not None:
+            reason = f"{reason}; {describe(failure)}"
+        return verdict, reason
+    if failure is not None:
+        return Verdict.FAIL, describe(failure)
+    return (Verdict.PASS, "all ranks finished") if wrong is None else (Verdict.FAIL, wrong.message)
 
 
 def files_read(log: RankLog | None) -> dict[str, DataFile]:

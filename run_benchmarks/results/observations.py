@@ -7,7 +7,8 @@ peer shows as well is no explanation and is left out. An observation proves no c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, MAX_OBSERVATIONS, PartFinding
@@ -31,6 +32,8 @@ _SLOW_CLOCK = 0.9
 _WARMER_C = 10.0
 # Remarks on a host that explain why it is slow.
 _REMARKS = ("throttled", "foreign load", "foreign accelerator process", "load before start", "clock step")
+
+V = TypeVar("V")
 
 
 def with_observations(
@@ -59,30 +62,31 @@ class _Peers:
 
     def __init__(self, sights: Sequence[Sight], remarks: Sequence[Remark]) -> None:
         self.count = len(sights)
-        self.grown: dict[str, int] = {}
-        speeds: dict[str, Counter[PortLink]] = {}
-        lanes: dict[str, Counter[float]] = {}
-        figures: dict[str, list[float]] = {}
-        networks = Counter[tuple[str, ...]]()
-        for sight in sights:
-            for counters in sight.counters.values():
-                for name, value in counters.items():
-                    self.grown[name] = max(self.grown.get(name, 0), value)
-            for port, link in sight.links.items():
-                speeds.setdefault(port, Counter())[link] += 1
-            for address, width in sight.lanes.items():
-                lanes.setdefault(address, Counter())[width] += 1
-            for name, figure in sight.figures.items():
-                figures.setdefault(name, []).append(figure)
-            if sight.networks:
-                networks[sight.networks] += 1
-        self.links = {port: counted.most_common(1)[0][0] for port, counted in speeds.items()}
-        self.lanes = {address: counted.most_common(1)[0][0] for address, counted in lanes.items()}
+        grown = _by_name(counters for sight in sights for counters in sight.counters.values())
+        figures = _by_name(sight.figures for sight in sights)
+        self.grown = {name: max(0, *values) for name, values in grown.items()}
+        self.links = _usual(_by_name(sight.links for sight in sights))
+        self.lanes = _usual(_by_name(sight.lanes for sight in sights))
         self.lowest = {name: min(values) for name, values in figures.items()}
         self.highest = {name: max(values) for name, values in figures.items()}
-        self.networks = networks.most_common(1)[0][0] if networks else ()
+        networks = _usual(_by_name({"NCCL": sight.networks} for sight in sights if sight.networks))
+        self.networks = networks.get("NCCL", ())
         hosts = {sight.host for sight in sights}
         self.remarked = {remark.kind for remark in remarks if remark.host in hosts}
+
+
+def _by_name(seen: Iterable[Mapping[str, V]]) -> dict[str, list[V]]:
+    """The values of each name."""
+    values: dict[str, list[V]] = {}
+    for each in seen:
+        for name, value in each.items():
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def _usual(values: Mapping[str, list[V]]) -> dict[str, V]:
+    """The most frequent value of each name."""
+    return {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}
 
 
 def _observed(

@@ -97,14 +97,18 @@ def find_standing(standings: Sequence[Standing]) -> StallCause:
     if not any(rank.is_still() for rank in there) and not any(map(_is_stopped, known)):
         return StallCause(rank=None, message="every rank was still progressing", evidence=evidence)
     for rule in _RULES:
-        suspects = rule(there)
-        if suspects:
-            first = min(suspects, key=lambda rank: rank.moved_at())
-            more = [rank.name for rank in suspects if rank is not first]
-            message = f"hangs: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
-            ordered = [first.sentence(), *(rank.sentence() for rank in there if rank is not first)]
-            return StallCause(rank=first, message=message, evidence=ordered)
+        if suspects := rule(there):
+            return _cause(rule, suspects, there)
     return StallCause(rank=None, message=_undecided(there), evidence=evidence)
+
+
+def _cause(rule: _Rule, suspects: Sequence[Standing], there: Sequence[Standing]) -> StallCause:
+    """The suspect that moved no more before all others."""
+    first = min(suspects, key=lambda rank: rank.moved_at())
+    more = [rank.name for rank in suspects if rank is not first]
+    message = f"hangs: {_why(rule, first, there)}" + (f"; so do {', '.join(more[:4])}" if more else "")
+    ordered = [first.sentence(), *(rank.sentence() for rank in there if rank is not first)]
+    return StallCause(rank=first, message=message, evidence=ordered)
 
 
 def _is_stopped(rank: Standing) -> bool:

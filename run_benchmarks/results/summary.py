@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from protocol.default_outcome import is_measured
@@ -19,26 +20,32 @@ def case_rows(record: RunRecord) -> list[tuple[str, str, str, str, str, str]]:
     """(case, verdict, rounds passed, nodes x ranks, metric, value); further rows of a case leave four empty."""
     rows = []
     for case in record.cases:
-        passed = sum(verdict.is_measured for verdict in case.rounds)
-        again = sum(attempt > 1 for attempt in case.attempts)
-        lost = sum(earlier.lost for earlier in case.earlier_attempts)
-        how = f" ({again} retried{f', {lost} lost' * (lost > 0)})" if again else ""
-        rounds = f"{passed}/{len(case.rounds)}{how}"
-        head = (case.name, case.verdict_text, rounds, f"{case.nnodes} x {case.nproc}")
-        metrics = [
-            (name, f"{show_spread(value, case.spread.get(name))}{unit}") for name, value, unit in with_units(case)
-        ]
-        metrics = metrics or [("", case.reason)]
-        metrics += [("finding", sentence) for sentence in case.sentences]
-        metrics += [("expect", f"{'' if each.met else 'not met: '}{each.sentence}") for each in case.expectations]
-        metrics += [("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ())]
-        metrics += [("warning", warning) for warning in case.warnings]
-        metrics += [("remark", remark) for remark in case.remarks[:SHOWN_REMARKS]]
-        if (more := len(case.remarks) - SHOWN_REMARKS) > 0:
-            metrics.append(("remark", f"and {more} more, in report.html"))
-        for index, (name, value) in enumerate(metrics):
+        head = (case.name, case.verdict_text, _rounds(case), f"{case.nnodes} x {case.nproc}")
+        for index, (name, value) in enumerate(_results(case)):
             rows.append((*(head if index == 0 else ("", "", "", "")), name, value))
     return rows
+
+
+def _rounds(case: CaseRecord) -> str:
+    """The rounds that passed, of all, and how many of them were retried."""
+    passed = sum(verdict.is_measured for verdict in case.rounds)
+    again = sum(attempt > 1 for attempt in case.attempts)
+    lost = sum(earlier.lost for earlier in case.earlier_attempts)
+    how = f" ({again} retried{f', {lost} lost' * (lost > 0)})" if again else ""
+    return f"{passed}/{len(case.rounds)}{how}"
+
+
+def _results(case: CaseRecord) -> Iterator[tuple[str, str]]:
+    """Name and value of each metric, or the reason why there is none; then what is said of them."""
+    metrics = [(name, f"{show_spread(value, case.spread.get(name))}{unit}") for name, value, unit in with_units(case)]
+    yield from metrics or [("", case.reason)]
+    yield from (("finding", sentence) for sentence in case.sentences)
+    yield from (("expect", f"{'' if each.met else 'not met: '}{each.sentence}") for each in case.expectations)
+    yield from (("baseline", sentence) for sentence in (case.baseline.sentences if case.baseline else ()))
+    yield from (("warning", warning) for warning in case.warnings)
+    yield from (("remark", remark) for remark in case.remarks[:SHOWN_REMARKS])
+    if (more := len(case.remarks) - SHOWN_REMARKS) > 0:
+        yield "remark", f"and {more} more, in report.html"
 
 
 def with_units(case: CaseRecord) -> list[tuple[str, Any, str]]:

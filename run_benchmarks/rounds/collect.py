@@ -14,7 +14,6 @@ from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.transfer import pull
-from run_benchmarks.plan.plan import NodePlan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import CollectedFile, write_text
@@ -28,7 +27,6 @@ MAX_LAUNCH_LOG_BYTES = 64 << 20
 
 def collect_node(
     host: Host,
-    node: NodePlan,
     outcome: NodeOutcome,
     framework: str,
     master_port: int,
@@ -45,10 +43,11 @@ def collect_node(
     Raises:
         HostError: files could not be brought, as one of its kinds; the launch log is written in any case.
     """
+    node = outcome.node
     secrets = secret_values(node.workload.environment, node.workload.argv, config)
     outcome.output = mask_output(outcome.output, secrets)
     launch_log = LAUNCH_LOG.format(framework)
-    write_text(outcome.folder / launch_log, _launch_log(node, outcome, master_port))
+    write_text(outcome.folder / launch_log, _launch_log(outcome, master_port))
     outcome.incomplete = True
     files: dict[str, str] = {}
     try:
@@ -80,7 +79,8 @@ def collect_node(
         }
 
 
-def _launch_log(node: NodePlan, outcome: NodeOutcome, master_port: int) -> str:
+def _launch_log(outcome: NodeOutcome, master_port: int) -> str:
+    node = outcome.node
     environment = mask_environment(node.workload.environment)
     lines = [
         f"host: {node.host}",

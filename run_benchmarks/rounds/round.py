@@ -298,7 +298,6 @@ class RoundRunner:
             said: list[str] = []
             collect_node(
                 node.host,
-                node.plan,
                 node.outcome,
                 self._case.framework,
                 port,

@@ -152,11 +152,12 @@ def _provide(
             lacking.remove(source)
         if lacking:
             _distribute(tag, hosts[source], [hosts[name] for name in lacking], clients, patience)
-    found = _each(brought, lambda client: identity(client, tag), tag, patience)
-    for name, image in found.items():
+    provided: dict[str, ImageIdentity] = {}
+    for name, image in _each(brought, lambda client: identity(client, tag), tag, patience).items():
         if image is None:
             raise TaskError(name, f"image {tag} disappeared")
-    return {name: image for name, image in found.items() if image is not None}
+        provided[name] = image
+    return provided
 
 
 def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, say: Sayer) -> str:

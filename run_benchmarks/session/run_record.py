@@ -54,6 +54,16 @@ class RunState:
     exit_code: int | None = None
 
 
+@dataclass(kw_only=True)
+class _Measured:
+    """The measurements of a case's rounds together, held against its standards; `failures` make the case fail."""
+
+    metrics: dict[str, Any] = field(default_factory=dict)
+    spread: dict[str, Spread] = field(default_factory=dict)
+    held: Held = field(default_factory=Held)
+    failures: list[str] = field(default_factory=list)
+
+
 class RunRecorder:
     """Makes the record of one run from its state, any number of times."""
 
@@ -105,29 +115,9 @@ class RunRecorder:
 
     def _case_record(self, case: CasePlan, *, is_final: bool) -> CaseRecord:
         rounds = self._state.rounds[case.name]
-        verdicts = [record.verdict for record in rounds]
-        if len(rounds) < len(case.rounds):
-            verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
-        reasons = [record.reason for record in rounds if not record.verdict.is_measured]
         passed = [record for record in rounds if record.verdict.is_measured]
-        held = Held()
-        metrics: dict[str, Any] = {}
-        spread: dict[str, Spread] = {}
-        try:
-            metrics, spread = combine([record.metrics for record in passed])
-            held = self._standards.hold(case, passed, metrics)
-        except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
-            LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
-            verdicts.append(Verdict.FAIL)
-            reasons.append(f"its measurements cannot be combined: {in_brief(error)}")
-        if held.failures:
-            verdicts.append(Verdict.FAIL)
-            reasons.append("; ".join(held.failures))
-        if len(rounds) < len(case.rounds):
-            reasons.append(
-                self._state.skipped.get(case.name) or self._interruption.reason or self._state.problem or "not run"
-            )
-        reasons += [record.reason for record in passed if record.verdict is Verdict.DEGRADED]
+        measured = self._measured(case, passed)
+        verdict, reason = self._verdict(case, rounds, measured.failures)
         said = assess(case, passed) if is_final and passed else Assessment()
         earlier = earlier_attempts(self._result_dir / case.folder, rounds)
         return CaseRecord(
@@ -139,19 +129,43 @@ class RunRecorder:
             config=mask_config(case.config),
             nnodes=case.nnodes,
             nproc=case.nproc,
-            verdict=worst(verdicts),
-            reason=reasons[0] if reasons else passed_late(rounds, earlier),
+            verdict=verdict,
+            reason=passed_late(rounds, earlier) if reason is None else reason,
             rounds=[record.verdict for record in rounds],
             attempts=[record.attempt for record in rounds],
             earlier_attempts=earlier,
-            metrics=metrics,
-            spread=spread,
-            expectations=list(held.expectations),
-            baseline=held.baseline,
+            metrics=measured.metrics,
+            spread=measured.spread,
+            expectations=list(measured.held.expectations),
+            baseline=measured.held.baseline,
             sentences=[*said.sentences, *not_yet_said(said.sentences, rounds)],
-            warnings=[*said.warnings, *held.warnings],
+            warnings=[*said.warnings, *measured.held.warnings],
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.told_remarks],
         )
+
+    def _measured(self, case: CasePlan, passed: list[RoundRecord]) -> _Measured:
+        measured = _Measured()
+        try:
+            measured.metrics, measured.spread = combine([record.metrics for record in passed])
+            measured.held = self._standards.hold(case, passed, measured.metrics)
+        except Exception as error:  # noqa: BLE001 - what hosts sent is this case's verdict and not the run's end
+            LOG.debug("the measurements of %s cannot be combined", case.name, exc_info=True)
+            measured.failures.append(f"its measurements cannot be combined: {in_brief(error)}")
+        if measured.held.failures:
+            measured.failures.append("; ".join(measured.held.failures))
+        return measured
+
+    def _verdict(self, case: CasePlan, rounds: list[RoundRecord], failures: list[str]) -> tuple[Verdict, str | None]:
+        """The worst verdict and the first reason for one other than PASS, if any."""
+        verdicts = [record.verdict for record in rounds] + [Verdict.FAIL] * bool(failures)
+        reasons = [record.reason for record in rounds if not record.verdict.is_measured] + failures
+        if len(rounds) < len(case.rounds):
+            verdicts.append(Verdict.ABORTED if self._interruption.is_set() else Verdict.SKIPPED)
+            reasons.append(
+                self._state.skipped.get(case.name) or self._interruption.reason or self._state.problem or "not run"
+            )
+        reasons += [record.reason for record in rounds if record.verdict is Verdict.DEGRADED]
+        return worst(verdicts), reasons[0] if reasons else None
 
     def learned(self) -> list[CaseBaseline]:
         """The baseline entries of each case after the run; cases without measurements are left out."""

@@ -11,7 +11,6 @@ from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
-from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.owed_round import OwedRound
@@ -22,6 +21,7 @@ from run_benchmarks.session.images import provide_images
 from run_benchmarks.session.log_lines import log_round
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.session.retries import failures_that_count, may_retry
+from run_benchmarks.session.run_record import RunState
 from run_benchmarks.state.context import RunContext, answers, patience
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
@@ -34,24 +34,23 @@ class TooFewHostsError(ClusterDynoError):
 class RoundScheduler:
     """Runs the rounds of a run one by one. `past` is what an earlier controller left, by the run's journal.
 
-    `left_out` has the hosts that failed the check, and why: no round runs there.
+    `state` has the reports of the hosts, and those that failed the check, and why: no round runs there.
     """
 
     def __init__(
         self,
         prepared: PreparedRun,
         hosts: Mapping[str, Host],
-        reports: Mapping[str, HostReport],
+        state: RunState,
         result_dir: Path,
         interruption: Interruption,
         *,
         journal: Journal,
         past: JournalState,
-        left_out: Mapping[str, str] | None = None,
     ) -> None:
-        self._prepared, self._hosts, self._reports = prepared, hosts, reports
+        self._prepared, self._hosts, self._reports = prepared, hosts, state.reports
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self.past, self._left_out = past, dict(left_out or {})
+        self.past, self._left_out = past, dict(state.left_out)
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
         self._unswept = set(prepared.plan.hosts) if past.attempts else set[str]()

@@ -217,12 +217,11 @@ class Session:
         return RoundScheduler(
             self._prepared,
             hosts,
-            self._state.reports,
+            self._state,
             self._result_dir,
             self._interruption,
             journal=self._journal,
             past=self._past,
-            left_out=self._state.left_out,
         )
 
     def _collect_owed(self, schedule: RoundScheduler) -> None:

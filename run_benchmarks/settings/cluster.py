@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import (
     BaseModel,
@@ -70,11 +70,7 @@ def _parse_entry(entry: object) -> tuple[str, HostAccess]:
         return parse_host(entry)
     if not isinstance(entry, dict):
         raise ValueError(f"{entry!r} is neither text nor a dict ({HOST_FORMS})")
-    if unknown := sorted(map(str, entry.keys() - ENTRY_KEYS.keys())):
-        raise ValueError(f"unknown key {', '.join(unknown)} in {entry!r} (known: {', '.join(ENTRY_KEYS)})")
-    for key, kind in ENTRY_KEYS.items():
-        if key in entry and (not isinstance(entry[key], kind) or isinstance(entry[key], bool)):
-            raise ValueError(f"{key!r} of {entry!r} is no {kind.__name__}")
+    _check_keys(entry)
     host, access = parse_host(entry.get("host", ""))
     if (access.user and "user" in entry) or (access.port and "port" in entry):
         raise ValueError(f"{entry!r} has its user or port twice")
@@ -87,6 +83,19 @@ def _parse_entry(entry: object) -> tuple[str, HostAccess]:
         raise ValueError(f"'key' of {host}: a private key file; there is none at {file}")
     user, port = entry.get("user", access.user), entry.get("port", access.port)
     return host, HostAccess(user=user, port=port, key=file)
+
+
+def _check_keys(entry: dict[Any, Any]) -> None:
+    """Check that an item of HOSTS has known keys alone, each with a value of its type.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if unknown := sorted(map(str, entry.keys() - ENTRY_KEYS.keys())):
+        raise ValueError(f"unknown key {', '.join(unknown)} in {entry!r} (known: {', '.join(ENTRY_KEYS)})")
+    for key, kind in ENTRY_KEYS.items():
+        if key in entry and (not isinstance(entry[key], kind) or isinstance(entry[key], bool)):
+            raise ValueError(f"{key!r} of {entry!r} is no {kind.__name__}")
 
 
 def _user() -> str:

@@ -5,9 +5,9 @@ Keys and their meaning are FlagPerf's where FlagPerf has them; docs/reference/fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,7 +18,7 @@ from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
 from run_benchmarks.settings.changes import REPEAT, SET, Changes, SetKeys, apply_sets, narrowed
 from run_benchmarks.settings.cluster import ClusterConf
-from run_benchmarks.settings.conf_file import helper_hint, sound_part, validate
+from run_benchmarks.settings.conf_file import ModelT, helper_hint, sound_part, validate
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.value_types import MOST_ROUNDS
 
@@ -26,6 +26,8 @@ KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys o
 PATHS_OF_HEAD_NODE = ("BASELINE", "WHEELHOUSE")
 # In the place of required values that are missing or wrong, while the rest is looked through for mistakes.
 NO_HOSTS, NO_CASES = {"HOSTS": ["localhost"]}, {"VENDOR": "", "CASES": ["none"]}
+
+T = TypeVar("T")
 
 
 class Settings(BaseModel):
@@ -77,9 +79,9 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     """
     changes = changes or Changes()
     problems: list[Problem] = []
-    cluster_names, test_names = _names(cluster_file, problems), _names(test_file, problems)
-    unread = {*(("HOSTS",) if cluster_names is None else ()), *(("VENDOR", "CASES") if test_names is None else ())}
-    cluster_names, test_names = cluster_names or {}, test_names or {}
+    unread: set[str] = set()  # required keys of files that cannot be read
+    cluster_names = _names(cluster_file, NO_HOSTS, problems, unread)
+    test_names = _names(test_file, NO_CASES, problems, unread)
     _place_paths(test_names, test_file)
     definitions = _definitions(test_names, test_file, problems)
     set_keys, found = apply_sets(
@@ -92,32 +94,36 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
         keyed, found = _keyed(test_names["CASES"], test_file)
         definitions |= {name: value for name, value in keyed.items() if name not in definitions}
         problems += set_keys.sourced(found)
-    cluster, found = validate(ClusterConf, cluster_names, file=cluster_file, known_as=KEYS_OF_CLUSTER)
+    cluster, found, usable = _checked(ClusterConf, cluster_names, NO_HOSTS, cluster_file, KEYS_OF_CLUSTER)
     problems += set_keys.sourced(found)
     problems += _listed(test_names, definitions, changes, test_file)
     cases, found = _cases(definitions, changes, test_file)
-    own = {key: value for key, value in test_names.items() if key in TestConf.model_fields}
-    test, more = validate(TestConf, own, file=test_file, known_as=KEYS_OF_TEST)
+    own = _picked(test_names, TestConf.model_fields)
+    test, more, usable_of_test = _checked(TestConf, own, NO_CASES, test_file, KEYS_OF_TEST)
     problems += set_keys.sourced([*found, *more])
-    sound_cluster, of_cluster = (cluster, {"HOSTS"}) if cluster else sound_part(ClusterConf, cluster_names, NO_HOSTS)
-    sound_test, of_test = (test, {"VENDOR", "CASES"}) if test else sound_part(TestConf, own, NO_CASES)
-    listed = sound_test.CASES if "CASES" in of_test else ()
+    usable |= usable_of_test
+    listed = test.CASES if "CASES" in usable else ()
     settings = Settings(
-        cluster=sound_cluster,
-        test=sound_test,
-        cases={name: cases[name] for name in listed if name in cases},
+        cluster=cluster,
+        test=test,
+        cases=_picked(cases, listed),
         defined_cases=tuple(definitions),
         undefined_cases=tuple(name for name in listed if name not in definitions and is_case_name(name)),
         cluster_file=cluster_file,
         test_file=test_file,
         changes=changes,
         set_keys=tuple(set_keys.keys),
-        broken_cases={name: definitions[name] for name in listed if name in definitions and name not in cases},
-        unknown=frozenset({"HOSTS", "VENDOR", "CASES"} - of_cluster - of_test),
+        broken_cases=_picked(definitions, [name for name in listed if name not in cases]),
+        unknown=frozenset((NO_HOSTS.keys() | NO_CASES.keys()) - usable),
     )
     if problems:
         raise SettingsError([each for each in problems if not _is_unread(each, unread)], settings)
     return settings
+
+
+def _picked(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """The values of these names, without those that have none."""
+    return {name: values[name] for name in names if name in values}
 
 
 def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
@@ -125,12 +131,24 @@ def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
     return problem.key in keys and problem.value is ABSENT
 
 
-def _names(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
+def _names(file: Path, required: Collection[str], problems: list[Problem], unread: set[str]) -> dict[str, Any]:
     try:
         return read_config_file(file)
     except ConfigError as error:
         problems += error.problems
-        return None
+        unread.update(required)
+        return {}
+
+
+def _checked(
+    model: type[ModelT], names: dict[str, Any], stand_ins: dict[str, Any], file: Path, known_as: str
+) -> tuple[ModelT, list[Problem], set[str]]:
+    """The settings of a file, or what is sound of them; their mistakes; the required keys with a usable value."""
+    settings, problems = validate(model, names, file=file, known_as=known_as)
+    if settings is not None:
+        return settings, problems, set(stand_ins)
+    sound, usable = sound_part(model, names, stand_ins)
+    return sound, problems, usable
 
 
 def _place_paths(names: dict[str, Any], file: Path) -> None:

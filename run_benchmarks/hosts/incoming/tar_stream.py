@@ -61,6 +61,10 @@ class _Extended:
     size: int | None = None
     unfit: str = ""
 
+    def name_and_size(self, member: tarfile.TarInfo) -> tuple[str, int]:
+        """The member's, or what stands here in their place."""
+        return member.name if self.name is None else self.name, member.size if self.size is None else self.size
+
 
 class TarStream:
     """Takes an archive in pieces, cut anywhere, and passes its members to `sink`. Archives may follow one another."""
@@ -109,18 +113,12 @@ class TarStream:
     def _header(self, block: bytes) -> None:
         if not block.strip(b"\0"):
             return  # an archive's end, or its padding
-        try:
-            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-        except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise ArchiveError(f"no tar header: {error}") from error
-        if not 0 <= member.size < MAX_SIZE:
-            raise ArchiveError(f"a member of {member.size} bytes")
+        member = _member(block)
         if member.type in EXTENDED:
             self._begin_extended(member)
             return
         extended, self._extended = self._extended, _Extended()
-        name = member.name if extended.name is None else extended.name
-        size = member.size if extended.size is None else extended.size
+        name, size = extended.name_and_size(member)
         if member.type == tarfile.DIRTYPE and not extended.unfit:
             self._sink.folder(name)
         elif member.type in WITHOUT_CONTENT:
@@ -130,13 +128,15 @@ class TarStream:
             self._content, self._skipped = size, -size % BLOCK
             if not size:
                 self._sink.end_file()
-        else:
-            is_sparse = member.type == tarfile.GNUTYPE_SPARSE
-            self._sink.leave_out(name, extended.unfit or ("a sparse file" if is_sparse else "of a kind we do not know"))
-            if is_sparse and block[SPARSE_MORE]:
+        elif member.type == tarfile.GNUTYPE_SPARSE:
+            self._sink.leave_out(name, extended.unfit or "a sparse file")
+            if block[SPARSE_MORE]:
                 self._begin_sparse(size)
             else:
                 self._skipped = _padded(size)
+        else:
+            self._sink.leave_out(name, extended.unfit or "of a kind we do not know")
+            self._skipped = _padded(size)
 
     def _begin_sparse(self, size: int) -> None:
         """Skip the map of a sparse file, which continues in further blocks before its contents."""
@@ -164,6 +164,21 @@ class TarStream:
                 self._extended.name = data[:size].split(b"\0")[0].decode("utf-8", "surrogateescape")
 
         self._next, self._needed = whole, _padded(size)
+
+
+def _member(block: bytes) -> tarfile.TarInfo:
+    """The member that a header describes.
+
+    Raises:
+        ArchiveError: the block is no header, or one of a size that no file has.
+    """
+    try:
+        member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise ArchiveError(f"no tar header: {error}") from error
+    if not 0 <= member.size < MAX_SIZE:
+        raise ArchiveError(f"a member of {member.size} bytes")
+    return member
 
 
 def _padded(size: int) -> int:

@@ -30,7 +30,7 @@ def outcome(tmp_path: Path) -> NodeOutcome:
 
 
 def test_files_and_the_launch_log(outcome: NodeOutcome) -> None:
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256=hashlib.sha256(b"log\n").hexdigest())}
     assert not outcome.incomplete and outcome.left_behind == ()
     log = (outcome.folder / "start_pytorch_task.log").read_text()
@@ -51,9 +51,9 @@ def test_files_and_the_launch_log(outcome: NodeOutcome) -> None:
 
 def test_the_launch_log_is_there_also_where_the_files_are_not(outcome: NodeOutcome) -> None:
     outcome.exit_code, outcome.error = None, None
-    plan = outcome.node.model_copy(update={"log_dir_host": "/no/such/folder"})
+    outcome.node = outcome.node.model_copy(update={"log_dir_host": "/no/such/folder"})
     with pytest.raises(CollectError, match="/no/such/folder"):
-        collect_node(LocalHost("node1"), plan, outcome, "pytorch", 29501)
+        collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     log = (outcome.folder / "start_pytorch_task.log").read_text()
     assert "exit code: none\n" in log
     assert "error:" not in log
@@ -68,7 +68,7 @@ def test_a_host_does_not_replace_the_launch_log(outcome: NodeOutcome, tmp_path: 
     forged.write_text("argv: harmless\n")
     for _ in range(2):  # again, as a resumed run does
         said: list[str] = []
-        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, warn=said.append)
+        collect_node(LocalHost("node1"), outcome, "pytorch", 29501, warn=said.append)
         name = forged.relative_to(tmp_path / "there").as_posix()
         assert said == [f"node1: {name} is left out: the head node itself writes a file of its name"]
         assert outcome.files.keys() == {"rank0.out.log"}
@@ -86,7 +86,7 @@ def test_secrets_of_the_task_are_masked_in_what_comes_and_the_rest_is_untouched(
     binary = b"\0" + secret.encode()
     (there / "trace.bin").write_bytes(binary)
     outcome.output = f"HF_TOKEN={secret}\n"
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     kept = (outcome.folder / "deep" / "rank1.out.log").read_bytes()
     assert kept == text.replace(secret.encode(), b"***")
     expected = {"deep/rank1.out.log": kept, "rank0.out.log": b"log\n", "trace.bin": binary}
@@ -103,7 +103,7 @@ def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
     (tmp_path / "there" / "rank0.out.log").write_text(secret)
     monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - {} +", "-cf - ./vanished {} +"))
     with pytest.raises(CollectError, match="vanished"):
-        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+        collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     assert (outcome.folder / "rank0.out.log").read_text() == "***"
     assert outcome.files["rank0.out.log"].size == 3 and outcome.incomplete
     assert outcome.files["rank0.out.log"].sha256 == hashlib.sha256(b"***").hexdigest()
@@ -116,7 +116,7 @@ def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: 
 
     monkeypatch.setattr(collect, "pull", pull)
     with pytest.raises(CollectError):
-        collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501)
+        collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256="d")}
     expected = ["rank1.out.log", "node_exit.json", "monitor.jsonl", "sys_info.json", "cpu_monitor.log"]
     assert outcome.missing() == expected and outcome.incomplete
@@ -125,7 +125,7 @@ def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: 
 def test_a_link_is_left_out_by_name_and_no_reason_to_fail(outcome: NodeOutcome, tmp_path: Path) -> None:
     (tmp_path / "there" / "latest").symlink_to("/abs/path")
     said: list[str] = []
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, warn=said.append)
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501, warn=said.append)
     assert said == ["node1: latest is left out: a symbolic link"]
     assert outcome.files.keys() == {"rank0.out.log"} and not outcome.incomplete and outcome.left_behind == ()
 
@@ -135,7 +135,7 @@ def test_what_a_limit_cuts_is_named_and_stays_on_its_host(outcome: NodeOutcome, 
     (tmp_path / "there" / "large").write_text(f"{secret}\n" + "x" * (3 << 20))
     said: list[str] = []
     limits = CollectLimits(max_bytes=1 << 20)
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=limits, warn=said.append)
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501, limits=limits, warn=said.append)
     assert said[0].startswith("node1: there is more than MAX_COLLECT_BYTES (1 MiB); of large the beginning is kept")
     assert outcome.incomplete and outcome.files.keys() == {"rank0.out.log", "large"}
     kept = (outcome.folder / "large").read_bytes()
@@ -152,7 +152,7 @@ def test_beginning_and_end_of_a_log_beyond_the_limit_are_kept(outcome: NodeOutco
     (there / "other").write_bytes(bytes(1 << 19))
     said: list[str] = []
     limits = CollectLimits(max_bytes=limit)
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=limits, warn=said.append)
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501, limits=limits, warn=said.append)
     kept = (outcome.folder / "rank0.out.log").read_bytes()
     head, _, tail = kept.partition(b"[... ")
     missing, _, tail = tail.partition(b" bytes are left out here ...]\n")
@@ -170,7 +170,7 @@ def test_beginning_and_end_of_a_log_beyond_the_limit_are_kept(outcome: NodeOutco
 
 def test_an_endless_line_beyond_the_limit(outcome: NodeOutcome) -> None:
     (Path(outcome.node.log_dir_host) / "rank0.out.log").write_bytes(b"x" * (3 << 20))
-    collect_node(LocalHost("node1"), outcome.node, outcome, "pytorch", 29501, limits=CollectLimits(max_bytes=2 << 20))
+    collect_node(LocalHost("node1"), outcome, "pytorch", 29501, limits=CollectLimits(max_bytes=2 << 20))
     kept = (outcome.folder / "rank0.out.log").read_bytes()
     assert kept.count(b"x") + int(kept.partition(b"[... ")[2].split()[0]) == 3 << 20
 

@@ -14,6 +14,7 @@ from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import FirstFailure, RoundRecord, Verdict
 from run_benchmarks.session import schedule
 from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.run_record import RunState
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RunStarted
@@ -78,7 +79,7 @@ def attempts_of(load: Load, tmp_path: Path, settings: str, past: JournalState) -
     found = RoundScheduler(
         prepared,
         {"localhost": LocalHost("localhost")},
-        {"localhost": HostReport(host="localhost")},
+        RunState(started_ms=0, rounds={}, reports={"localhost": HostReport(host="localhost")}),
         tmp_path,
         Interruption("clean"),
         journal=Journal(tmp_path),

@@ -94,8 +94,7 @@ def _train(config: Config, schedule: TrainingSchedule, logger: PerfLogger, world
         "ips",
         metrics,
         steady=SteadyState.of(meter.step_times, config.warmup_steps),
-        parameters=100,
-        work=(16, 1000),
+        size=log_values.ModelSize(parameters=100, work=(16, 1000)),
     )
 
 

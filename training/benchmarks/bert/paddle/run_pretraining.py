@@ -96,8 +96,7 @@ def _result(trainer: PaddleTrainer, config: Config, identity: DataIdentity) -> d
         "sps",
         trainer.metrics,
         steady=SteadyState.of(trainer.meter.step_times, config.warmup_steps),
-        parameters=trainer.parameters,
-        work=trainer.work_per_sample(over_ranks=True),
+        size=log_values.ModelSize(parameters=trainer.parameters, work=trainer.work_per_sample(over_ranks=True)),
     )
     result |= {f"phase_{name}": None for name in PHASES} | {"profile_files": []}
     result |= {"one_training": trainer.proof.departure is None, "seed": config.seed}

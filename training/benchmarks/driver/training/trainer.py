@@ -81,8 +81,7 @@ class Trainer:
         samples = prepared.data.evaluation
         self._evaluator = Evaluator(samples, self.layout, config, device) if len(samples) else None
         total = self.schedule.total_steps
-        data = prepared.data
-        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, data, device)
+        self.proof = OneTraining(self.model, self.layout, config, self.optimizer, total, self._order, prepared.data)
         self.meter = Meter(device)
         self._targets = config.targets()
         self.metrics: dict[str, float] = {}
@@ -198,20 +197,7 @@ class Trainer:
             self.compare(with_loss=is_due)
         self._evaluated = self._evaluated or evaluates
         if logged:
-            losses = self.proof.losses()
-            mean = sum(losses) / len(losses)
-            found = self.metrics if self._evaluated else {}
-            progress = self.progress()
-            values = step_end(progress, self._logged, self.config, mean, epoch, found, self.work.per_sample()[0])
-            self._logged = progress
-            extra: dict[str, Any] = {"end_training": self._is_over()} | self._update.numerics()
-            extra |= self.proof.step_values(losses, is_due)
-            extra |= {name: found[metric] for name, metric in self._step_names.items() if metric in found}
-            self._logger.log(Event.STEP_END, values | extra)
-            if not math.isfinite(mean):
-                self.compare(with_loss=False)
-                self.proof.enforce()
-                raise SystemExit(f"the loss is {mean} at step {step}: training has diverged")
+            self._log_step_end(epoch, is_due=is_due)
         if evaluation is not None:
             self._logger.log(Event.EVALUATE, evaluation)
         self.proof.enforce()
@@ -219,6 +205,23 @@ class Trainer:
         if self.checkpoints is not None and interval is not None and step % interval == 0:
             with self.meter.excluded():
                 self.checkpoints.save(step, self.model, self.optimizer, self.precision)
+
+    def _log_step_end(self, epoch: int, *, is_due: bool) -> None:
+        """Log the end of the last step, and end the run if its loss is not finite."""
+        losses = self.proof.losses()
+        mean = sum(losses) / len(losses)
+        found = self.metrics if self._evaluated else {}
+        progress = self.progress()
+        values = step_end(progress, self._logged, self.config, mean, epoch, found, self.work.per_sample()[0])
+        self._logged = progress
+        extra: dict[str, Any] = {"end_training": self._is_over()} | self._update.numerics()
+        extra |= self.proof.step_values(losses, is_due)
+        extra |= {name: found[metric] for name, metric in self._step_names.items() if metric in found}
+        self._logger.log(Event.STEP_END, values | extra)
+        if not math.isfinite(mean):
+            self.compare(with_loss=False)
+            self.proof.enforce()
+            raise SystemExit(f"the loss is {mean} at step {self.step}: training has diverged")
 
     def _compares_after(self, step: int) -> bool:
         interval = self.config.compare_interval_steps

@@ -71,22 +71,15 @@ def identify(
     own = by_size[place.rank - first :: count]
     published = {name: md5 for name, md5 in (published_md5 or {}).items() if name in names}
     digests, problems = _hashed({name: names[name] for name in own}, cache, group, published)
-    every: list[Any] = group.gathered((node, digests, problems))
-    broken = [problem for _, _, of_rank in every for problem in of_rank]
-    if broken:
-        raise DataError(str(root), "; ".join(broken[:_SHOWN_FILES]))
-    of_nodes: dict[int, dict[str, FileHashes]] = {}
-    for of_node, found, _ in every:
-        of_nodes.setdefault(0 if is_shared else of_node, {}).update(found)
+    of_nodes = _joined(group.gathered((0 if is_shared else node, digests, problems)), root)
     _compare(of_nodes, root)
     described: dict[str, dict[str, str | int]] = {
         name: {"size": size, "sha256": of_nodes[0][name].sha256} for name, size, *_ in facts
     }
     for name, md5 in published.items():
-        found_md5 = of_nodes[0][name].md5 or ""
-        described[name] |= {"md5": found_md5, "published_md5": md5}
-        if found_md5 != md5 and place.rank == 0:
-            sys.stderr.write(f"{root / name}: is not the published file: its md5 is {found_md5}, not {md5}\n")
+        described[name] |= {"md5": of_nodes[0][name].md5 or "", "published_md5": md5}
+    if place.rank == 0:
+        _tell_unpublished(described, root)
     return DataIdentity(files=described)
 
 
@@ -108,6 +101,29 @@ def refuse_repeated(identity: DataIdentity, root: Path, train: Sequence[Path], e
         which = "this file" if other == path else f"{_name(other, root)}, which has the same content"
         wrong = f"it evaluates on what it {before}" if before != what else "its samples would count twice"
         raise DataError(path, f"the run also {before} {which}: {wrong}; identify_data = False allows it")
+
+
+def _tell_unpublished(described: Mapping[str, Mapping[str, str | int]], root: Path) -> None:
+    """Tell which files are not those that their publisher states an md5 of."""
+    for name, facts in described.items():
+        md5, stated = facts.get("md5"), facts.get("published_md5")
+        if md5 != stated:
+            sys.stderr.write(f"{root / name}: is not the published file: its md5 is {md5}, not {stated}\n")
+
+
+def _joined(every: Sequence[Any], root: Path) -> dict[int, dict[str, FileHashes]]:
+    """Hashes by node and name, from the (node, hashes, problems) of all ranks.
+
+    Raises:
+        DataError: a rank has problems.
+    """
+    broken = [problem for _, _, of_rank in every for problem in of_rank]
+    if broken:
+        raise DataError(str(root), "; ".join(broken[:_SHOWN_FILES]))
+    of_nodes: dict[int, dict[str, FileHashes]] = {}
+    for node, found, _ in every:
+        of_nodes.setdefault(node, {}).update(found)
+    return of_nodes
 
 
 def _compare(of_nodes: Mapping[int, Mapping[str, FileHashes]], root: Path) -> None:

@@ -103,15 +103,7 @@ def activation_bytes(
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere.
     """
-    is_plain = config.attention == "eager"
-    changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "eval_samples": 1}
-    changes["attention"] = "eager" if is_plain else "sdpa"
-    changes["train_samples"] = config.train_batch_size
-    if hasattr(config, "unpad"):  # full samples: the most that a step may need
-        changes |= {"unpad": False, "synthetic_lengths": "full"}
-    if hasattr(config, "attention_dropout") and not (is_plain or on_cpu):
-        changes["attention_dropout"] = 0.0
-    small = config.model_copy(update=changes)
+    small = _for_one_batch(config, layers, on_cpu=on_cpu)
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
@@ -135,6 +127,19 @@ def activation_bytes(
         again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
         halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
     return found - (sum(halves) if enabled else 0)
+
+
+def _for_one_batch(config: TrainingConfig, layers: int, *, on_cpu: bool) -> TrainingConfig:
+    """The settings of a step on one synthetic batch that holds as much as a step of `config` may."""
+    is_plain = config.attention == "eager"
+    changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "eval_samples": 1}
+    changes["attention"] = "eager" if is_plain else "sdpa"
+    changes["train_samples"] = config.train_batch_size
+    if hasattr(config, "unpad"):  # full samples: the most that a step may need
+        changes |= {"unpad": False, "synthetic_lengths": "full"}
+    if hasattr(config, "attention_dropout") and not (is_plain or on_cpu):
+        changes["attention_dropout"] = 0.0
+    return config.model_copy(update=changes)
 
 
 def _peak_of_backward(held: HeldStorages, model: BenchmarkModel, loss: torch.Tensor, own: set[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -25,23 +26,33 @@ def curve_of(case: MeasuredCase, measured: MeasuredRound, metrics: Sequence[str]
     every = max(1, math.ceil(len(steps) / _kept(steps)))
     stride = 1 << (every - 1).bit_length()
     kept = steps[::stride]
-    ranks = [_numbers(row.get("rank_losses")) for row in kept]
     checked = [row for row in steps if isinstance(row.get("data"), list)]
-    found: dict[str, dict[int, float]] = {}
-    for name in metrics:
-        values = {int(row["step"]): float(row[name]) for row in checked if is_measured(row.get(name))}
-        if values:
-            found[name] = values
     files = measured.metrics.get("data_sha256")
     return Curve(
         seed=seed_of_round(case.config, measured.number),
         steps=[int(row["step"]) for row in kept],
         loss=[float(row["loss"]) for row in kept],
-        ranks=ranks if ranks[0] and len({len(row) for row in ranks}) == 1 else [],
-        metrics=found,
+        ranks=_rank_losses(kept),
+        metrics=_evaluations(checked, metrics),
         data={int(row["step"]): [*_texts(row.get("data_order")), *_texts(row["data"])] for row in checked},
         files=files if isinstance(files, str) else None,
     )
+
+
+def _rank_losses(rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """The losses of each rank by step; none where a step lacks some."""
+    ranks = [_numbers(row.get("rank_losses")) for row in rows]
+    return ranks if ranks[0] and len({len(row) for row in ranks}) == 1 else []
+
+
+def _evaluations(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> dict[str, dict[int, float]]:
+    """The values of those metrics that have any, by step."""
+    found = {}
+    for name in metrics:
+        values = {int(row["step"]): float(row[name]) for row in rows if is_measured(row.get(name))}
+        if values:
+            found[name] = values
+    return found
 
 
 def seed_of_round(config: Mapping[str, object], number: int) -> int:

@@ -10,7 +10,7 @@ other seeds the losses of the pieces are compared with those of several referenc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
@@ -195,7 +195,7 @@ def _in_words(
 def _statistical(now: Curve, then: Sequence[Curve]) -> CurveVerdict | str:
     here = now.series()["loss"]
     known = [curve.series()["loss"] for curve in then]
-    steps = [step for step in sorted(here) if step >= FIRST_STEP and all(step in curve for curve in known)]
+    steps = sorted(step for step in here.keys() & set.intersection(*map(set, known)) if step >= FIRST_STEP)
     if not steps:
         return (
             f"the training was not compared with the reference: they have no logged step from {FIRST_STEP} on in common"
@@ -205,9 +205,7 @@ def _statistical(now: Curve, then: Sequence[Curve]) -> CurveVerdict | str:
     found, largest = next(filter(None, (_other_files(now, curve) for curve in then)), ""), 0.0
     for piece in pieces:
         mine = fmean(here[step] for step in piece)
-        means = [fmean(curve[step] for step in piece) for curve in known]
-        middle = fmean(means)
-        limit = quantile * stdev(means) * math.sqrt(1 + 1 / len(means))
+        middle, limit = _expected(known, piece, quantile)
         largest = max(largest, _relative(mine, middle))
         if abs(mine - middle) > limit and not found:
             found = (
@@ -227,6 +225,12 @@ def _statistical(now: Curve, then: Sequence[Curve]) -> CurveVerdict | str:
         now=fmean(here[step] for step in steps),
         then=fmean(curve[step] for curve in known for step in steps),
     )
+
+
+def _expected(known: Sequence[Mapping[int, float]], piece: Sequence[int], quantile: float) -> tuple[float, float]:
+    """The middle and half the width of the interval that a further curve's mean over these steps is expected in."""
+    means = [fmean(curve[step] for step in piece) for curve in known]
+    return fmean(means), quantile * stdev(means) * math.sqrt(1 + 1 / len(means))
 
 
 def _pieces(steps: Sequence[int]) -> list[Sequence[int]]:

@@ -27,6 +27,14 @@ class TrainingProgress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSize:
+    """A model's number of parameters, and its `work`: a sample's number of tokens and of operations."""
+
+    parameters: int
+    work: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceUse:
     """The devices of a run: their number, the peak of one in 1e12 operations/s (None: unknown), and the largest memory
     of one in bytes.
@@ -80,13 +88,11 @@ def finished(
     metrics: Mapping[str, float],
     *,
     steady: SteadyState | None,
-    parameters: int,
-    work: tuple[float, float],
+    size: ModelSize,
 ) -> dict[str, Any]:
     """The value of FINISHED except its times since the process began.
 
-    Times are in seconds, rates in samples/s of all ranks; `metrics` are in the units of the model, whose number of
-    parameters is `parameters`; `work` is a sample's number of tokens and of operations.
+    Times are in seconds, rates in samples/s of all ranks; `metrics` are in the units of the model.
     """
     times, samples = progress.times, progress.samples
     targets = config.targets()
@@ -102,7 +108,7 @@ def finished(
         f"throughput({unit})_no_eval": samples / times.no_eval,
         f"throughput({unit})_pure_compute": samples / times.pure_compute,
         **_steady(steady, progress.global_batch_size, unit),
-        **_per_device(progress, config, use, steady, parameters, work),
+        **_per_device(progress, config, use, steady, size),
         "peak_memory_bytes": use.peak_memory_bytes,
         "converged": all(target.met(metrics) for target in targets) if targets else None,
         "targets": [str(target) for target in targets],
@@ -139,16 +145,15 @@ def _per_device(
     config: TrainingConfig,
     use: DeviceUse,
     steady: SteadyState | None,
-    parameters: int,
-    work: tuple[float, float],
+    size: ModelSize,
 ) -> dict[str, Any]:
     """Tokens/s and MFU of a device: of the steady state, or of the whole training if none was found."""
     if steady is None:
         samples, seconds = progress.samples, progress.times.no_eval
     else:
         samples, seconds = progress.global_batch_size, steady.mean
-    of_sample, flops = work
-    without = flops_without_attention(config, parameters, of_sample)
+    of_sample, flops = size.work
+    without = flops_without_attention(config, size.parameters, of_sample)
     mfu, mfu_6n = (
         model_flops_utilization(each, samples=samples, seconds=seconds, world_size=use.world_size, peak=use.peak_tflops)
         for each in (flops, without)
@@ -164,5 +169,5 @@ def _per_device(
         "tokens_per_sample": of_sample,
         "flops_per_sample": flops,
         "flops_per_sample_6n": without,
-        "parameters": parameters,
+        "parameters": size.parameters,
     }

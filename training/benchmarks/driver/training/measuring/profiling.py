@@ -132,11 +132,11 @@ def exposed_seconds(events: Iterable[Any]) -> float:
     on_device = [event for event in events if not event.is_user_annotation or event.name.startswith("gloo:")]
     kernels = [event for event in on_device if event.device_type is DeviceType.CUDA]
     if kernels:
-        talk = [event for event in kernels if _is_nccl(event)]
-        work = [event for event in kernels if not _is_nccl(event) and not event.name.startswith(_COPIES)]
+        talk: Iterable[Any] = filter(_is_nccl, kernels)
+        work = (event for event in kernels if not _is_nccl(event) and not event.name.startswith(_COPIES))
     else:
-        talk = [event for event in on_device if event.name.startswith("gloo:")]
-        work = [event for event in on_device if event.name.startswith("aten::")]
+        talk = (event for event in on_device if event.name.startswith("gloo:"))
+        work = (event for event in on_device if event.name.startswith("aten::"))
     return _difference(_merged(talk), _merged(work)) / 1e6
 
 

@@ -60,9 +60,8 @@ def finished(
         peak_tflops=peak_tflops(run.config, run.group.device),
         peak_memory_bytes=_largest(peak_memory_bytes(run.group.device), run.group.device),
     )
-    return log_values.finished(
-        progress, run.config, use, unit, metrics, steady=steady, parameters=parameters, work=work
-    )
+    size = log_values.ModelSize(parameters=parameters, work=work)
+    return log_values.finished(progress, run.config, use, unit, metrics, steady=steady, size=size)
 
 
 def _largest(value: int, device: torch.device) -> int:

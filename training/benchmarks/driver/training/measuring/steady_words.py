@@ -1,6 +1,7 @@
 """Says what a round's steady state is, what it leaves out, and where it leans upward by that. Needs no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -23,35 +24,74 @@ def steady_assessment(metrics: Mapping[str, JsonValue], unit: str, *, is_set: bo
     name = f"throughput({unit})_steady"
     keys = (name, "warmup_steps", "warmup_time", "steady_steps", "num_trained_samples", "global_steps")
     numbers = {key: float(value) for key in keys if is_measured(value := metrics.get(key))}
-    low, high = (value if is_measured(value := metrics.get(name + end)) else None for end in ("_low", "_high"))
     if not numbers.get(name):
         said = "the step time did not settle: more steps show a steady state"
         return Assessment(sentences=(f"{said}, or warmup_steps sets where it begins",))
-    rate, dropped = numbers[name], numbers.get("warmup_steps", 0.0)
-    found = f"steady after {dropped:.0f} steps: {rate:.4g} samples/s"
-    if low is not None and high is not None:
-        found += f", 95 % interval {low:.4g} to {high:.4g}"
-    if not dropped or not all(numbers.get(key) for key in keys):
+    interval = _interval(metrics, name)
+    found = f"steady after {numbers.get('warmup_steps', 0.0):.0f} steps: {numbers[name]:.4g} samples/s"
+    if interval is not None:
+        found += f", 95 % interval {interval[0]:.4g} to {interval[1]:.4g}"
+    if not all(numbers.get(key) for key in keys):
         return Assessment(sentences=(found,))
-    steps, batch = numbers["steady_steps"], numbers["num_trained_samples"] / numbers["global_steps"]
-    steady_seconds = steps * batch / rate
-    whole_seconds = numbers["warmup_time"] + steady_seconds
-    whole = (dropped + steps) * batch / whole_seconds
-    is_outside = low is not None and high is not None and not low <= whole <= high
-    outside = ", which the interval excludes" if is_outside else ""
-    sentences = [f"{found}; {whole:.4g} with the steps before{outside}"]
-    share = dropped / (dropped + steps)
-    is_long = share > LONG_WARMUP
-    ratio = (whole_seconds - steady_seconds) / dropped / (steady_seconds / steps)
-    if is_long and ratio > SLOWER:
-        sentences.append(
-            f"a phase of {dropped:.0f} steps, {100 * share:.0f} % of all, is left out of the steady rate: its steps"
-            f" took {ratio:.3g} times as long as later ones on average"
-        )
-    if is_set or not (is_long or (is_outside and dropped > SINGLE_STEPS)):
-        return Assessment(sentences=tuple(sentences))
-    warning = (
-        f"the steady rate {rate:.4g} samples/s may be too high: it leaves out {100 * share:.0f} % of the steps, with"
-        f" which it is {whole:.4g}; more steps tell a start from a phase"
+    warmup = _Warmup(
+        steps=numbers["warmup_steps"],
+        seconds=numbers["warmup_time"],
+        steady_steps=numbers["steady_steps"],
+        batch=numbers["num_trained_samples"] / numbers["global_steps"],
+        rate=numbers[name],
     )
-    return Assessment(sentences=tuple(sentences), warnings=(warning,))
+    is_outside = interval is not None and not interval[0] <= warmup.whole <= interval[1]
+    outside = ", which the interval excludes" if is_outside else ""
+    sentences = (f"{found}; {warmup.whole:.4g} with the steps before{outside}", *warmup.phase())
+    if is_set or not (warmup.is_long or (is_outside and warmup.steps > SINGLE_STEPS)):
+        return Assessment(sentences=sentences)
+    warning = (
+        f"the steady rate {warmup.rate:.4g} samples/s may be too high: it leaves out {100 * warmup.share:.0f} % of the"
+        f" steps, with which it is {warmup.whole:.4g}; more steps tell a start from a phase"
+    )
+    return Assessment(sentences=sentences, warnings=(warning,))
+
+
+def _interval(metrics: Mapping[str, JsonValue], name: str) -> tuple[float, float] | None:
+    """The interval of the steady rate, in samples/s."""
+    low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+    return (low, high) if is_measured(low) and is_measured(high) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Warmup:
+    """The steps before the steady state, and those in it; `batch` in samples, `rate`, the steady one, in samples/s."""
+
+    steps: float
+    seconds: float
+    steady_steps: float
+    batch: float
+    rate: float
+
+    @property
+    def share(self) -> float:
+        """Its part of all steps."""
+        return self.steps / (self.steps + self.steady_steps)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is longer than a start usually is."""
+        return self.share > LONG_WARMUP
+
+    @property
+    def whole(self) -> float:
+        """The rate of all steps, in samples/s."""
+        return (self.steps + self.steady_steps) * self.batch / (self.seconds + self._steady_seconds)
+
+    @property
+    def _steady_seconds(self) -> float:
+        return self.steady_steps * self.batch / self.rate
+
+    def phase(self) -> Iterator[str]:
+        """A sentence where its steps are a phase of the training."""
+        ratio = self.seconds / self.steps / (self._steady_seconds / self.steady_steps)
+        if self.is_long and ratio > SLOWER:
+            yield (
+                f"a phase of {self.steps:.0f} steps, {100 * self.share:.0f} % of all, is left out of the steady rate:"
+                f" its steps took {ratio:.3g} times as long as later ones on average"
+            )

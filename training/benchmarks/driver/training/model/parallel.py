@@ -79,10 +79,12 @@ class Layout:
 
 
 class ParallelModel:
-    """A model distributed over the ranks. Call it for the loss of a micro-batch; `module` is the model itself."""
+    """A model distributed over the ranks. Call it for the loss of a micro-batch; `module` is the model itself, on
+    `device`.
+    """
 
     def __init__(self, module: BenchmarkModel, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
-        self.module = module
+        self.module, self.device = module, device
         self._wrapper: nn.Module = module
         if layout.dp_size > 1 and config.strategy == "ddp":
             self._wrapper = DistributedDataParallel(

@@ -53,10 +53,9 @@ class OneTraining(RankComparison):
         total_steps: int,
         order: DataOrder,
         data: DataSets,
-        device: torch.device,
     ) -> None:
         self._model, self._layout, self._optimizer = model, layout, optimizer
-        self._order, self._device = order, device
+        self._order, self._device = order, model.device
         self._data = data
         self._shared_batch: Batch | None = None
         self._evaluation_digests: tuple[int, int | None] | None = None
