@@ -165,16 +165,16 @@ def fate_of(benchmark: str, key: str) -> Fate | None:
 
 
 def markdown_table() -> str:
-    """The table of docs/how-to/from-flagperf.md: every key, its outcome, and the reason."""
-    lines = ["| FlagPerf | key | ours | why |", "| --- | --- | --- | --- |"]
+    """The table of docs/how-to/from-flagperf.md: a row for the keys of a file with the same outcome and reason."""
     tables = [("cluster_conf.py", CLUSTER), ("test_conf.py", TEST), ("a case config", COMMON)]
     tables += [(f"a case config of {model}", fates) for model, fates in OF_MODEL.items()]
+    tables += [("a case", {key: Fate(key) for key in CASE_KEYS})]
+    built = "for a build of FlagPerf's own kernels"
+    tables += [("environment_variables.sh", {name: Fate(None, built) for name in BUILD_VARIABLES})]
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for file, fates in tables:
         for key, fate in fates.items():
-            ours = "" if fate.to is None else f"`{fate.to}`"
-            lines.append(f"| {file} | `{key}` | {ours} | {fate.why} |")
-    lines += [f"| a case | `{key}` | `{key}` | |" for key in CASE_KEYS]
-    lines += [
-        f"| environment_variables.sh | `{name}` | | for a build of FlagPerf's own kernels |" for name in BUILD_VARIABLES
-    ]
-    return "\n".join(lines) + "\n"
+            ours = "" if fate.to is None else "the same" if fate.to == key else f"`{fate.to}`"
+            rows.setdefault((file, ours, fate.why), []).append(f"`{key}`")
+    lines = [f"| {file} | {', '.join(keys)} | {ours} | {why} |" for (file, ours, why), keys in rows.items()]
+    return "\n".join(["| FlagPerf | keys | ours | why |", "| --- | --- | --- | --- |", *lines]) + "\n"

@@ -3,6 +3,7 @@
 python -m tests.workloads.fidelity
 """
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
@@ -28,11 +29,11 @@ JOBS = (
 """Files of traces and the numbers of the jobs in them."""
 HEAD = """# Fidelity
 
-What `python -m training.benchmarks.aicb diff` says of twelve jobs: the dialects `aicb` and `framework` beside the
-recorded trace of the framework itself, for the traced rank. Written by
-`python -m tests.workloads.fidelity`; a test compares it with what the code says today. Rows and bytes
-are communication calls and [their bytes](file-formats.md#workload-csv), all iterations and the set-up together; a `*`
-marks what differs.
+Does a generated workload send what the framework itself sends? The table compares both dialects with recorded traces of
+twelve jobs, for the traced rank, as `python -m training.benchmarks.aicb diff` does. Rows and bytes are communication
+calls and [their bytes](file-formats.md#workload-csv), all iterations and the set-up together. Below it stand the totals
+of the dialect `aicb` (A) beside those of the trace (B); a `*` marks what XX the first call that
+differs in each phase. `python -m tests.workloads.fidelity` writes this page, and a test keeps it true.
 
 """
 
@@ -75,13 +76,8 @@ def page() -> str:
         said = "the same calls" if ours.same else f"{_rows(ours, 0)} rows, {_bytes(ours, 0)}"
         cells = (f"[{number}](#job-{number})", title, f"{_rows(ours, 1)} rows, {_bytes(ours, 1)}", said, refused)
         summary.append(f"| {' | '.join(cells)} |")
-        parts += [f"## Job {number}", "", f"{title}.", "", *_parameters(trace), ""]
-        parts += _block("framework (A) and trace (B)", ours.lines()[:2] if ours.same else ours.lines())
-        parts += (
-            [f"The dialect aicb refuses it: {aicb}", ""]
-            if theirs is None
-            else _block("aicb (A) and trace (B)", theirs.lines())
-        )
+        parts += [f"## Job {number}", "", *_parameters(trace), ""]
+        parts += [f"The dialect aicb refuses it: {aicb}", ""] if theirs is None else _totals(theirs)
     return HEAD + "\n".join([*summary, "", *parts]).rstrip() + "\n"
 
 
@@ -112,11 +108,12 @@ def _what(trace: record.Trace) -> str:
 def _parameters(trace: record.Trace) -> Iterator[str]:
     shown = [f"{name} {value}" for name, value in trace.job.to_dict().items()]
     versions = ", ".join(f"{name} {version}" for name, version in trace.versions.items())
-    yield f"Recorded with {versions}: {', '.join(shown)}."
+    yield from textwrap.wrap(f"Recorded with {versions}: {', '.join(shown)}.", 120)
 
 
-def _block(title: str, lines: list[str]) -> list[str]:
-    return [f"{title}:", "", *(f"    {line}" for line in lines), ""]
+def _totals(found: WorkloadDiff) -> list[str]:
+    """The indented lines of a comparison with rows and bytes, by phase, group and type."""
+    return [*(f"    {line}" for line in found.lines()[2 : 3 + len(found.totals)]), ""]
 
 
 def _rows(found: WorkloadDiff, side: int) -> int:
