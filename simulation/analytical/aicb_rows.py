@@ -1,7 +1,12 @@
 """Reads a workload CSV of training/benchmarks/aicb (or of AICB): one iteration of one rank, a row an operation."""
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.errors import input_problem
 from simulation.analytical.workload import LineSource
@@ -22,6 +27,9 @@ from workloads.formats.simai_text import (  # fmt: skip
     TP,
     WorkloadHeader,
 )
+
+if TYPE_CHECKING:
+    from workloads.rows.ops import LogItem
 
 COLLECTIVE = {
     "all_reduce": ALLREDUCE,
@@ -73,33 +81,50 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
     items = list(workload.epoch(1)) if workload.iterations else []
     if not items:
         raise input_problem("-w", path, "has no iteration: no row epoch_end after the set-up's")
-    lines, sends, untimed = [], [], 0
-    sizes: dict[str, int] = {}
-    for item in items:
-        kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP.get(item.comm_group.name, ALL)
-        if group and item.comm_group_size:
-            sizes.setdefault(group, item.comm_group_size)
-        if kind in _SENDS:
-            sends.append(int(item.comm_bytes))
-        elif kind == "computation":
-            untimed += item.elapsed_time is None
-            lines.append(_line(item.stage, NONE, "", 0, int(item.elapsed_time or 0)))
-        elif kind in COLLECTIVE:
-            lines.append(_line(item.stage, COLLECTIVE[kind], group, int(item.comm_bytes), 0))
-    notes = [f"{untimed} computations have no time and count as 0: fill them with --aiob_enable"] if untimed else []
+    rows = _rows_of(items)
+    lines, sends, sizes, notes = rows.lines, rows.sends, rows.sizes, rows.notes
+    pp, world = 2 if sends else 1, 0
     if args is not None:
         sizes |= {TP: args.tensor_model_parallel_size, EP: args.expert_model_parallel_size}
-    pp = args.pipeline_model_parallel if args is not None else 2 if sends else 1
-    if sends and args is None and arguments.pp is None:
+        pp, world = args.pipeline_model_parallel, args.world_size
+    elif sends and arguments.pp is None:
         raise input_problem(
             "--pp", None, f"is missing: {path} sends between stages but does not say how many there are"
         )
     micro_batches = max(1, len(sends) if pp > 1 else 1)
     header = WorkloadHeader(
-        sizes.get(TP, 1), sizes.get(EP, 1), pp, 1, micro_batches, args.world_size if args is not None else 0,
+        sizes.get(TP, 1), sizes.get(EP, 1), pp, 1, micro_batches, world,
         sum(sends) // len(sends) if sends else 0, len(lines), False, tuple(notes),
     )  # fmt: skip
     return LineSource(path, header, lines)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """An iteration's lines, the bytes of its sends between stages, and the sizes of groups that its rows state."""
+
+    lines: list[bytes] = field(default_factory=list)
+    sends: list[int] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _rows_of(items: Iterable[LogItem]) -> _Rows:
+    rows, untimed = _Rows(), 0
+    for item in items:
+        kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP.get(item.comm_group.name, ALL)
+        if group and item.comm_group_size:
+            rows.sizes.setdefault(group, item.comm_group_size)
+        if kind in _SENDS:
+            rows.sends.append(int(item.comm_bytes))
+        elif kind == "computation":
+            untimed += item.elapsed_time is None
+            rows.lines.append(_line(item.stage, NONE, "", 0, int(item.elapsed_time or 0)))
+        elif kind in COLLECTIVE:
+            rows.lines.append(_line(item.stage, COLLECTIVE[kind], group, int(item.comm_bytes), 0))
+    if untimed:
+        rows.notes.append(f"{untimed} computations have no time and count as 0: fill them with --aiob_enable")
+    return rows
 
 
 def _line(stage: str, collective: str, group: str, size: int, time_ns: int) -> bytes:

@@ -56,21 +56,29 @@ def _lonely(fabric: Fabric, tier: "array[int]", names: Sequence[str], *, one_ser
             degree[one] += 1
             nics[one] += roles[other] == SWITCH
             above[one] += tier[other] > tier[one]
-    found = []
-    for role, kind in enumerate(KINDS):
-        alone = [names[node] for node, its in enumerate(roles) if its == role and not degree[node]]
-        if alone:
-            found.append(f"no link at all: {some(alone)} ({kind})")
+    found = _unlinked(fabric, names, degree)
     without_nic = [names[node] for node, role in enumerate(roles) if role == GPU and degree[node] and not nics[node]]
     if without_nic and not one_server:
         found.append(f"no link to a leaf: {some(without_nic)}")
     stuck = [names[node] for node, its in enumerate(tier) if its == 1 and not above[node]]
     if stuck and max(tier) > 1:
         found.append(f"no link to a spine: {some(stuck)}")
-    unreached = [
-        names[node] for node, role in enumerate(roles) if role == SWITCH and tier[node] == UNREACHED and degree[node]
-    ]
-    return [*found, *([f"no GPU reaches {some(unreached)}"] if unreached else [])]
+    return [*found, *_unreached(fabric, tier, names, degree)]
+
+
+def _unlinked(fabric: Fabric, names: Sequence[str], degree: Sequence[int]) -> list[str]:
+    alone: list[list[str]] = [[] for _ in KINDS]
+    for node, role in enumerate(fabric.roles):
+        if not degree[node]:
+            alone[role].append(names[node])
+    return [f"no link at all: {some(own)} ({kind})" for own, kind in zip(alone, KINDS, strict=True) if own]
+
+
+def _unreached(fabric: Fabric, tier: "array[int]", names: Sequence[str], degree: Sequence[int]) -> list[str]:
+    """Switches with links, none of which leads to a GPU."""
+    far = [node for node, role in enumerate(fabric.roles) if role == SWITCH and tier[node] == UNREACHED]
+    unreached = [names[node] for node in far if degree[node]]
+    return [f"no GPU reaches {some(unreached)}"] if unreached else []
 
 
 def _unequal(fabric: Fabric, servers: Sequence[Sequence[int]]) -> list[str]:

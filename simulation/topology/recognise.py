@@ -22,18 +22,14 @@ def recognise(fabric: Fabric, path: Path) -> FabricShape | None:
 
 def _guess(fabric: Fabric) -> FabricShape | None:
     """Parameters that the first GPUs' and leaves' links show."""
-    gpus, per_server, roles = fabric.gpus, fabric.gpus_per_server, fabric.roles
+    gpus, per_server = fabric.gpus, fabric.gpus_per_server
     if not per_server or gpus % per_server or not fabric.kinds:
         return None
-    links = list(islice(fabric.links(), gpus * 8 if gpus < per_server * 8 else per_server * 8))
-    of_first = [(b, kind) for a, b, kind in links if a == 0 and roles[a] == GPU]
-    nvlinks = [(b, kind) for b, kind in of_first if roles[b] == NVSWITCH]
-    nics = [(b, kind) for b, kind in of_first if roles[b] != NVSWITCH]
+    nvlinks, nics = _of_first_gpu(fabric)
     if not nvlinks or len(nics) not in (1, 2):
         return None
     leaf = nics[0][0]
     on_leaf = [a for a, b, _ in fabric.links() if b == leaf]
-    uplink = next((kind for a, _, kind in fabric.links() if a == leaf), None)
     texts, planes = fabric.texts, _planes(fabric, [b for b, _ in nics])
     return FabricShape(
         gpus=gpus,
@@ -47,8 +43,23 @@ def _guess(fabric: Fabric) -> FabricShape | None:
         spines=fabric.switches - _leaves(fabric),
         nvlink=texts[nvlinks[0][1]],
         nic=texts[nics[0][1]],
-        uplink=texts[uplink] if uplink is not None else LinkText("1bps", "0s", "0"),
+        uplink=_uplink(fabric, leaf),
     )
+
+
+def _uplink(fabric: Fabric, leaf: int) -> LinkText:
+    """That of the leaf's first link upwards; of a fabric without spines any."""
+    kind = next((kind for a, _, kind in fabric.links() if a == leaf), None)
+    return LinkText("1bps", "0s", "0") if kind is None else fabric.texts[kind]
+
+
+def _of_first_gpu(fabric: Fabric) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The NVLinks of the first GPU, and its other links: their ends and kinds, among the file's first links."""
+    gpus, per_server, roles = fabric.gpus, fabric.gpus_per_server, fabric.roles
+    links = islice(fabric.links(), gpus * 8 if gpus < per_server * 8 else per_server * 8)
+    found = [(b, kind) for a, b, kind in links if a == 0 and roles[a] == GPU]
+    nvlinks = [(b, kind) for b, kind in found if roles[b] == NVSWITCH]
+    return nvlinks, [(b, kind) for b, kind in found if roles[b] != NVSWITCH]
 
 
 def _leaves(fabric: Fabric) -> int:

@@ -62,23 +62,38 @@ def check(plans: Sequence[RankPlan]) -> None:
     Raises:
         UnusableSettingsError: a rank has a problem, the jobs differ, or members of a group do not make the same calls.
     """
-    problems: dict[str, list[int]] = {}
-    for rank, plan in enumerate(plans):
-        if plan.problem:
-            problems.setdefault(plan.problem, []).append(rank)
-    if problems:
-        raise UnusableSettingsError("; ".join(f"{text} ({_ranks(ranks)})" for text, ranks in problems.items()))
+    _check_problems(plans)
     odd = [rank for rank, plan in enumerate(plans) if plan.job != plans[0].job]
     if odd:
         raise UnusableSettingsError(
             f"{_ranks(odd)} and rank 0 disagree on groups, settings or the number of iterations: the hosts have"
             " different workload files or settings"
         )
+    members = {_text(key): key[1] for plan in plans for key in plan.groups}
+    wrong = _unequal_calls(plans, members)
+    if wrong:
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise UnusableSettingsError(f"{_INDEFINITELY}: {'; '.join(wrong[:3])}{more}")
+    stuck = standstill([plan.order for plan in plans if plan.order is not None], members)
+    if stuck:
+        raise UnusableSettingsError(f"{_INDEFINITELY}: {stuck}")
+
+
+def _check_problems(plans: Sequence[RankPlan]) -> None:
+    problems: dict[str, list[int]] = {}
+    for rank, plan in enumerate(plans):
+        if plan.problem:
+            problems.setdefault(plan.problem, []).append(rank)
+    if problems:
+        raise UnusableSettingsError("; ".join(f"{text} ({_ranks(ranks)})" for text, ranks in problems.items()))
+
+
+def _unequal_calls(plans: Sequence[RankPlan], members: Mapping[str, Sequence[int]]) -> list[str]:
+    """The groups, in words, whose members do not all make the same calls in the same order."""
     found: dict[str, dict[tuple[int, str], list[int]]] = {}
     for rank, plan in enumerate(plans):
         for key, sequence in (plan.sequences or {}).items():
             found.setdefault(key, {}).setdefault(sequence, []).append(rank)
-    members = {_text(key): key[1] for plan in plans for key in plan.groups}
     wrong = []
     for key, by_sequence in found.items():
         present = {rank for ranks in by_sequence.values() for rank in ranks}
@@ -88,12 +103,7 @@ def check(plans: Sequence[RankPlan]) -> None:
         elif len(by_sequence) > 1 or (key.endswith(_RECEIVER) and len(present) < 2):
             said = " and ".join(f"{count} calls on {_ranks(ranks)}" for (count, _), ranks in by_sequence.items())
             wrong.append(f"{key}: {said} do not fit together")
-    if wrong:
-        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise UnusableSettingsError(f"{_INDEFINITELY}: {'; '.join(wrong[:3])}{more}")
-    stuck = standstill([plan.order for plan in plans if plan.order is not None], members)
-    if stuck:
-        raise UnusableSettingsError(f"{_INDEFINITELY}: {stuck}")
+    return wrong
 
 
 def open_teams(plans: Sequence[RankPlan], group: ProcessGroup) -> dict[GroupKey, Team]:

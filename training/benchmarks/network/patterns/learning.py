@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import or_
 
 from training.benchmarks.network.patterns.tiers import LEARNT, Pair, Tiers
 
@@ -35,15 +36,21 @@ def combined(late: Tiers, slow: Tiers) -> Tiers:
         return _without_huge(slow)
     result = [dict(block) for block in late.blocks]
     for block in slow.blocks:
-        same = next((own for own in result if _is_within(own, block) and _is_within(block, own)), None)
+        inner = [_is_within(own, block) for own in result]
+        outer = [_is_within(block, own) for own in result]
+        place = sum(inner)
+        same = next((own for own, *ways in zip(result, inner, outer, strict=True) if all(ways)), None)
         if same is not None:
-            number = {block[host]: own for host, own in same.items() if host in block}
-            same |= {host: number[each] for host, each in block.items() if host not in same and each in number}
-        elif all(_is_within(own, block) or _is_within(block, own) for own in result):
-            place = sum(_is_within(own, block) for own in result)
-            if not place or not _is_lopsided(result[place - 1], block):
-                result.insert(place, dict(block))
+            _complete(same, block)
+        elif all(map(or_, inner, outer)) and (not place or not _is_lopsided(result[place - 1], block)):
+            result.insert(place, dict(block))
     return Tiers(blocks=tuple(result[:MAX_TIERS]), source=late.source)
+
+
+def _complete(own: dict[int, int], other: Mapping[int, int]) -> None:
+    """Give hosts without a block the own one of those with which they share a block of the other's tier."""
+    number = {other[host]: block for host, block in own.items() if host in other}
+    own |= {host: number[each] for host, each in other.items() if host not in own and each in number}
 
 
 def _is_lopsided(inner: Mapping[int, int], outer: Mapping[int, int]) -> bool:
@@ -83,30 +90,42 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float, kinds: Ma
     Of hosts of several `kinds`, by node rank, the pairs of each kind tell the blocks of their own hosts; the hosts of a
     kind that shows none are one block. Of pairs that were measured in both orders the faster one tells.
     """
-    if any(first > second for first, second in pairs):
-        best: dict[Pair, float] = {}
-        for (first, second), time in zip(pairs, times, strict=True):
-            key = min(first, second), max(first, second)
-            best[key] = min(time, best.get(key, time))
-        pairs, times = [*best], [*best.values()]
-    of_kind: dict[str, list[int]] = {}
-    for place, (first, second) in enumerate(pairs):
-        if not kinds or kinds.get(first) == kinds.get(second):
-            of_kind.setdefault(kinds.get(first, "") if kinds else "", []).append(place)
+    pairs, times = _faster_ways(pairs, times)
+    of_kind = _places_of_kinds(pairs, kinds or {})
     blocks: list[dict[int, int]] = []
-    for places in of_kind.values():
+    for places in of_kind:
         found = _learnt([pairs[place] for place in places], [times[place] for place in places], noise)
         for tier, own in enumerate(found):
             if tier == len(blocks):
                 blocks.append({})
             first_number = max(blocks[tier].values(), default=-1) + 1
             blocks[tier] |= {host: first_number + number for host, number in own.items()}
-    for places in of_kind.values():
+    for places in of_kind:
         hosts = {host for place in places for host in pairs[place]}
         for block in blocks:
             if hosts.isdisjoint(block):
                 block |= dict.fromkeys(sorted(hosts), max(block.values()) + 1)
     return Tiers(blocks=tuple(blocks), source=LEARNT) if blocks else Tiers()
+
+
+def _faster_ways(pairs: Sequence[Pair], times: Sequence[float]) -> tuple[Sequence[Pair], Sequence[float]]:
+    """Of pairs that were measured in both orders each pair once, with its least time; others as they are."""
+    if all(first <= second for first, second in pairs):
+        return pairs, times
+    best: dict[Pair, float] = {}
+    for (first, second), time in zip(pairs, times, strict=True):
+        key = min(first, second), max(first, second)
+        best[key] = min(time, best.get(key, time))
+    return [*best], [*best.values()]
+
+
+def _places_of_kinds(pairs: Sequence[Pair], kinds: Mapping[int, str]) -> list[list[int]]:
+    """The places of each kind's pairs; those of two kinds have none."""
+    of_kind: dict[str, list[int]] = {}
+    for place, (first, second) in enumerate(pairs):
+        if kinds.get(first) == kinds.get(second):
+            of_kind.setdefault(kinds.get(first, ""), []).append(place)
+    return [*of_kind.values()]
 
 
 def _learnt(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> list[dict[int, int]]:
@@ -120,18 +139,28 @@ def _learnt(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> list
         block = _blocks(count, _middles(between, times), noise)
         if block is None:
             break
-        singles = iter(range(count, 2 * count))
-        place = [block[each] if each in block else next(singles) for each in range(count)]
-        number = {old: new for new, old in enumerate(dict.fromkeys(place))}
         found.append({host: block[at] for host, at in own.items() if at in block})
-        own = {host: number[place[at]] for host, at in own.items()}
-        of_place = [number[each] for each in place]
-        every = [(of_place[first], of_place[second]) for first, second in between]
-        ends = [(one, other) if one < other else (other, one) for one, other in every]
-        times = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
-        between = [(one, other) for one, other in ends if one != other]
-        count = len(number)
+        number = _numbers(block, count)
+        own = {host: number[at] for host, at in own.items()}
+        between, times = _beyond(number, between, times)
+        count = len(set(number))
     return found
+
+
+def _numbers(block: Mapping[int, int], count: int) -> list[int]:
+    """For each of `count` nodes the number, from 0, of the next tier's node: its block, or itself without one."""
+    place = [block.get(each, count + each) for each in range(count)]
+    number = {old: new for new, old in enumerate(dict.fromkeys(place))}
+    return [number[each] for each in place]
+
+
+def _beyond(
+    number: Sequence[int], pairs: Sequence[tuple[int, int]], times: Sequence[float]
+) -> tuple[list[tuple[int, int]], list[float]]:
+    """The pairs, and their times, of nodes with another number, as pairs of these numbers, the smaller first."""
+    ends = [(number[first], number[second]) for first, second in pairs]
+    left = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
+    return [(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]], left
 
 
 def _middles(keys: Sequence[tuple[int, int]], values: Sequence[float]) -> dict[tuple[int, int], float]:

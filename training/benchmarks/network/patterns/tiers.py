@@ -85,16 +85,21 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
     if not tiers.blocks and not tiers.kinds:
         return Classes(of_pairs=[0] * len(pairs), tiers=[0])
     levels = [tiers.level(*pair) for pair in pairs]
-    keys: list[tuple[int, ...]] = [(level,) for level in levels]
-    if tiers.kinds:
-        number = {kind: place for place, kind in enumerate(sorted(set(tiers.kinds.values())))}
-        own = {host: number[kind] for host, kind in tiers.kinds.items()}
-        keys = [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
+    keys = _alike(pairs, levels, tiers.kinds)
     if with_load and tiers.is_loaded:
         ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)
         loads = [_loads(pairs, rounds, levels, tiers.blocks[tier], tier, ends) for tier in range(len(tiers.blocks))]
         keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]
     return _numbered(keys)
+
+
+def _alike(pairs: Sequence[Pair], levels: Sequence[int], kinds: Mapping[int, str]) -> list[tuple[int, ...]]:
+    """The tier of each pair, and the numbers of its hosts' kinds where there are `kinds`."""
+    if not kinds:
+        return [(level,) for level in levels]
+    number = {kind: place for place, kind in enumerate(sorted(set(kinds.values())))}
+    own = {host: number[kind] for host, kind in kinds.items()}
+    return [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
 
 
 def _loads(

@@ -8,6 +8,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from training.benchmarks.network.patterns.tiers import Tiers
@@ -128,14 +129,14 @@ def _of_table(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
 
 def _of_ibnetdiscover(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
     """Switches and channel adapters with their ports; an adapter's name begins with that of its host."""
-    graph, adapters, own = _Graph(), dict[str, tuple[str, str]](), ""
-    ports: list[tuple[str, str]] = []
+    graph, adapters, ports = _Graph(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
+    own = ""
     for _, line in lines:
         if node := _IB_NODE.match(line):
-            own = node["id"]
-            host, _, device = node["name"].strip().partition(" ")
-            if node["kind"] == "Switch" and node["name"].strip():
-                graph.names[own] = node["name"].strip()
+            own, name = node["id"], node["name"].strip()
+            host, _, device = name.partition(" ")
+            if node["kind"] == "Switch" and name:
+                graph.names[own] = name
             if node["kind"] == "Ca" and host:
                 adapters[own] = host, device.strip()
         elif port := _IB_PORT.match(line):
@@ -145,17 +146,23 @@ def _of_ibnetdiscover(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
             f"topology {path}: neither a table with the columns host and rack, nor a network of simulation/,"
             " nor the output of ibnetdiscover"
         )
-    for one, other in ports:
-        for adapter, switch in ((one, other), (other, one)):
-            if adapter in adapters and switch.startswith("S-"):
-                graph.near.setdefault(adapters[adapter][0], set()).add(switch)
-        if one.startswith("S-") and other.startswith("S-"):
+    for one, other in chain.from_iterable((port, port[::-1]) for port in ports):
+        if not other.startswith("S-"):
+            continue
+        if one in adapters:
+            graph.near.setdefault(adapters[one][0], set()).add(other)
+        if one.startswith("S-"):
             graph.link(one, other)
-    names: dict[str, list[str]] = {}
-    for host, device in adapters.values():
-        names.setdefault(host, []).append(device)
-    graph.devices = {host: list(enumerate(sorted(found, key=_natural))) for host, found in names.items()}
+    graph.devices = _in_order(adapters.values())
     return graph
+
+
+def _in_order(adapters: Iterable[tuple[str, str]]) -> dict[str, list[tuple[int, str]]]:
+    """The devices of each host with their rails, which are the places of their names, from hosts and devices."""
+    names: dict[str, list[str]] = {}
+    for host, device in adapters:
+        names.setdefault(host, []).append(device)
+    return {host: list(enumerate(sorted(found, key=_natural))) for host, found in names.items()}
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -167,16 +174,8 @@ def _of_simulation(
     path: Path, lines: Sequence[tuple[int, str]], hosts: Sequence[HostWidth]
 ) -> tuple[_Graph, list[str]]:
     """GPUs and switches by number: the job's hosts are the GPUs in order, as many as they have ranks."""
-    try:
-        rows = [(number, line.split()) for number, line in lines if not line.lstrip().startswith("#")]
-        nodes, per_server, nv_switches, switches, links = map(int, rows[0][1][:5])
-        gpus = nodes - nv_switches - switches
-        numbers = [int(each) for each in rows[1][1]] if nv_switches + switches else []
-        pairs = [(int(row[0]), int(row[1])) for _, row in rows[len(rows) - links :]] if links else []
-    except (ValueError, IndexError) as error:
-        raise TopologyError(f"topology {path}: no network of simulation/: {error}") from error
-    if gpus < 1 or per_server < 1 or any(not 0 <= each < nodes for pair in pairs for each in pair):
-        raise TopologyError(f"topology {path}: {gpus} GPUs, {per_server} a server, links to nodes beyond {nodes}")
+    network = _network(path, lines)
+    gpus, per_server = network.gpus, network.per_server
     ranks = sum(host.ranks for host in hosts)
     if ranks != gpus and -(-gpus // per_server) != len(hosts):
         raise TopologyError(
@@ -186,14 +185,38 @@ def _of_simulation(
     widths = [host.ranks for host in hosts] if ranks == gpus else [per_server] * len(hosts)
     names = [f"host {place}" for place in range(len(hosts))]
     host_of = [name for name, width in zip(names, widths, strict=True) for _ in range(width)]
-    graph = _Graph(innermost={str(each) for each in numbers[:nv_switches]}, near={name: set() for name in names})
-    for one, other in pairs:
+    graph = _Graph(innermost=set(map(str, network.nv_switches)), near={name: set() for name in names})
+    for one, other in network.links:
         if one >= gpus and other >= gpus:
             graph.link(str(one), str(other))
         else:
             gpu, switch = min(one, other), max(one, other)
             graph.near[host_of[gpu]].add(str(switch))
     return graph, names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Network:
+    """A network of simulation/ by the numbers of its nodes: GPUs first, `per_server` of them in a server."""
+
+    gpus: int
+    per_server: int
+    nv_switches: Sequence[int]
+    links: Sequence[tuple[int, int]]
+
+
+def _network(path: Path, lines: Sequence[tuple[int, str]]) -> _Network:
+    try:
+        rows = [line.split() for _, line in lines if not line.lstrip().startswith("#")]
+        nodes, per_server, nv_switches, switches, links = map(int, rows[0][:5])
+        gpus = nodes - nv_switches - switches
+        numbers = [int(each) for each in rows[1]] if nv_switches + switches else []
+        pairs = [(int(row[0]), int(row[1])) for row in rows[len(rows) - links :]] if links else []
+    except (ValueError, IndexError) as error:
+        raise TopologyError(f"topology {path}: no network of simulation/: {error}") from error
+    if gpus < 1 or per_server < 1 or any(not 0 <= each < nodes for pair in pairs for each in pair):
+        raise TopologyError(f"topology {path}: {gpus} GPUs, {per_server} a server, links to nodes beyond {nodes}")
+    return _Network(gpus=gpus, per_server=per_server, nv_switches=numbers[:nv_switches], links=pairs)
 
 
 def _matched(path: Path, known: Iterable[str], hosts: Sequence[HostWidth]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -213,14 +214,13 @@ def _size(size_bytes: int) -> str:
 def regressions_in_words(changes: Sequence[Change]) -> list[str]:
     """Sentences on what became slower: first hosts all of whose pairs did, while other pairs did not; then the rest."""
     of_host: dict[tuple[str, int], list[Change]] = {}
-    of_size: dict[int, list[Change]] = {}
+    fine: Counter[int] = Counter()
     for change in changes:
         hosts, size = set(_hosts(change.now)), _bytes(change.now)
         if len(hosts) == _PAIR:
-            of_size.setdefault(size, []).append(change)
+            fine[size] += not change.is_regression
             for host in hosts:
                 of_host.setdefault((host, size), []).append(change)
-    fine = {size: sum(not change.is_regression for change in found) for size, found in of_size.items()}
     sentences: list[str] = []
     told: set[int] = set()
     for (host, size), own in sorted(of_host.items()):

@@ -15,7 +15,7 @@ group testing" (1972); batches that meet once as the lines of an affine plane of
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from typing import Literal
@@ -49,6 +49,8 @@ class ScanResult:
 
 
 SearchSteps = Generator[ScanRound, Sequence[Times], ScanResult]
+# By a host or a link what it showed in each round that it was measured in.
+_Seen = dict[Members, list[tuple[Excess, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class _Suspect:
     def members(self) -> Members:
         return self.first + self.second
 
+    @property
+    def doubtful(self) -> Members:
+        """Those who may not serve as good hosts while the others are measured."""
+        return self.second or self.first
+
     def parts(self) -> list[_Suspect]:
         """The smaller suspects of which one holds the fault, unless it lies between the halves of `first`."""
         if self.second:
@@ -71,6 +78,11 @@ class _Suspect:
                 if one and other
             ]
         return [_Suspect(half) for half in _halves(self.first)]
+
+    def following(self, slow: Container[Members]) -> list[_Suspect]:
+        """The smaller suspects by which of its parts are slow; where none is, the fault lies between the halves."""
+        hit = [part for part in self.parts() if part.members in slow]
+        return hit if hit or self.second else [_Suspect(*_halves(self.first))]
 
 
 def _halves(members: Members) -> tuple[Members, Members]:
@@ -155,14 +167,10 @@ class AdaptiveSearch:
         while left:
             pairs |= dict.fromkeys(tuple(sorted(each.members)) for each in left if len(each.members) == 2)
             left = [each for each in left if len(each.members) > 2]
-            self._doubtful = {host for each in left for host in each.second or each.first}
+            self._doubtful = {host for each in left for host in each.doubtful}
             tests = dict.fromkeys(part.members for each in left for part in each.parts() if len(part.members) > 1)
             found = yield from self._tested("parts of suspicious batches", list(tests))
-            following: list[_Suspect] = []
-            for each in left:
-                hit = [part for part in each.parts() if part.members in found]
-                following += hit if hit or each.second else [_Suspect(*_halves(each.first))]
-            left = list(dict.fromkeys(following))
+            left = list(dict.fromkeys(part for each in left for part in each.following(found)))
         return list(pairs)
 
     def _confirmed(
@@ -170,36 +178,44 @@ class AdaptiveSearch:
     ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
         """Measure each host of the pairs with known-good hosts, then the pairs whose hosts are both fine."""
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
+        seen = yield from self._seen_with_good(hosts)
+        found = self._bad_of(seen)
+        accused = {each.members[0] for each in found}
+        unclear = _slow_at_times(seen) - accused
+        links = [pair for pair in pairs if not accused & set(pair)]
+        doubted = [pair for pair in links if self._find == "hosts" or unclear & set(pair)]
+        undecided += doubted
+        self._doubtful = accused
+        again = yield from self._seen_again([pair for pair in links if pair not in doubted])
+        return found + self._bad_of({pair: every for pair, every in again.items() if all(every)})
+
+    def _seen_with_good(self, hosts: Sequence[int]) -> Generator[ScanRound, Sequence[Times], _Seen]:
+        """Measure each host with known-good hosts, a different one in each round; none where there is none left."""
         self._doubtful = set(hosts)
-        seen: dict[int, list[tuple[Excess, ...]]] = {host: [] for host in hosts}
+        seen: _Seen = {(host,): [] for host in hosts}
         partners: dict[int, set[int]] = {host: set() for host in hosts}
         for _ in range(PARTNERS):
             tests = self._with_good(hosts, partners)
             slow = yield from self._tested("suspects with known-good hosts", list(tests))
             for pair, host in tests.items():
-                seen[host].append(slow.get(pair, ()))
-        found = [
-            BadMembers(members=(host,), excesses=excesses)
-            for host, every in seen.items()
-            if (excesses := self._judge.together(every))
-        ]
-        accused = {each.members[0] for each in found}
-        # Slow with some good host, but not in the same way with most: neither this host nor a link of it is accused.
-        unclear = {host for host, every in seen.items() if host not in accused and (any(every) or not every)}
-        links = [pair for pair in pairs if not accused & set(pair)]
-        doubted = [pair for pair in links if self._find == "hosts" or unclear & set(pair)]
-        undecided += doubted
-        links = [pair for pair in links if pair not in doubted]
-        self._doubtful = accused
-        again: dict[Members, list[tuple[Excess, ...]]] = {pair: [] for pair in links}
+                seen[(host,)].append(slow.get(pair, ()))
+        return seen
+
+    def _seen_again(self, links: Sequence[Members]) -> Generator[ScanRound, Sequence[Times], _Seen]:
+        """Measure suspicious links as often as a suspect is measured."""
+        seen: _Seen = {pair: [] for pair in links}
         for _ in range(PARTNERS if links else 0):
             slow = yield from self._tested("suspicious links", links)
             for pair in links:
-                again[pair].append(slow.get(pair, ()))
-        return found + [
-            BadMembers(members=pair, excesses=excesses)
-            for pair, every in again.items()
-            if all(every) and (excesses := self._judge.together(every))
+                seen[pair].append(slow.get(pair, ()))
+        return seen
+
+    def _bad_of(self, seen: _Seen) -> list[BadMembers]:
+        """Those that show the same symptom in most of their rounds."""
+        return [
+            BadMembers(members=members, excesses=excesses)
+            for members, every in seen.items()
+            if (excesses := self._judge.together(every))
         ]
 
     def _with_good(self, hosts: Sequence[int], partners: dict[int, set[int]]) -> dict[Members, int]:
@@ -262,6 +278,14 @@ def expected_rounds(count: int, find: Search, layout: HostLayout | None = None) 
                 return rounds
 
     return needed(None), needed(count - 1)
+
+
+def _slow_at_times(seen: _Seen) -> set[int]:
+    """The hosts that were slow with some good host, or met none.
+
+    Unless slow in the same way with most, neither such a host nor a link of it is accused.
+    """
+    return {host for (host,), every in seen.items() if any(every) or not every}
 
 
 def _names(bad: Sequence[BadMembers]) -> set[Members]:

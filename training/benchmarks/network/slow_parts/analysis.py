@@ -20,6 +20,7 @@ from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
     LATENCY_BYTES,
     Figure,
+    Symptom,
     alike,
     figure,
     without_common,
@@ -181,28 +182,27 @@ class _Search:
         return sorted(found, key=lambda each: each.part not in ("host", "device"))
 
     def _of_part(self, part: str, begin: str) -> list[NetworkFinding]:
+        same = self._comparable(part, begin)
+        if not same:
+            return []
+        tiers = self._tiers_of(part, same)
+        figures = [self._figure(part, each, tiers) for each in same]
+        names = self._scan.names
+        subjects = blamed(part, _symptoms(figures), figures[-1], names, tiers)
+        links, remark = told_links(subjects, same[-1], names)
+        self.remarks += [remark] if remark else []
+        kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
+        return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
+
+    def _comparable(self, part: str, begin: str) -> list[Readings]:
+        """The readings of the groups of a part, by size: of those sizes that have the largest one's groups."""
         readings = [alike(self._scan.of_size(size, begin)) for size in sorted(self._scan.sizes)]
         if part in PAIR_PATTERNS:
             readings = [each.choose([p for p, own in enumerate(each.members) if len(own) == 2]) for each in readings]
         elif self._kinds:
             readings = [without_common(each, [self._kind(own) for own in each.members]) for each in readings]
         readings = [each for each in readings if len(each)]
-        if not readings:
-            return []
-        same = [each for each in readings if each.members == readings[-1].members]
-        tiers = self._tiers_of(part, same)
-        figures = [self._figure(part, each, tiers) for each in same]
-        symptoms = stalling_ones(figures)
-        if same[0].size_bytes <= LATENCY_BYTES:
-            symptoms += slow_ones(figures[0], symptoms)
-        if same[-1].size_bytes > LATENCY_BYTES:
-            symptoms += slow_ones(figures[-1], [each for each in symptoms if each.name == "stalls"])
-        names = self._scan.names
-        subjects = blamed(part, symptoms, figures[-1], names, tiers)
-        links, remark = told_links(subjects, same[-1], names)
-        self.remarks += [remark] if remark else []
-        kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
-        return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
+        return [each for each in readings if each.members == readings[-1].members]
 
     def _kind(self, members: Sequence[int]) -> tuple[str, ...]:
         """The kinds of a group's hosts."""
@@ -231,6 +231,16 @@ class _Search:
         name: SymptomName = "latency" if is_latency else "bandwidth"
         pairs = readings.ends() if part in PAIR_PATTERNS else None
         return figure(name, readings, pairs, tiers, percent)
+
+
+def _symptoms(figures: Sequence[Figure]) -> list[Symptom]:
+    """Stalls at every size, latency at the smallest and bandwidth at the largest size, as far as they show these."""
+    symptoms = stalling_ones(figures)
+    if figures[0].readings.size_bytes <= LATENCY_BYTES:
+        symptoms += slow_ones(figures[0], symptoms)
+    if figures[-1].readings.size_bytes > LATENCY_BYTES:
+        symptoms += slow_ones(figures[-1], [each for each in symptoms if each.name == "stalls"])
+    return symptoms
 
 
 def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:

@@ -5,7 +5,7 @@ alike and make up most of a rack are a bad rack: what they share is its switch.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -93,24 +93,29 @@ def blamed(
         if each.block is not None:
             is_whole = rails_of[each.block[:2]] >= _MOST * len(set(readings.rails))
             subject = _block(each.block, tiers, is_whole=is_whole)
-            if each.name in {known.name for known in found.get(subject, ())}:
-                continue
         elif each.host >= 0:
             rank, rail, side = end_of(each.host)
-            subject = Subject("host" if rail < 0 else "device", (rank,), "" if rail < 0 else f"{RAIL}{rail}", side)
-            # It may be bad in several classes of pairs: one of them tells it.
-            if each.name in {known.name for known in found.get(subject, ())}:
-                continue
+            subject = Subject("host" if rail < 0 else "device", (rank,), _on_rail(rail), side)
         else:
-            rail = readings.rails[each.place]
             has_name = kind not in ("host", "link", "pair")
-            device = readings.label(each.place, names) if has_name else "" if rail < 0 else f"{RAIL}{rail}"
+            device = readings.label(each.place, names) if has_name else _on_rail(readings.rails[each.place])
             subject = Subject(kind, readings.members[each.place], device, one_way)
-        found.setdefault(subject, []).append(each)
+        own = found.setdefault(subject, [])
+        # A rack or a host may be bad in several classes of pairs: one of them tells it.
+        if (each.block is None and each.host < 0) or each.name not in _names(own):
+            own.append(each)
     found = _both_ways(found)
     if part == "rail_pairs":
         found = _widest(found, figure)
     return _without_echoes(_with_racks(found, tiers))
+
+
+def _on_rail(rail: int) -> str:
+    return "" if rail < 0 else f"{RAIL}{rail}"
+
+
+def _names(symptoms: Iterable[Symptom]) -> set[str]:
+    return {each.name for each in symptoms}
 
 
 def _both_ways(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
@@ -131,7 +136,7 @@ def _joined(
     result: dict[Subject, list[Symptom]] = {}
     for subject, symptoms in found.items():
         own = result.setdefault(wider.get(subject, subject), [])
-        own += [each for each in symptoms if each.name not in {known.name for known in own}]
+        own += [each for each in symptoms if each.name not in _names(own)]
     return result
 
 
@@ -173,20 +178,31 @@ def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subje
     everybody = {host for block in tiers.blocks for host in block}
     for tier in reversed(range(len(tiers.blocks))):
         for number, members in tiers.members(tier).items():
-            every = [subject for subject in found if subject.part in ("host", "device")]
-            for device in dict.fromkeys(subject.label for subject in every):
-                parts = [s for s in found if s.part in ("host", "device") and s.label == device]
-                own = [subject for subject in parts if subject.ranks[0] in members]
-                if len(own) < max(_LEAST_OF_A_RACK, _MOST * len(members)) or len(members) == len(everybody):
+            if len(members) == len(everybody):
+                continue
+            for device in dict.fromkeys(subject.label for subject in _of_parts(found, "host", "device")):
+                ends = _of_parts(found, "host", "device")
+                own = [each for each in ends if each.label == device and each.ranks[0] in members]
+                if len(own) < max(_LEAST_OF_A_RACK, _MOST * len(members)):
                     continue
                 if alike := _alike([found[subject] for subject in own], len(members)):
-                    label = f"{tiers.name(tier, number)} {device}".rstrip()
-                    kept = {subject: each for subject, each in found.items() if subject not in own}
-                    rack = Subject("rack", members, label)
-                    known = kept.pop(rack, [])
-                    names = {each.name for each in known}
-                    found = {rack: known + [each for each in alike if each.name not in names], **kept}
+                    rack = Subject("rack", members, f"{tiers.name(tier, number)} {device}".rstrip())
+                    found = _as_rack(found, rack, own, alike)
     return found
+
+
+def _of_parts(found: Iterable[Subject], *parts: BadPart) -> list[Subject]:
+    return [subject for subject in found if subject.part in parts]
+
+
+def _as_rack(
+    found: Mapping[Subject, list[Symptom]], rack: Subject, own: Sequence[Subject], alike: Sequence[Symptom]
+) -> dict[Subject, list[Symptom]]:
+    """Put a rack with the symptoms that its hosts share, after those it has, in the place of these hosts."""
+    kept = {subject: each for subject, each in found.items() if subject not in own}
+    known = kept.pop(rack, [])
+    names = _names(known)
+    return {rack: known + [each for each in alike if each.name not in names], **kept}
 
 
 def _alike(symptoms: Sequence[Sequence[Symptom]], hosts: int) -> list[Symptom]:
@@ -203,27 +219,29 @@ def _alike(symptoms: Sequence[Sequence[Symptom]], hosts: int) -> list[Symptom]:
 
 def _widest(found: dict[Subject, list[Symptom]], figure: Figure) -> dict[Subject, list[Symptom]]:
     """Make one host of its devices, one rail of the devices on it, one link of its rails, where most are bad."""
-    rails = sorted(set(figure.readings.rails))
-    ranks = sorted({rank for members in figure.readings.members for rank in members})
-    devices = {subject for subject in found if subject.part == "device"}
+    rails = len(set(figure.readings.rails))
+    ranks = tuple(sorted({rank for members in figure.readings.members for rank in members}))
+    devices = _of_parts(found, "device")
     wider: dict[Subject, Subject] = {}
-    for rank, side in {(subject.ranks[0], subject.side) for subject in devices}:
-        own = [subject for subject in devices if (subject.ranks, subject.side) == ((rank,), side)]
-        if len(rails) > 1 and len(own) >= _MOST * len(rails):
-            wider |= dict.fromkeys(own, Subject("host", (rank,), "", side))
-    for rail, side in {(subject.device, subject.side) for subject in devices}:
-        own = [subject for subject in devices if (subject.device, subject.side) == (rail, side)]
-        own = [subject for subject in own if subject not in wider]
+    for own in _grouped(devices, lambda subject: (subject.ranks, subject.side)):
+        if rails > 1 and len(own) >= _MOST * rails:
+            wider |= dict.fromkeys(own, own[0]._replace(part="host", device=""))
+    left = [subject for subject in devices if subject not in wider]
+    for own in _grouped(left, lambda subject: (subject.device, subject.side)):
         if len(own) >= _MOST * len(ranks):
-            wider |= dict.fromkeys(own, Subject("rail", tuple(ranks), rail, side))
-    links = [subject for subject in found if subject.part == "link"]
-    on_rails = Counter((subject.ranks, subject.side) for subject in links)
-    wider |= {
-        subject: subject._replace(device="")
-        for subject in links
-        if on_rails[subject.ranks, subject.side] >= _MOST * len(rails)
-    }
+            wider |= dict.fromkeys(own, own[0]._replace(part="rail", ranks=ranks))
+    for own in _grouped(_of_parts(found, "link"), lambda subject: (subject.ranks, subject.side)):
+        if len(own) >= _MOST * rails:
+            wider |= dict.fromkeys(own, own[0]._replace(device=""))
     return _joined(found, wider)
+
+
+def _grouped(subjects: Iterable[Subject], key: Callable[[Subject], Hashable]) -> Iterable[list[Subject]]:
+    """The subjects that have a key in common."""
+    groups: dict[Hashable, list[Subject]] = {}
+    for subject in subjects:
+        groups.setdefault(key(subject), []).append(subject)
+    return groups.values()
 
 
 def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
@@ -232,27 +250,38 @@ def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[S
     Those are its links with another symptom than its own, all of them if it is bad at times, and the hosts that are bad
     towards a named rack alone.
     """
+    ways, at_times = _ways_of_hosts(found)
+    racks = [set(subject.ranks) for subject in found if subject.part == "rack"]
+    result: dict[Subject, list[Symptom]] = {}
+    for subject, symptoms in found.items():
+        own = symptoms
+        if subject.part in ("link", "pair"):
+            own = _unexplained(symptoms, [ways[rank] for rank in subject.ranks if rank in ways])
+            own = own if at_times.isdisjoint(subject.ranks) else []
+        elif subject.part in ("host", "device"):
+            towards = {rank for each in symptoms for rank in each.towards}
+            own = [] if towards and any(towards <= rack for rack in racks) else symptoms
+        if own:
+            result[subject] = own
+    return result
+
+
+def _ways_of_hosts(found: Mapping[Subject, Sequence[Symptom]]) -> tuple[dict[int, set[str]], set[int]]:
+    """The symptoms of each rank that is a named host or in a named rack, and the ranks that are bad at times."""
     ways: dict[int, set[str]] = {}
     at_times: set[int] = set()
     for subject, symptoms in found.items():
         if subject.part == "host" or (subject.part == "rack" and RAIL not in subject.device):
             for rank in subject.ranks:
-                ways.setdefault(rank, set()).update(each.name for each in symptoms)
+                ways.setdefault(rank, set()).update(_names(symptoms))
             if any(each.kind == "intermittent" for each in symptoms):
                 at_times.update(subject.ranks)
-    racks = [set(subject.ranks) for subject in found if subject.part == "rack"]
-    result = {}
-    for subject, symptoms in found.items():
-        towards = {rank for each in symptoms for rank in each.towards}
-        if towards and subject.part in ("host", "device") and any(towards <= rack for rack in racks):
-            continue
-        known = [ways[rank] for rank in subject.ranks if rank in ways]
-        own = [each for each in symptoms if not known or any(each.name in names for names in known)]
-        if subject.part not in ("link", "pair"):
-            result[subject] = symptoms
-        elif own and at_times.isdisjoint(subject.ranks):
-            result[subject] = own
-    return result
+    return ways, at_times
+
+
+def _unexplained(symptoms: Sequence[Symptom], known: Sequence[set[str]]) -> list[Symptom]:
+    """The symptoms of a path that one of its named hosts shows, too; all of them where neither is named."""
+    return [each for each in symptoms if not known or any(each.name in names for names in known)]
 
 
 def finding_of(

@@ -11,7 +11,7 @@ Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist, median, median_low
@@ -106,9 +106,8 @@ class Judge:
         times: Sequence[Times],
     ) -> list[tuple[tuple[int, ...], Excess]]:
         columns = [[math.log(repeat[group][symptom]) for group in alike] for repeat in times]
-        controls = [place for place, group in enumerate(alike) if group not in set(chosen)] or [*range(len(alike))]
-        # A drift that all groups share from repeat to repeat is no scatter.
-        drifts = [median_low([column[place] for place in controls]) if len(controls) > 2 else 0.0 for column in columns]
+        controls = _controls(alike, set(chosen))
+        drifts = _drifts(columns, controls)
         values = [
             [column[place] - drift for column, drift in zip(columns, drifts, strict=True)]
             for place in range(len(alike))
@@ -123,15 +122,25 @@ class Judge:
         sigma, degrees = _noise(values, peers, usual)
         limit = max(self._bounds[symptom], _quantile(_ALPHA / len(chosen), degrees) * sigma)
         over = {group: typical[group] - usual for group in alike}
-        self._earlier[symptom, like] = [
-            *known,
-            *(typical[group] for group in alike if over[group] <= limit),
-        ][-_KEPT:]
+        known += [typical[group] for group in alike if over[group] <= limit]
+        del known[:-_KEPT]
         return [
             (group, Excess(symptom=symptom, ratio=math.exp(over[group]), deviations=over[group] / max(sigma, 1e-9)))
             for group in chosen
             if over[group] > limit
         ]
+
+
+def _controls(alike: Sequence[tuple[int, ...]], tests: Set[tuple[int, ...]]) -> list[int]:
+    """The places of the groups that are no tests, or of all groups where all are tests."""
+    return [place for place, group in enumerate(alike) if group not in tests] or [*range(len(alike))]
+
+
+def _drifts(columns: Sequence[Sequence[float]], controls: Sequence[int]) -> list[float]:
+    """By repeat what all groups share, which is no scatter: the median of the controls, where there are enough."""
+    if len(controls) <= 2:
+        return [0.0] * len(columns)
+    return [median_low([column[place] for place in controls]) for column in columns]
 
 
 def _is_measured(group: tuple[int, ...], symptom: SymptomName, times: Sequence[Times]) -> bool:

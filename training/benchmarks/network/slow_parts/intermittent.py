@@ -54,8 +54,8 @@ def intermittent(
         limits = [compared.expected[place] + excess for place in kept]
         events = _slow_events(readings, cut, limits, kept)
         for each in culprits(pairs, len(kept), events, ALPHA / (2 * len(_CUTS)), rare=False):
-            key = each.host, each.places[0] if each.host < 0 else -1
-            if cut == "top" and (each.host, kept[each.places[0]] if each.host < 0 else -1) in known:
+            key = _key(each, kept)
+            if cut == "top" and key in known:
                 continue
             if key not in best or each.p_value < best[key][0].p_value:
                 best[key] = each, events, excess
@@ -63,6 +63,11 @@ def intermittent(
         _slow_at_times(found, kept, culprit, events, compared.expected, excess)
         for culprit, events, excess in best.values()
     ]
+
+
+def _key(culprit: Culprit, kept: Sequence[int]) -> tuple[int, int]:
+    """Host and place as a symptom has them, where places count the kept groups: one of the two is -1."""
+    return culprit.host, kept[culprit.places[0]] if culprit.host < 0 else -1
 
 
 def _usual_excess(readings: Readings, cut: str, expected: Sequence[float], kept: Sequence[int], bound: float) -> float:

@@ -76,20 +76,10 @@ def pair_outliers(
     if len(pairs) < MIN_PAIRS:
         return Compared(outliers=[], expected=model.expected)
     judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
-    bad = [
-        (host, each)
-        for each, able in enumerate(model.able[:-1])
-        for host, value in able.items()
-        if model.pairs_of[each][host] >= _MIN_PAIRS_OF_A_HOST and judge.exceeds(value - model.usual[each], each)
-    ]
-    places: dict[tuple[int, int], list[int]] = {key: [] for key in bad}
-    if places:
-        for place, ((first, second), each) in enumerate(zip(pairs, of_pairs, strict=True)):
-            for key in ((first, each), (second, each)):
-                if key in places:
-                    places[key].append(place)
     constant = {
-        key: own for key, own in places.items() if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
+        key: own
+        for key, own in _slow_hosts(pairs, of_pairs, model, judge).items()
+        if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
     }
     paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
     found, acquitted = list[Outlier](), list[tuple[int, int]]()
@@ -106,6 +96,24 @@ def pair_outliers(
         judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
     found += judge.single_outliers()
     return Compared(outliers=found, expected=model.without_outliers(of_pairs, bound))
+
+
+def _slow_hosts(
+    pairs: Sequence[tuple[int, ...]], of_pairs: Sequence[int], model: PairModel, judge: "_Judge"
+) -> dict[tuple[int, int], list[int]]:
+    """By host and class, where even the host's best pair is an outlier, the places of its pairs of this class."""
+    places: dict[tuple[int, int], list[int]] = {
+        (host, each): []
+        for each, able in enumerate(model.able[:-1])
+        for host, value in able.items()
+        if model.pairs_of[each][host] >= _MIN_PAIRS_OF_A_HOST and judge.exceeds(value - model.usual[each], each)
+    }
+    if places:
+        for place, ((first, second), each) in enumerate(zip(pairs, of_pairs, strict=True)):
+            for key in ((first, each), (second, each)):
+                if key in places:
+                    places[key].append(place)
+    return places
 
 
 class _Paths:

@@ -148,31 +148,37 @@ def unpacked(step: Mapping[str, Any], names: Mapping[int, str]) -> Iterator[dict
         ValueError, KeyError, TypeError: the step was not made by `packed`.
     """
     columns = step["packed"]
-    count, wide = int(columns["groups"]), int(columns["hosts"])
-    ranks = decode(columns["node_ranks"])
-    times = {name: decode(columns[name]) for name in TIMES}
-    if wide < 1 or len(ranks) != count * wide or any(len(column) != count for column in times.values()):
-        raise ValueError(LENGTHS)
+    ranks, times = _ranks_and_times(columns)
     rails = decode(columns["rails"]) if "rails" in columns else None
     shared = {name: columns[name] for name in _SHARED if name in columns}
     size, factor = int(columns["size_bytes"]), float(columns["busbw_over_algbw"])
     wrong = [(list(group["node_ranks"]), group.get("rail")) for group in step.get("wrong", ())]
     verdict = step.get("correct", "not_checked")
     right = "pass" if verdict == "fail" else verdict
-    for place in range(count):
-        own = list(ranks[place * wide : (place + 1) * wide])
+    for place, own in enumerate(ranks):
         hosts = [names.get(rank, f"node {rank}") for rank in own]
         time_us = {name: time_us_of(column[place]) for name, column in times.items()}
         algbw = size / time_us["p50"] / 1e3
+        rail = rails[place] if rails else None
         yield {
             **shared,
-            "group": "-".join(hosts) + (f" rail {rails[place]}" if rails else ""),
-            **({"rail": rails[place]} if rails else {}),
+            "group": "-".join(hosts) + ("" if rail is None else f" rail {rail}"),
+            **({} if rail is None else {"rail": rail}),
             "hosts": hosts,
             "node_ranks": own,
             "time_us": time_us,
             "stalled_iterations": int(columns["stalled_iterations"].get(str(place), 0)),
             "algbw_GBps": algbw,
             "busbw_GBps": algbw * factor,
-            "correct": "fail" if (own, rails[place] if rails else None) in wrong else right,
+            "correct": "fail" if (own, rail) in wrong else right,
         }
+
+
+def _ranks_and_times(columns: Mapping[str, Any]) -> tuple[list[list[int]], dict[str, array[int]]]:
+    """The node ranks of each group, and by its name each column of times."""
+    count, wide = int(columns["groups"]), int(columns["hosts"])
+    ranks = decode(columns["node_ranks"])
+    times = {name: decode(columns[name]) for name in TIMES}
+    if wide < 1 or len(ranks) != count * wide or any(len(column) != count for column in times.values()):
+        raise ValueError(LENGTHS)
+    return [list(ranks[first : first + wide]) for first in range(0, len(ranks), wide)], times

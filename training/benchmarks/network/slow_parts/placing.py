@@ -164,11 +164,14 @@ class _Clusters:
                 key = min(one, other), max(one, other)
                 if not free[one]:
                     break
-                if other == one or other in self._apart[one] or key in asked or not free[other]:
+                if key in asked or not free[other] or not self._may_be_one(one, other):
                     continue
                 asked.add(key)
                 pairs.append(_pair(free[one].pop(), free[other].pop()))
         return pairs + self._across(free) if pairs else []
+
+    def _may_be_one(self, one: int, other: int) -> bool:
+        return one != other and other not in self._apart[one]
 
     def _across(self, free: dict[int, list[int]]) -> list[Members]:
         """Pairs of the free hosts of different clusters."""
