@@ -67,6 +67,10 @@ def _ports(samples: int) -> float:
     return 100 * used / samples / PERIOD_S
 
 
+def _has_sample(file: Path) -> bool:
+    return file.is_file() and '"source":"cpu","values"' in file.read_text(encoding="utf-8")
+
+
 def _monitor(seconds: int) -> tuple[float, float, float]:
     """Percent of a core while sampling, CPU seconds of the rest (start and end), p95 of the lateness in ms."""
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from protocol.case_config import load_case_config
+from protocol.config_file import config_file
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.bert.paddle.config import Config as PaddleConfig
@@ -34,7 +35,7 @@ PUBLISHED = {
 
 
 def _config(model: str, device: str, shape: str) -> TrainingConfig:
-    path = ROOT / "vendors" / "nvidia" / f"{model}-pytorch" / "config" / f"config_{device}x{shape}.py"
+    path = config_file(ROOT / "vendors" / "nvidia" / f"{model}-pytorch" / "config", f"config_{device}x{shape}")
     config: TrainingConfig = load_case_config(MODELS[model][1], Path(path), {})
     return config
 
@@ -153,7 +154,7 @@ PADDLE_OF_SHAPE = {"1x1": (10_000_000, 450_000_000), "1x8": (10_000, 4_500_000),
 
 
 def _paddle(device: str, shape: str) -> PaddleConfig:
-    path = ROOT / "vendors" / "nvidia" / "bert-paddle" / "config" / f"config_{device}x{shape}.py"
+    path = config_file(ROOT / "vendors" / "nvidia" / "bert-paddle" / "config", f"config_{device}x{shape}")
     return load_case_config(PaddleConfig, path, {})
 
 
