@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.errors import input_problem
 from simulation.analytical.workload import LineSource
@@ -99,18 +98,17 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
     return LineSource(path, header, lines)
 
 
-@dataclass(slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """An iteration's lines, the bytes of its sends between stages, and the sizes of groups that its rows state."""
 
-    lines: list[bytes] = field(default_factory=list)
-    sends: list[int] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    lines: list[bytes]
+    sends: list[int]
+    sizes: dict[str, int]
+    notes: list[str]
 
 
 def _rows_of(items: Iterable[LogItem]) -> _Rows:
-    rows, untimed = _Rows(), 0
+    rows, untimed = _Rows([], [], {}, []), 0
     for item in items:
         kind, group = item.comm_type.name, "" if item.comm_group is None else GROUP.get(item.comm_group.name, ALL)
         if group and item.comm_group_size:

@@ -33,7 +33,8 @@ def paused(word):
     module, seen = import_module("run_benchmarks." + (where or "rounds.round")), []
     action = getattr(module, name)
     def pause(first, *rest, **options):
-        node = getattr(first, "plan", rest[0] if rest else None)
+        given = getattr(first, "plan", rest[0] if rest else None)
+        node = getattr(given, "node", given)
         is_there = host in (getattr(first, "name", ""), getattr(node, "host", ""))
         if is_there and not seen and (not case or f"/{case}/" in node.log_dir_host):
             seen.append((folder / word).touch())

@@ -13,13 +13,9 @@ Approximations to Student's and the Chi-Square Distributions" (1959), for its ta
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import NormalDist, median
 from typing import TypeVar
-
-try:
-    import numpy
-except ModuleNotFoundError:  # the head node may lack it; there few scans are analysed
-    numpy = None  # type: ignore[assignment]
 
 # Scales a median absolute deviation to the standard deviation of a normal distribution.
 _MAD_SCALE = 1.4826
@@ -65,7 +61,9 @@ def medians(columns: Sequence[Sequence[float]]) -> list[float]:
     half, count = len(columns) // 2, len(columns)
     if count == 1:
         return list(columns[0])
-    if numpy is not None and len(columns[0]) > _SAMPLED:
+    if len(columns[0]) > _SAMPLED and find_spec("numpy") is not None:  # a head node may lack it
+        import numpy
+
         every = numpy.sort(numpy.array([numpy.asarray(column, dtype=float) for column in columns]), axis=0)
         middle: list[float] = (every[half] if count % 2 else (every[half - 1] + every[half]) / 2).tolist()
         return middle
